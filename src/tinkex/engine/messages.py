@@ -1,0 +1,323 @@
+"""What the outside may say to an engine, and what it answers. Plain values and numpy buffers.
+
+This is the one module of the engine that the server imports. It knows nothing of torch, HTTP,
+tenants or files' meaning beyond a folder name, so that it can be pickled across any boundary.
+
+A worker takes `Command`s and emits `Event`s. Every command carries an `op` chosen by the sender and is
+answered by exactly one `Done` or `Failed` with that `op`; a `Sample` may emit `Progress` before.
+
+Commands of one run take effect in the order they were sent. Commands of different runs may be
+packed into one batch, never mixed in their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+FloatArray: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Csr:
+    """A 2-D tensor whose unlisted cells are zero. Indices are int64."""
+
+    values: NDArray[np.float32] | NDArray[np.int64]
+    crow: NDArray[np.int64]
+    col: NDArray[np.int64]
+    shape: tuple[int, int]
+
+
+Tensor: TypeAlias = NDArray[np.float32] | NDArray[np.int64] | Csr
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One training sequence: the model's input ids and the loss's named inputs."""
+
+    tokens: IntArray
+    inputs: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSpec:
+    rank: int
+    seed: int | None = None
+    train_attn: bool = True
+    train_mlp: bool = True
+    train_unembed: bool = True
+
+
+# ---- commands about a run's training state
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRun:
+    op: str
+    run: str
+    lora: LoraSpec
+    optimizer: str = "adamw"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBackward:
+    op: str
+    run: str
+    data: tuple[Datum, ...]
+    loss_fn: str
+    loss_config: Mapping[str, float | str] = field(default_factory=dict)
+    forward_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OptimStep:
+    """`params` holds the fields of the protocol's Adam or Dimuon parameters, all present."""
+
+    op: str
+    run: str
+    optimizer: str
+    params: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRun:
+    """Write the adapter (PEFT layout) into an existing empty `folder`; with `training` also the
+    optimizer, step and accumulated gradients, so that `LoadRun` continues bit for bit."""
+
+    op: str
+    run: str
+    folder: str
+    training: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """Replace a run's weights from a folder `SaveRun` wrote; `optimizer` restores its state too,
+    otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
+    first with the LoRA settings and optimizer family of the folder."""
+
+    op: str
+    run: str
+    folder: str
+    optimizer: bool
+    create: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropRun:
+    op: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLoss:
+    """Register a traced custom loss. `graph` is the protocol's node list, checked against the
+    engine's allow-list; `inputs` are (name, rank), `logprobs` first."""
+
+    op: str
+    loss_id: str
+    inputs: tuple[tuple[str, int], ...]
+    graph: tuple[Mapping[str, object], ...]
+
+
+# ---- commands about weights that are served
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWeights:
+    """Make the adapter in `folder` (PEFT layout) sampleable as `weights`. Loading the same name
+    again is a no-op. The base model itself is always there under the name ""."""
+
+    op: str
+    weights: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropWeights:
+    op: str
+    weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """`stop=None` means the model's end-of-sequence ids; an empty tuple means never stop early."""
+
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[int, ...] | tuple[str, ...] | None = None
+    temperature: float = 1.0
+    top_k: int = -1
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    op: str
+    weights: str
+    prompt: IntArray
+    params: SamplingParams
+    num_samples: int = 1
+    prompt_logprobs: bool = False
+    prompt_logprobs_last_n: int | None = None
+    topk_prompt_logprobs: int = 0
+    topk_sample_logprobs: int = 0
+    target_prompt_logprobs: Tensor | None = None
+    prompt_alt_tokens_k: int = 0
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the sample `target`: it answers `Failed` with kind "cancelled" unless already done."""
+
+    op: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered with the engine's `Stats`."""
+
+    op: str
+
+
+Command: TypeAlias = (
+    CreateRun
+    | ForwardBackward
+    | OptimStep
+    | SaveRun
+    | LoadRun
+    | DropRun
+    | CreateLoss
+    | LoadWeights
+    | DropWeights
+    | Sample
+    | Cancel
+    | Ping
+)
+
+# ---- results
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """Answer to `CreateRun` and `LoadRun`."""
+
+    lora: LoraSpec
+    optimizer: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBackwardResult:
+    """Per datum, in order, the loss's named outputs (always `logprobs`, shaped like
+    `target_tokens`); metrics are named `name:reducer` and always hold `loss:sum`."""
+
+    outputs: tuple[Mapping[str, NDArray[np.float32]], ...]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimStepResult:
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """Answer to `SaveRun`: what was written."""
+
+    step: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """`ids` and `logprobs` are [rows, k]; an empty cell is id 0 with logprob -99999.0."""
+
+    ids: NDArray[np.int32]
+    logprobs: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    tokens: NDArray[np.int32]
+    logprobs: FloatArray
+    stop_reason: Literal["stop", "length"]
+    topk: TopK | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    sequences: tuple[Sequence, ...]
+    prompt_logprobs: FloatArray | None = None  # NaN where there is none
+    topk_prompt_logprobs: TopK | None = None
+    target_prompt_logprobs: Tensor | None = None
+    alt_tokens: TopK | None = None  # [prompt - 1, k] independent draws
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    runs: int
+    weights: int
+    train_tokens: int
+    sampled_tokens: int
+    prompt_tokens: int
+    pages_used: int
+    pages_total: int
+    adapter_bytes: int
+
+
+Result: TypeAlias = (
+    RunInfo | ForwardBackwardResult | OptimStepResult | SaveResult | SampleResult | Stats | None
+)
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The first event of a worker: the model is loaded. The facts a server publishes."""
+
+    architecture: str
+    vocab_size: int
+    max_context: int
+    parameters: int
+    device: str
+    dtype: str
+    max_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """New tokens of one sequence of a streamed sample."""
+
+    op: str
+    index: int
+    tokens: NDArray[np.int32]
+    logprobs: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    op: str
+    result: Result
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The command changed nothing. `user` mistakes name the field, the limit and the fix."""
+
+    op: str
+    kind: Literal["user", "server", "cancelled"]
+    message: str
+
+
+Event: TypeAlias = Ready | Progress | Done | Failed
