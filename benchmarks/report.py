@@ -1,0 +1,104 @@
+"""What every benchmark here says beside its numbers, and where it writes them.
+
+    from report import Row, write
+    write("import_time", "Import time", [Row("import tinkex", 31.0, "ms", against=410.0), ...])
+
+prints a table and writes `benchmarks/results/import_time.md` with machine, versions, command and date.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("tinkex", "tinker", "numpy", "torch", "transformers", "peft", "pyqwest", "protobuf")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. `against` is the alternative measured in the same run, in the same unit."""
+
+    what: str
+    value: float
+    unit: str
+    against: float | None = None
+    higher_is_better: bool = False
+    bar: str = ""
+
+    def ratio(self) -> str:
+        if not self.against or not self.value:
+            return ""
+        gain = self.value / self.against if self.higher_is_better else self.against / self.value
+        return f"{gain:.2f}×"
+
+    def cells(self) -> tuple[str, ...]:
+        against = "" if self.against is None else f"{self.against:.4g} {self.unit}"
+        return (self.what, f"{self.value:.4g} {self.unit}", against, self.ratio(), self.bar)
+
+
+HEADINGS = ("what", "ours", "the alternative", "better by", "bar")
+
+
+def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
+    """Print the table and keep it, with what is needed to judge and repeat it."""
+    table = _markdown([HEADINGS, *(row.cells() for row in rows)])
+    text = f"# {title}\n\n{_facts()}\n\n{table}\n"
+    if note:
+        text += f"\n{note.strip()}\n"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _facts() -> str:
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": shlex.join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}{_accelerator()}",
+        "versions": ", ".join(_versions()),
+    }
+    return "\n".join(f"- {key}: {value}" for key, value in facts.items())
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _accelerator() -> str:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return ""
+    return f", {torch.cuda.get_device_name()}"
+
+
+def _versions() -> list[str]:
+    found = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
