@@ -1,0 +1,132 @@
+"""Tiny models made in code from a seed and written as Hugging Face folders.
+
+They know no language. Their point is to be real models of real families that load in a moment,
+learn within a few steps and need no download. No torch here: numpy makes the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from tinkex.engine.model import tiny_tokenizer
+from tinkex.engine.model.publishing import publish_folder, write_json
+
+RECIPE = 1
+"""Part of the folder's name; raise it whenever the files below would change."""
+
+LAYERS = 4
+HIDDEN = 128
+HEADS = 4
+KV_HEADS = 2
+HEAD_DIM = 32
+INTERMEDIATE = 384
+CONTEXT = 4096
+FINAL_GAIN = 4.0
+"""Gain of the last norm. The unembedding is smaller by the same factor, so the logits stay near
+one while a small change of weights moves them four times as far: adapters learn in few steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModel:
+    architecture: str
+    model_type: str
+    seed: int
+    qk_norm: bool
+    template: str
+
+
+TINY_MODELS = {
+    "tinkex/tiny-llama": TinyModel(
+        "LlamaForCausalLM", "llama", 11, False, tiny_tokenizer.PLAIN_TEMPLATE
+    ),
+    "tinkex/tiny-qwen3": TinyModel(
+        "Qwen3ForCausalLM", "qwen3", 13, True, tiny_tokenizer.THINKING_TEMPLATE
+    ),
+}
+
+
+def ensure_tiny(name: str, cache: Path) -> Path:
+    """The folder of a built-in tiny model under `cache`, written now if it is not there yet."""
+    if name not in TINY_MODELS:
+        known = ", ".join(sorted(TINY_MODELS))
+        raise ValueError(f"model {name!r} is not a built-in tiny model; there are: {known}")
+    model = TINY_MODELS[name]
+    folder = cache / f"{name.replace('/', '--')}-{RECIPE}"
+    return publish_folder(folder, lambda draft: _write(draft, model))
+
+
+def _write(folder: Path, model: TinyModel) -> None:
+    write_json(folder / "config.json", _config(model))
+    write_json(folder / "generation_config.json", _generation_config())
+    tiny_tokenizer.write_tokenizer(folder, template=model.template, max_length=CONTEXT)
+    tensors = dict(_tensors(model))
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _config(model: TinyModel) -> dict[str, object]:
+    return {
+        "architectures": [model.architecture],
+        "model_type": model.model_type,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "vocab_size": tiny_tokenizer.VOCAB_SIZE,
+        "max_position_embeddings": CONTEXT,
+        "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "eos_token_id": tiny_tokenizer.EOS_ID,
+        "pad_token_id": tiny_tokenizer.PAD_ID,
+    }
+
+
+def _generation_config() -> dict[str, object]:
+    return {
+        "eos_token_id": [tiny_tokenizer.EOS_ID, tiny_tokenizer.PAD_ID],
+        "pad_token_id": tiny_tokenizer.PAD_ID,
+        "do_sample": True,
+    }
+
+
+def _tensors(model: TinyModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Every parameter in a fixed order: the order is part of the recipe."""
+    draw = np.random.default_rng(model.seed)
+
+    def matrix(rows: int, columns: int, gain: float = 1.0) -> NDArray[np.float32]:
+        scale = gain / np.sqrt(columns)
+        return (draw.standard_normal((rows, columns)) * scale).astype(np.float32)
+
+    def norm(size: int, gain: float = 1.0) -> NDArray[np.float32]:
+        return np.full(size, gain, dtype=np.float32)
+
+    # Each block adds to the stream; this keeps the sum of all of them near the embedding's size.
+    residual = 1.0 / np.sqrt(2 * LAYERS)
+    yield "model.embed_tokens.weight", matrix(tiny_tokenizer.VOCAB_SIZE, HIDDEN, np.sqrt(HIDDEN))
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}"
+        yield f"{at}.input_layernorm.weight", norm(HIDDEN)
+        yield f"{at}.self_attn.q_proj.weight", matrix(HEADS * HEAD_DIM, HIDDEN)
+        yield f"{at}.self_attn.k_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+        yield f"{at}.self_attn.v_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+        yield f"{at}.self_attn.o_proj.weight", matrix(HIDDEN, HEADS * HEAD_DIM, residual)
+        if model.qk_norm:
+            yield f"{at}.self_attn.q_norm.weight", norm(HEAD_DIM)
+            yield f"{at}.self_attn.k_norm.weight", norm(HEAD_DIM)
+        yield f"{at}.post_attention_layernorm.weight", norm(HIDDEN)
+        yield f"{at}.mlp.gate_proj.weight", matrix(INTERMEDIATE, HIDDEN)
+        yield f"{at}.mlp.up_proj.weight", matrix(INTERMEDIATE, HIDDEN)
+        yield f"{at}.mlp.down_proj.weight", matrix(HIDDEN, INTERMEDIATE, residual)
+    yield "model.norm.weight", norm(HIDDEN, FINAL_GAIN)
+    yield "lm_head.weight", matrix(tiny_tokenizer.VOCAB_SIZE, HIDDEN, 1.0 / FINAL_GAIN)
