@@ -1,0 +1,64 @@
+"""Promises of configured API keys."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tinkex.server.keys import FILE_NAME, KeyFile, KeyProblem
+
+
+def test_a_key_is_shown_once_kept_as_a_hash_and_opens_its_tenant(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path)
+    key, secret = keys.create("alice")
+    assert secret.startswith("tml-")
+    assert keys.authenticate(secret) == key
+    stored = (tmp_path / FILE_NAME).read_text()
+    assert secret not in stored
+    assert secret.removeprefix("tml-") not in stored
+    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+
+
+def test_wrong_revoked_and_expired_keys_open_nothing(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path)
+    first, secret = keys.create("alice")
+    brief, short_lived = keys.create("alice", expires_in=60)
+    assert keys.authenticate(secret + "x") is None
+    assert keys.authenticate("") is None
+    assert keys.authenticate(short_lived) == brief
+    assert keys.authenticate(short_lived, now=brief.created_at + 61) is None
+    revoked = keys.revoke(first.id)
+    assert keys.authenticate(secret) is None
+    assert keys.revoke(first.id) == revoked
+    assert [key.status(brief.created_at + 61) for key in keys.list()] == ["revoked", "expired"]
+    assert keys.any_active()
+
+
+def test_a_running_server_sees_what_the_command_line_changed(tmp_path: Path) -> None:
+    server, command_line = KeyFile(tmp_path), KeyFile(tmp_path)
+    assert server.list() == ()
+    assert not server.any_active()
+    key, secret = command_line.create("alice")
+    assert server.authenticate(secret) == key
+    command_line.revoke(key.id)
+    assert server.authenticate(secret) is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "ü", "x" * 65, "-a"])
+def test_a_bad_name_makes_no_key(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KeyProblem, match="1 to 64"):
+        KeyFile(tmp_path).create(name)
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_a_bad_expiry_an_unknown_id_and_a_broken_file_say_what_to_do(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path)
+    with pytest.raises(KeyProblem, match="positive"):
+        keys.create("a", expires_in=0)
+    with pytest.raises(KeyProblem, match="tinkex keys list"):
+        keys.revoke("nope")
+    (tmp_path / FILE_NAME).write_text("{")
+    with pytest.raises(KeyProblem, match="restore it or remove it"):
+        keys.list()
