@@ -1,0 +1,90 @@
+"""The small operations between a decoder's matrix products, with lean backward passes.
+
+Weights are frozen, so a backward pass needs only the gradient of the input; each operation keeps
+just what that takes. Without gradients the same arithmetic runs with nothing kept at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of [N, heads, head_dim], first half against second half."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]
+    return _turn(x, cos, sin)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(first half) · second half of the last dimension."""
+    if gate_up.requires_grad and torch.is_grad_enabled():
+        return _SwiGlu.apply(gate_up)  # type: ignore[no-any-return, no-untyped-call]
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
+        ctx.save_for_backward(x, weight, scale)
+        return (x * scale).mul_(weight).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        x, weight, scale = ctx.saved_tensors
+        along = (grads[0] * weight).float()
+        normed = x * scale
+        inner = (along * normed).mean(-1, keepdim=True)
+        return along.addcmul_(normed, inner, value=-1.0).mul_(scale).to(x.dtype), None, None
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turn(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turn(grads[0], cos, -sin), None, None
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor]:
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        out = torch.empty_like(gate_up)
+        to_gate, to_up = out.chunk(2, dim=-1)
+        torch.mul(grads[0], F.silu(gate), out=to_up)
+        to_gate.copy_(torch.ops.aten.silu_backward(grads[0] * up, gate))
+        return (out,)
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1.0)
+    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
+    return out

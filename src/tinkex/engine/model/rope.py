@@ -1,0 +1,143 @@
+"""Rotary positions: frequencies with their scalings, and the cosines and sines of a batch.
+
+Knows nothing of layers or heads. Scalings that depend on the length of the sequence (dynamic,
+longrope) are refused: with them a token's key would change as its sequence grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.errors import ModelError
+
+_KEYS = {
+    "default": frozenset[str](),
+    "linear": frozenset({"factor"}),
+    "llama3": frozenset(
+        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
+    ),
+    "yarn": frozenset(
+        {
+            "factor",
+            "original_max_position_embeddings",
+            "attention_factor",
+            "beta_fast",
+            "beta_slow",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
+        }
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """`kind` is default, linear, llama3 or yarn; `settings` its numbers."""
+
+    theta: float
+    head_dim: int
+    kind: str = "default"
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+def parse_rope(config: Mapping[str, Any], head_dim: int, default_theta: float) -> RopeConfig:
+    """Read `rope_parameters`, or the older `rope_theta` with `rope_scaling`."""
+    raw = dict(config.get("rope_scaling") or {})
+    raw.update(config.get("rope_parameters") or {})
+    kind = raw.pop("rope_type", None) or raw.get("type") or "default"
+    raw.pop("type", None)
+    theta = raw.pop("rope_theta", None) or config.get("rope_theta") or default_theta
+    partial = raw.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0
+    if partial != 1.0:
+        raise ModelError(f"config.json: partial_rotary_factor {partial} is not supported, only 1.0")
+    if kind not in _KEYS:
+        raise ModelError(
+            f"config.json: rope type {kind!r} is not supported; supported: {', '.join(_KEYS)}"
+        )
+    settings = {key: value for key, value in raw.items() if value is not None}
+    unknown = sorted(settings.keys() - _KEYS[kind])
+    if kind != "default" and unknown:
+        raise ModelError(f"config.json: rope setting {unknown[0]!r} is unknown for {kind!r}")
+    if kind == "default":
+        settings = {}
+    elif "factor" not in settings:
+        raise ModelError(f"config.json: rope type {kind!r} needs 'factor'")
+    if kind in ("llama3", "yarn"):
+        settings.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
+    return RopeConfig(float(theta), head_dim, kind, settings)
+
+
+class Rope:
+    """Turns positions into the cosines and sines that rotate queries and keys."""
+
+    def __init__(self, config: RopeConfig, device: torch.device) -> None:
+        inverse, self._scale = _frequencies(config)
+        self._inverse = inverse.to(device)
+
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine, each [N, 1, head_dim / 2], computed in float32."""
+        phase = positions.to(torch.float32)[:, None] * self._inverse
+        cos, sin = phase.cos() * self._scale, phase.sin() * self._scale
+        return cos.to(dtype)[:, None], sin.to(dtype)[:, None]
+
+
+def _frequencies(config: RopeConfig) -> tuple[Tensor, float]:
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    plain = 1.0 / (config.theta**exponents)
+    if config.kind == "linear":
+        return plain / config.settings["factor"], 1.0
+    if config.kind == "llama3":
+        return _llama3(plain, config.settings), 1.0
+    if config.kind == "yarn":
+        return _yarn(plain, config)
+    return plain, 1.0
+
+
+def _llama3(plain: Tensor, settings: Mapping[str, float]) -> Tensor:
+    """Slow frequencies are divided by the factor, fast ones kept, those between interpolated."""
+    try:
+        low, high = settings["low_freq_factor"], settings["high_freq_factor"]
+    except KeyError as missing:
+        raise ModelError(f"config.json: rope type 'llama3' needs {missing}") from None
+    turns = settings["original_max_position_embeddings"] * plain / (2 * math.pi)
+    keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return plain * (keep + (1.0 - keep) / settings["factor"])
+
+
+def _yarn(plain: Tensor, config: RopeConfig) -> tuple[Tensor, float]:
+    settings, half = config.settings, config.head_dim // 2
+    original = settings["original_max_position_embeddings"]
+
+    def dimension(turns: float) -> float:
+        return (
+            config.head_dim
+            * math.log(original / (turns * 2 * math.pi))
+            / (2 * math.log(config.theta))
+        )
+
+    low, high = dimension(settings.get("beta_fast", 32)), dimension(settings.get("beta_slow", 1))
+    if settings.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, config.head_dim - 1)
+    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low or 0.001)
+    keep = 1.0 - ramp.clamp(0.0, 1.0)
+    return plain * (keep + (1.0 - keep) / settings["factor"]), _yarn_scale(settings)
+
+
+def _yarn_scale(settings: Mapping[str, float]) -> float:
+    def mscale(weight: float) -> float:
+        factor = settings["factor"]
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    if "attention_factor" in settings:
+        return settings["attention_factor"]
+    if settings.get("mscale") and settings.get("mscale_all_dim"):
+        return mscale(settings["mscale"]) / mscale(settings["mscale_all_dim"])
+    return mscale(1.0)

@@ -1,0 +1,82 @@
+"""Small seeded transformers models of every family, written to folders like published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.15,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 256,
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+
+# Name -> the transformers configuration class and what sets it apart.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "llama3-rope-biased": (
+        "LlamaConfig",
+        {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True, "head_dim": 24},
+    ),
+    "smollm2": ("LlamaConfig", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "mistral": ("MistralConfig", {"sliding_window": 16, "head_dim": 16}),
+    "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen2-window-yarn": (
+        "Qwen2Config",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 16,
+            "max_window_layers": 1,
+            "rope_parameters": YARN,
+        },
+    ),
+    "qwen3": ("Qwen3Config", {"head_dim": 32, "rope_parameters": LINEAR}),
+    "smollm3": ("SmolLM3Config", {"no_rope_layer_interval": 2}),
+}
+
+
+def make_reference(name: str) -> Any:
+    """A float32 transformers model with every parameter random, norms and biases included."""
+    kind, extra = FAMILIES[name]
+    config = getattr(transformers, kind)(**(SHAPE | extra))
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+def save_reference(name: str, folder: Path, shard: str = "40KB") -> Any:
+    """Write the model as sharded safetensors and return it."""
+    model = make_reference(name)
+    model.save_pretrained(folder, max_shard_size=shard)
+    return model
