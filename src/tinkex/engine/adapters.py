@@ -50,7 +50,10 @@ class AdapterWeights:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """One slot's views, layers first: `a` is [layers, modules · rank, in], each b [layers, out, rank]."""
+    """One slot's views, layers first: a [layers, modules · rank, in], each b [layers, out, rank].
+
+    The unembedding has one layer; index it with 0 or -1.
+    """
 
     a: Tensor
     b: tuple[Tensor, ...]
@@ -79,7 +82,7 @@ class AdapterLayout:
 
     def factors(self, flat: Tensor) -> dict[str, Factors]:
         """Views of a vector of `size` elements, by slot."""
-        parts = iter(flat.split([math.prod(shape) for shape in self._shapes()]))
+        parts = iter(flat.split_with_sizes([math.prod(shape) for shape in self._shapes()]))
         views = [part.view(shape) for part, shape in zip(parts, self._shapes(), strict=True)]
         found, start = {}, 0
         for name, slot in self.slots.items():

@@ -163,15 +163,15 @@ class Decoder:
     ) -> tuple[Tensor, Tensor, Tensor]:
         config, layer = self.config, self.weights.layers[index]
         heads = qkv.view(qkv.shape[0], -1, config.head_dim)
-        turned, v = heads.split([config.heads + config.kv_heads, config.kv_heads], dim=1)
+        turned, v = heads.split_with_sizes([config.heads + config.kv_heads, config.kv_heads], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = turned.split([config.heads, config.kv_heads], dim=1)
+            q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
             q = rms_norm(q, layer.q_norm, config.norm_eps)
             k = rms_norm(k, layer.k_norm, config.norm_eps)
             turned = torch.cat([q, k], dim=1)
         if config.rotary[index]:
             turned = rotate(turned, cos, sin)
-        q, k = turned.split([config.heads, config.kv_heads], dim=1)
+        q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
         return q, k, v
 
 

@@ -89,7 +89,7 @@ class _Reader:
 
     def _stacked(self, modules: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor:
         fused = torch.empty(sum(sizes), columns, dtype=self._dtype, device=self._device)
-        for module, part in zip(modules, fused.split(list(sizes)), strict=True):
+        for module, part in zip(modules, fused.split_with_sizes(list(sizes)), strict=True):
             part.copy_(self._read(f"{module}.weight", tuple(part.shape)))
         return fused
 

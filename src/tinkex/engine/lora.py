@@ -1,0 +1,134 @@
+"""Low-rank products over packed tokens, each call's tokens with its own adapter.
+
+Tokens are sorted by call, so a call is a slice. The frozen product is made once for all tokens,
+the low-rank ones slice by slice, and gradients of the factors are added straight into each call's
+own vector: one call never touches another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.adapters import Factors
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Tokens [start, stop) and the factors they use; `grads` has the same slots, in float32."""
+
+    start: int
+    stop: int
+    scaling: float
+    factors: Mapping[str, Factors]
+    grads: Mapping[str, Factors] | None
+
+
+class PackedLora:
+    """A `Lora` for one micro-batch. Backward passes add into the segments' `grads`."""
+
+    def __init__(self, segments: Sequence[Segment], device: torch.device) -> None:
+        self.segments = segments
+        # Factors are no autograd leaves; this one makes the products part of the graph.
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+
+    def project(
+        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        if torch.is_grad_enabled():
+            apply: Any = _Project.apply
+            result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot)
+            return result
+        y = F.linear(x, weight, bias)
+        for segment in self.segments:
+            add_product(segment, layer, slot, x[segment.start : segment.stop], y)
+        return y
+
+
+class _Project(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        segments: Sequence[Segment],
+        layer: int,
+        slot: str,
+    ) -> Tensor:
+        y = F.linear(x, weight, bias)
+        inner = [add_product(s, layer, slot, x[s.start : s.stop], y) for s in segments]
+        ctx.save_for_backward(x, weight, *(h for h in inner if h is not None))
+        ctx.facts = (segments, layer, slot)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, *inner = ctx.saved_tensors
+        segments, layer, slot = ctx.facts
+        dy = grads[0]
+        dx = dy @ weight if ctx.needs_input_grad[0] else None
+        waiting = iter(inner)
+        for segment in segments:
+            if slot in segment.factors:
+                part = slice(segment.start, segment.stop)
+                to_x = None if dx is None else dx[part]
+                add_gradients(segment, layer, slot, x[part], next(waiting), dy[part], to_x)
+        return dx, None, None, None, None, None, None
+
+
+def add_product(segment: Segment, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor | None:
+    """Add the segment's product for its tokens `x` to its rows of `y`; returns scaling · A x."""
+    factors = segment.factors.get(slot)
+    if factors is None:
+        return None
+    inner = (x @ factors.a[layer].T).mul_(segment.scaling)
+    _add_outer(inner, factors, layer, y[segment.start : segment.stop])
+    return inner
+
+
+def _add_outer(inner: Tensor, factors: Factors, layer: int, y: Tensor) -> None:
+    rank, start = factors.b[0].shape[-1], 0
+    for index, b in enumerate(factors.b):
+        stop = start + b.shape[1]
+        y[:, start:stop].addmm_(inner[:, index * rank : (index + 1) * rank], b[layer].T)
+        start = stop
+
+
+def add_gradients(
+    segment: Segment,
+    layer: int,
+    slot: str,
+    x: Tensor,
+    inner: Tensor,
+    dy: Tensor,
+    dx: Tensor | None,
+) -> None:
+    """Add one segment's share to its factors' gradients and, unless None, to `dx`."""
+    factors, rank, start = segment.factors[slot], segment.factors[slot].b[0].shape[-1], 0
+    d_inner = torch.empty_like(inner)
+    for index, b in enumerate(factors.b):
+        columns, stop = slice(index * rank, (index + 1) * rank), start + b.shape[1]
+        torch.mm(dy[:, start:stop], b[layer], out=d_inner[:, columns])
+        if segment.grads is not None:
+            _accumulate(segment.grads[slot].b[index][layer], dy[:, start:stop], inner[:, columns])
+        start = stop
+    d_inner.mul_(segment.scaling)
+    if segment.grads is not None:
+        _accumulate(segment.grads[slot].a[layer], d_inner, x)
+    if dx is not None:
+        dx.addmm_(d_inner, factors.a[layer])
+
+
+def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left.T @ right, in the total's float32."""
+    if left.dtype == total.dtype:
+        total.addmm_(left.T, right)
+    else:
+        total.add_(left.T @ right)
