@@ -1,0 +1,64 @@
+"""The `audit` table: who did what to which checkpoint or project, and when. Only ever added to."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Category = Literal["checkpoints", "projects"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One event, seen by the tenant it concerns."""
+
+    at: float
+    tenant: str
+    category: Category
+    event: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    model_id: str | None = None
+    path: str | None = None
+
+
+def add(connection: sqlite3.Connection, row: AuditRow) -> None:
+    connection.execute(
+        """INSERT INTO audit (at, tenant, category, event, details, model_id, path)
+            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+        (
+            row.at,
+            row.tenant,
+            row.category,
+            row.event,
+            json.dumps(dict(row.details)),
+            row.model_id,
+            row.path,
+        ),
+    )
+
+
+def between(
+    connection: sqlite3.Connection,
+    tenant: str,
+    category: str | None,
+    start: float,
+    end: float,
+    limit: int,
+) -> list[AuditRow]:
+    """A tenant's newest `limit` events in [start, end), oldest first."""
+    rows = connection.execute(
+        """SELECT at, tenant, category, event, details, model_id, path FROM audit
+            WHERE tenant = ? AND at >= ? AND at < ? AND (? IS NULL OR category = ?)
+            ORDER BY id DESC LIMIT ?""",
+        (tenant, start, end, category, category, limit),
+    ).fetchall()
+    return [_row(row) for row in reversed(rows)]
+
+
+def _row(row: sqlite3.Row) -> AuditRow:
+    values = dict(row)
+    values["details"] = json.loads(values["details"])
+    return AuditRow(**values)

@@ -1,0 +1,178 @@
+"""The `checkpoints` and `copies` tables: what was saved, by whom, where its files are, until when.
+
+A row names the folder of its files and never owns it: samplers may point at the same folder, and it
+goes away when nobody does. `digest` is that of the folder's manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Kind = Literal["weights", "sampler_weights", "external_weights"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A checkpoint as stored; `optimizer` is the optimizer's configuration as JSON text."""
+
+    path: str
+    model_id: str
+    session_id: str
+    tenant: str
+    kind: Kind
+    name: str
+    folder: str
+    base_model: str
+    rank: int
+    train_attn: bool
+    train_mlp: bool
+    train_unembed: bool
+    optimizer: str
+    step: int
+    size_bytes: int
+    created_at: float
+    digest: str
+    public: bool = False
+    user_metadata: Mapping[str, Any] | None = None
+    project_id: str | None = None
+    expires_at: float | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+_COLUMNS = tuple(CheckpointRow.__dataclass_fields__)
+_NAMES = ", ".join(_COLUMNS)
+_BOOLEANS = ("train_attn", "train_mlp", "train_unembed", "public")
+
+
+def put(connection: sqlite3.Connection, row: CheckpointRow) -> None:
+    """Store a checkpoint in place of any other of the same path."""
+    values = {name: getattr(row, name) for name in _COLUMNS}
+    if row.user_metadata is not None:
+        values["user_metadata"] = json.dumps(dict(row.user_metadata))
+    marks = ", ".join(f":{name}" for name in _COLUMNS)
+    connection.execute(
+        f"""INSERT OR REPLACE INTO checkpoints ({_NAMES}, accrued_at)
+            VALUES ({marks}, :created_at)""",
+        values,
+    )
+
+
+def get(connection: sqlite3.Connection, path: str) -> CheckpointRow | None:
+    row = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE path = ?", (path,)).fetchone()
+    return None if row is None else from_row(row)
+
+
+def of_run(connection: sqlite3.Connection, model_id: str) -> list[CheckpointRow]:
+    """All checkpoints of a run, newest first."""
+    rows = connection.execute(
+        f"SELECT {_NAMES} FROM checkpoints WHERE model_id = ? ORDER BY created_at DESC, path",
+        (model_id,),
+    )
+    return [from_row(row) for row in rows]
+
+
+def of_tenant(
+    connection: sqlite3.Connection, tenant: str, limit: int, offset: int
+) -> tuple[list[CheckpointRow], int]:
+    """A page of a tenant's checkpoints, newest first, and how many there are in all."""
+    rows = connection.execute(
+        f"""SELECT {_NAMES} FROM checkpoints WHERE tenant = ?
+            ORDER BY created_at DESC, path LIMIT ? OFFSET ?""",
+        (tenant, limit, offset),
+    )
+    page = [from_row(row) for row in rows]
+    (total,) = connection.execute(
+        "SELECT COUNT(*) FROM checkpoints WHERE tenant = ?", (tenant,)
+    ).fetchone()
+    return page, total
+
+
+def expired(connection: sqlite3.Connection, now: float) -> list[CheckpointRow]:
+    rows = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE expires_at <= ?", (now,))
+    return [from_row(row) for row in rows]
+
+
+def delete(connection: sqlite3.Connection, path: str) -> bool:
+    return connection.execute("DELETE FROM checkpoints WHERE path = ?", (path,)).rowcount == 1
+
+
+def set_public(connection: sqlite3.Connection, path: str, public: bool) -> None:
+    connection.execute("UPDATE checkpoints SET public = ? WHERE path = ?", (public, path))
+
+
+def set_expiry(connection: sqlite3.Connection, path: str, expires_at: float | None) -> None:
+    connection.execute("UPDATE checkpoints SET expires_at = ? WHERE path = ?", (expires_at, path))
+
+
+def set_project(connection: sqlite3.Connection, session_id: str, project_id: str) -> None:
+    connection.execute(
+        "UPDATE checkpoints SET project_id = ? WHERE session_id = ?", (project_id, session_id)
+    )
+
+
+def bytes_of(connection: sqlite3.Connection, tenant: str) -> int:
+    (total,) = connection.execute(
+        "SELECT COALESCE(SUM(size_bytes), 0) FROM checkpoints WHERE tenant = ?", (tenant,)
+    ).fetchone()
+    return int(total)
+
+
+def storage_of(
+    connection: sqlite3.Connection, tenant: str, project_id: str | None
+) -> list[tuple[str | None, int, int]]:
+    """Per project of a tenant: (project, number of checkpoints, bytes)."""
+    rows = connection.execute(
+        """SELECT project_id, COUNT(*), SUM(size_bytes) FROM checkpoints
+            WHERE tenant = ? AND (? IS NULL OR project_id = ?) GROUP BY project_id""",
+        (tenant, project_id, project_id),
+    )
+    return [(project, count, size) for project, count, size in rows]
+
+
+def of_sessions(
+    connection: sqlite3.Connection, session_ids: Iterable[str]
+) -> dict[str, tuple[int, int]]:
+    """Per session that has any: (number of checkpoints, bytes)."""
+    ids = list(session_ids)
+    marks = ", ".join("?" * len(ids))
+    rows = connection.execute(
+        f"""SELECT session_id, COUNT(*), SUM(size_bytes) FROM checkpoints
+            WHERE session_id IN ({marks}) GROUP BY session_id""",
+        ids,
+    )
+    return {session: (count, size) for session, count, size in rows}
+
+
+def folders(connection: sqlite3.Connection) -> set[str]:
+    """Every folder that some checkpoint points at."""
+    return {folder for (folder,) in connection.execute("SELECT DISTINCT folder FROM checkpoints")}
+
+
+def copied(connection: sqlite3.Connection, tenant: str, key: str) -> str | None:
+    """Where an earlier copy with this idempotency key went."""
+    row = connection.execute(
+        "SELECT path FROM copies WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def remember_copy(connection: sqlite3.Connection, tenant: str, key: str, path: str) -> None:
+    connection.execute(
+        "INSERT INTO copies (tenant, idempotency_key, path) VALUES (?, ?, ?)", (tenant, key, path)
+    )
+
+
+def from_row(row: sqlite3.Row) -> CheckpointRow:
+    values = dict(row)
+    if values["user_metadata"] is not None:
+        values["user_metadata"] = json.loads(values["user_metadata"])
+    for name in _BOOLEANS:
+        values[name] = bool(values[name])
+    return CheckpointRow(**values)

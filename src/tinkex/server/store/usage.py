@@ -1,0 +1,96 @@
+"""The `usage` table: what each tenant used, hour by hour. Amounts only; it knows no prices."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+HOUR = 3600
+GIGABYTE = 1e9
+Measure = Literal["training", "sampling_prefill", "sampling_sample", "checkpoint", "storage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who used something, and for what. Empty text stands for none."""
+
+    tenant: str
+    session_id: str = ""
+    project_id: str = ""
+    base_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An amount of one measure within the hour that starts at the Unix second `hour`."""
+
+    hour: int
+    source: Source
+    measure: Measure
+    amount: float
+    cached: bool = False
+
+
+def add(connection: sqlite3.Connection, use: Use) -> None:
+    """Add an amount to its hour."""
+    source = use.source
+    connection.execute(
+        """INSERT INTO usage
+            (hour, tenant, session_id, project_id, base_model, measure, cached, amount)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT DO UPDATE SET amount = amount + excluded.amount""",
+        (
+            use.hour,
+            source.tenant,
+            source.session_id,
+            source.project_id,
+            source.base_model,
+            use.measure,
+            use.cached,
+            use.amount,
+        ),
+    )
+
+
+def between(connection: sqlite3.Connection, tenant: str, start: float, end: float) -> list[Use]:
+    """A tenant's use in hours that start in [start, end), oldest first."""
+    rows = connection.execute(
+        """SELECT hour, measure, amount, cached, session_id, project_id, base_model FROM usage
+            WHERE tenant = ? AND hour >= ? AND hour < ?
+            ORDER BY hour, session_id, project_id, base_model, measure, cached""",
+        (tenant, start, end),
+    )
+    return [
+        Use(hour, Source(tenant, *source), measure, amount, bool(cached))
+        for hour, measure, amount, cached, *source in rows
+    ]
+
+
+def hour_of(moment: float) -> int:
+    return int(moment // HOUR) * HOUR
+
+
+def accrue_storage(connection: sqlite3.Connection, now: float) -> None:
+    """Count every checkpoint's gigabyte-hours since they were last counted."""
+    rows = connection.execute(
+        """SELECT path, tenant, session_id, project_id, base_model, size_bytes, accrued_at
+            FROM checkpoints WHERE accrued_at < ?""",
+        (now,),
+    ).fetchall()
+    for path, tenant, session_id, project_id, base_model, size, since in rows:
+        source = Source(tenant, session_id, project_id or "", base_model)
+        for hour, seconds in _hours(since, now):
+            amount = size / GIGABYTE * seconds / HOUR
+            add(connection, Use(hour, source, "storage", amount))
+        connection.execute("UPDATE checkpoints SET accrued_at = ? WHERE path = ?", (now, path))
+
+
+def _hours(start: float, end: float) -> Iterator[tuple[int, float]]:
+    """The hours a span touches, each with the seconds of the span inside it."""
+    while start < end:
+        hour = hour_of(start)
+        until = min(end, hour + HOUR)
+        yield hour, until - start
+        start = until
