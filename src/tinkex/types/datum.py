@@ -1,0 +1,155 @@
+"""One training example: what the model reads and what its loss needs.
+
+Turns lists, numpy arrays and torch tensors into `TensorData` once, at construction. Knows the names
+a plain list may have; knows nothing of how any loss uses them.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tinkex.types.model_input import ModelInput
+from tinkex.types.provenance import ProvenanceSpans, check_tiling
+from tinkex.types.strictness import exported
+from tinkex.types.tensor_data import TensorData, TensorDtype
+
+LossFnType: TypeAlias = Literal[
+    "cross_entropy",
+    "importance_sampling",
+    "ppo",
+    "cispo",
+    "dro",
+    "gspo",
+    "stable_reinforce",
+    "custom",
+]
+LossFnInputs: TypeAlias = dict[str, TensorData]
+LossFnOutput: TypeAlias = dict[str, TensorData]
+
+LIST_DTYPES: dict[str, TensorDtype] = {
+    "target_tokens": "int64",
+    "weights": "float32",
+    "advantages": "float32",
+    "logprobs": "float32",
+    "clip_low_threshold": "float32",
+    "clip_high_threshold": "float32",
+    "sequence_ratio_mask": "float32",
+}
+"""The inputs that may be given as plain lists, and what they become."""
+
+_SPARSE_INPUTS = ("target_tokens", "weights")
+
+
+@exported
+@dataclass(frozen=True)
+class Datum:
+    """A sequence and its loss inputs. Inputs may be lists, arrays or tensors; they are kept as
+    `TensorData`. Span lists come as a pair: see `with_provenance`."""
+
+    model_input: ModelInput
+    loss_fn_inputs: LossFnInputs = field(default_factory=dict)
+    model_input_spans: ProvenanceSpans | None = None
+    loss_fn_input_spans: ProvenanceSpans | None = None
+
+    def __post_init__(self) -> None:
+        _check_kind(self.model_input)
+        if (self.model_input_spans is None) != (self.loss_fn_input_spans is None):
+            raise AssertionError("spans come in pairs: set both span lists or neither")
+        inputs = {name: _tensor(name, value) for name, value in self.loss_fn_inputs.items()}
+        object.__setattr__(self, "loss_fn_inputs", inputs)
+
+    def with_provenance(
+        self, model_input: ProvenanceSpans, loss_fn_inputs: ProvenanceSpans
+    ) -> "Datum":
+        """A copy that says where each position came from; ValueError unless all are covered."""
+        check_tiling("model_input", model_input, self.model_input.length)
+        targets = self.loss_fn_inputs.get("target_tokens")
+        if targets is not None and targets.shape is not None and len(targets.shape) == 1:
+            check_tiling("loss_fn_inputs", loss_fn_inputs, targets.shape[0])
+        return replace(self, model_input_spans=model_input, loss_fn_input_spans=loss_fn_inputs)
+
+
+def _check_kind(model_input: object) -> None:
+    if not isinstance(model_input, ModelInput):
+        raise TypeError(f"model_input must be a ModelInput, got {type(model_input).__name__}")
+
+
+def _tensor(name: str, value: Any) -> TensorData:
+    try:
+        tensor = _converted(name, value)
+    except ValueError as error:
+        raise ValueError(f"loss_fn_inputs[{name!r}]: {error}") from error
+    values = tensor._numpy
+    if values.dtype.kind == "f" and values.size and np.isnan(values.min()):
+        raise ValueError(f"loss_fn_inputs[{name!r}] holds NaN: give unused positions 0")
+    return tensor
+
+
+def _converted(name: str, value: Any) -> TensorData:
+    if isinstance(value, TensorData):
+        return value
+    if isinstance(value, np.ndarray):
+        return TensorData.from_numpy(value)
+    if _is_torch(value):
+        sparse = value.ndim == 2 and name in _SPARSE_INPUTS
+        return TensorData.from_torch_sparse(value) if sparse else TensorData.from_torch(value)
+    if isinstance(value, list):
+        return _from_list(name, value)
+    kind = type(value).__name__
+    raise TypeError(
+        f"loss_fn_inputs[{name!r}] must be a TensorData, a numpy array, a torch tensor or a list, "
+        f"got {kind}"
+    )
+
+
+def _from_list(name: str, value: list[Any]) -> TensorData:
+    if name not in LIST_DTYPES:
+        raise KeyError(
+            f"loss_fn_inputs[{name!r}] is a list, and the dtype of {name!r} is not known: "
+            f"wrap it in TensorData, or use one of {sorted(LIST_DTYPES)}"
+        )
+    tensor = TensorData(value, LIST_DTYPES[name])
+    return TensorData(tensor._numpy, tensor.dtype, tensor._numpy.shape)
+
+
+def _is_torch(value: object) -> bool:
+    """Nothing can be a tensor before torch was imported, so asking never imports it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class ForwardBackwardInput:
+    data: list[Datum]
+    loss_fn: LossFnType
+    loss_fn_config: Mapping[str, float | str] | None = None
+
+
+@dataclass(frozen=True)
+class ForwardBackwardRequest:
+    forward_backward_input: ForwardBackwardInput
+    model_id: str
+    seq_id: int | None = None
+
+
+@dataclass(frozen=True)
+class ForwardRequest:
+    forward_input: ForwardBackwardInput
+    model_id: str
+    seq_id: int | None = None
+
+
+@exported
+@dataclass(frozen=True)
+class ForwardBackwardOutput:
+    """What a loss returned: named tensors per datum, and metrics named `name:reduction`.
+
+    The loss itself is `metrics["loss:sum"]`.
+    """
+
+    loss_fn_output_type: str
+    loss_fn_outputs: list[LossFnOutput]
+    metrics: dict[str, float] = field(default_factory=dict)

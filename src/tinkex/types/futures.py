@@ -1,0 +1,96 @@
+"""Promises: what a submission answers, and what asking for its result can answer."""
+
+from enum import StrEnum
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from tinkex.types.checkpoints import (
+    LoadWeightsResponse,
+    SaveWeightsExternalResponse,
+    SaveWeightsForSamplerResponse,
+    SaveWeightsResponse,
+)
+from tinkex.types.datum import ForwardBackwardOutput
+from tinkex.types.models import CreateModelResponse, OptimStepResponse, UnloadModelResponse
+from tinkex.types.strictness import Lenient, Strict
+
+RequestID: TypeAlias = str
+
+
+class UntypedAPIFuture(Lenient):
+    """What a submission answers: the id to ask for the result with."""
+
+    request_id: str
+    model_id: str | None = None
+    sample_sequence_ids: list[str] | None = None
+
+
+class FutureRetrieveRequest(Strict):
+    request_id: str
+    allow_metadata_only: bool = False
+
+
+class TryAgainResponse(Lenient):
+    type: Literal["try_again"] = "try_again"
+    request_id: str
+    queue_state: Literal["active", "paused_capacity", "paused_rate_limit"]
+
+
+class RequestErrorCategory(StrEnum):
+    """Whose fault a failed request was."""
+
+    Unknown = "unknown"
+    Server = "server"
+    User = "user"
+
+
+class RequestFailedResponse(Lenient):
+    error: str
+    category: RequestErrorCategory
+
+
+FutureRetrieveResponse: TypeAlias = (
+    TryAgainResponse
+    | ForwardBackwardOutput
+    | OptimStepResponse
+    | SaveWeightsResponse
+    | LoadWeightsResponse
+    | SaveWeightsForSamplerResponse
+    | SaveWeightsExternalResponse
+    | CreateModelResponse
+    | UnloadModelResponse
+    | RequestFailedResponse
+)
+
+
+class SamplingSessionFuturesTarget(Strict):
+    type: Literal["sampling_session"] = "sampling_session"
+    sampling_session_id: str
+    cloned_sampler_id: int = 0
+
+
+class FuturesRetrieveRequest(Strict):
+    target: SamplingSessionFuturesTarget
+    prev_cursor: int = 0
+    timeout: float | None = None
+    retrieved_request_ids: list[str] = Field(default=[])
+
+
+class FutureFinished(Lenient):
+    state: Literal["finished"] = "finished"
+    request_id: str
+    response_payload_uncompressed_size: int | None = None
+
+
+class FutureFailed(Lenient):
+    state: Literal["failed"] = "failed"
+    request_id: str
+
+
+FutureCompletion: TypeAlias = Annotated[FutureFinished | FutureFailed, Field(discriminator="state")]
+
+
+class FuturesRetrieveResponse(Lenient):
+    completions: list[FutureCompletion]
+    cursor: int

@@ -1,0 +1,198 @@
+"""Sessions: opening one, keeping it alive, how it ended, and searching for old ones."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AwareDatetime, Field
+
+from tinkex.types.strictness import Lenient, Strict
+
+
+class CreateSessionRequest(Strict):
+    tags: list[str]
+    user_metadata: dict[str, Any] | None
+    sdk_version: str
+    project_id: str | None = None
+    display_name: str | None = None
+    type: Literal["create_session"] = "create_session"
+
+
+class CreateSessionResponse(Lenient):
+    type: Literal["create_session"] = "create_session"
+    info_message: str | None = None
+    warning_message: str | None = None
+    error_message: str | None = None
+    session_id: str
+
+
+class SessionHeartbeatRequest(Strict):
+    session_id: str
+    type: Literal["session_heartbeat"] = "session_heartbeat"
+
+
+class SessionHeartbeatResponse(Lenient):
+    type: Literal["session_heartbeat"] = "session_heartbeat"
+
+
+class GetSessionResponse(Lenient):
+    training_run_ids: list[str]
+    sampler_ids: list[str]
+    user_metadata: dict[str, str] | None = None
+    display_name: str | None = None
+
+
+class ListSessionsResponse(Lenient):
+    sessions: list[str]
+
+
+# ---- how a session stands
+
+
+class SessionActive(Lenient):
+    type: Literal["active"] = "active"
+
+
+class SessionCancelled(Lenient):
+    type: Literal["cancelled"] = "cancelled"
+    detail: str | None = None
+
+
+ClientSessionFinishReasonType: TypeAlias = Literal["success", "errored", "interrupted"]
+
+
+class ClientSessionFinishSuccess(Lenient):
+    type: Literal["success"] = "success"
+
+
+class ClientSessionFinishErrored(Lenient):
+    type: Literal["errored"] = "errored"
+
+
+class ClientSessionFinishInterrupted(Lenient):
+    type: Literal["interrupted"] = "interrupted"
+
+
+ClientSessionFinishReason: TypeAlias = Annotated[
+    ClientSessionFinishSuccess | ClientSessionFinishErrored | ClientSessionFinishInterrupted,
+    Field(discriminator="type"),
+]
+
+
+class ClientSessionFinished(Lenient):
+    type: Literal["client_finished"] = "client_finished"
+    reason: ClientSessionFinishReason
+    detail: str | None = None
+
+
+class SessionFailedRequestReason(Lenient):
+    type: Literal["request"] = "request"
+    request_id: str
+    request_type: str
+
+
+class SessionFailedTrainingRunReason(Lenient):
+    type: Literal["training_run"] = "training_run"
+    training_run_id: str
+
+
+class SessionFailedSamplingSessionReason(Lenient):
+    type: Literal["sampling_session"] = "sampling_session"
+    sampling_session_id: str
+
+
+SessionFailedReason: TypeAlias = Annotated[
+    SessionFailedRequestReason
+    | SessionFailedTrainingRunReason
+    | SessionFailedSamplingSessionReason,
+    Field(discriminator="type"),
+]
+
+
+class SessionFailed(Lenient):
+    type: Literal["failed"] = "failed"
+    category: Literal["user", "internal"]
+    reason: SessionFailedReason
+    message: str
+
+
+SessionStatus: TypeAlias = Annotated[
+    SessionFailed | SessionCancelled | ClientSessionFinished | SessionActive,
+    Field(discriminator="type"),
+]
+
+
+# ---- searching
+
+
+class OwnSearchOwner(Strict):
+    type: Literal["own"] = "own"
+
+
+class AccessibleSearchOwner(Strict):
+    type: Literal["accessible"] = "accessible"
+
+
+class UserSearchOwner(Strict):
+    type: Literal["user"] = "user"
+    owner_urns: list[str] = Field(min_length=1, max_length=10)
+
+
+SearchOwner: TypeAlias = OwnSearchOwner | AccessibleSearchOwner | UserSearchOwner
+
+
+class ActiveSessionStatusQuery(Strict):
+    type: Literal["active"] = "active"
+
+
+class CancelledSessionStatusQuery(Strict):
+    type: Literal["cancelled"] = "cancelled"
+
+
+class FailedSessionStatusQuery(Strict):
+    type: Literal["failed"] = "failed"
+
+
+class ClientFinishedSessionStatusQuery(Strict):
+    type: Literal["client_finished"] = "client_finished"
+    reasons: list[ClientSessionFinishReasonType] | None = Field(default=None, min_length=1)
+
+
+SessionStatusQuery: TypeAlias = (
+    ActiveSessionStatusQuery
+    | CancelledSessionStatusQuery
+    | FailedSessionStatusQuery
+    | ClientFinishedSessionStatusQuery
+)
+
+
+class SessionSearchCursor(Lenient):
+    last_created_at: AwareDatetime
+    last_session_id: str
+
+
+class SessionSearchRequest(Strict):
+    session_id: str | None = None
+    project_ids: list[str] | None = None
+    user_metadata: dict[str, str] = Field(default={})
+    display_name: str | None = Field(default=None, min_length=1)
+    owner: SearchOwner = OwnSearchOwner()
+    statuses: list[SessionStatusQuery] | None = Field(default=None, min_length=1)
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: SessionSearchCursor | None = None
+
+
+class SessionSummary(Lenient):
+    session_id: str
+    created_at: datetime
+    owner: str
+    project_id: str
+    status: SessionStatus | None = None
+    checkpoints_count: int
+    display_name: str | None = None
+    user_metadata: dict[str, str] | None = None
+    checkpoint_storage_bytes: int | None = None
+
+
+class SessionSearchResponse(Lenient):
+    sessions: list[SessionSummary]
+    next_cursor: SessionSearchCursor | None = None

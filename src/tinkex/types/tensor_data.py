@@ -1,0 +1,272 @@
+"""A named loss input or output: one numpy array, dense or compressed by rows.
+
+Knows the two dtypes of the API and the CSR layout. Torch is touched only by the methods that have
+it in their name, and only when called.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from tinkex.types.csr import Csr, check_csr, csr_from_dense, dense_from_csr
+from tinkex.types.strictness import exported
+
+if TYPE_CHECKING:
+    import torch
+
+TensorDtype: TypeAlias = Literal["int64", "float32"]
+
+Int64Array: TypeAlias = NDArray[np.int64]
+TensorArray: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
+
+_NUMPY_DTYPES: dict[str, Any] = {"int64": np.int64, "float32": np.float32}
+
+
+class _IndexList:
+    """Shows a private index array as the list (or None) that the API promises."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: object, kind: type | None = None) -> list[int] | None:
+        indices = None if owner is None else getattr(owner, self.name)
+        return None if indices is None else indices.tolist()
+
+
+@exported
+@dataclass(frozen=True, eq=False, init=False)
+class TensorData:
+    """Numbers of one dtype with an optional shape, or the CSR form of a 2-D tensor.
+
+    Holds one array; a Python list exists only while you ask for `data` or `tolist()`. Two tensors
+    are equal only when they are the same object: compare values with `numpy.array_equal`.
+    """
+
+    dtype: TensorDtype
+    shape: list[int] | None = None
+    sparse_crow_indices: list[int] | None = _IndexList("_crow")  # type: ignore[assignment]
+    sparse_col_indices: list[int] | None = _IndexList("_col")  # type: ignore[assignment]
+    _numpy: TensorArray = field(repr=False, default=None)  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        data: ArrayLike | None = None,
+        dtype: TensorDtype | None = None,
+        shape: Sequence[int] | None = None,
+        sparse_crow_indices: Sequence[int] | Int64Array | None = None,
+        sparse_col_indices: Sequence[int] | Int64Array | None = None,
+    ) -> None:
+        if dtype is None:
+            raise TypeError('TensorData needs dtype: "int64" or "float32"')
+        array = _as_array([] if data is None else data, dtype)
+        dims = _checked_shape(shape)
+        crow, col = _index_array(sparse_crow_indices), _index_array(sparse_col_indices)
+        if crow is not None or col is not None:
+            check_csr(array, crow, col, dims)
+        elif dims is not None:
+            array = _reshaped(array, dims)
+        _fill(self, dtype, dims, array, crow, col)
+
+    @property
+    def data(self) -> list[int] | list[float]:
+        """The values as a flat list: all cells when dense, the listed ones when sparse."""
+        return self._numpy.ravel().tolist()
+
+    @property
+    def csr(self) -> Csr | None:
+        """The CSR parts, or None when dense (an addition of tinkex)."""
+        crow, col = self.__dict__["_crow"], self.__dict__["_col"]
+        if crow is None or self.shape is None:
+            return None
+        return Csr(self._numpy, crow, col, (self.shape[0], self.shape[1]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and, when sparse, of the indices (an addition of tinkex)."""
+        csr = self.csr
+        return self._numpy.nbytes + (0 if csr is None else csr.crow.nbytes + csr.col.nbytes)
+
+    @classmethod
+    def from_numpy(cls, array: NDArray[Any]) -> "TensorData":
+        """Dense: floats become float32, signed ints int64. Shares memory when nothing changes."""
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"from_numpy needs a numpy array, got {type(array).__name__}")
+        return _dense(array)
+
+    @classmethod
+    def from_torch(cls, tensor: "torch.Tensor") -> "TensorData":
+        """Dense, by the same rules as `from_numpy`; bfloat16 is widened."""
+        return _dense(_torch_to_numpy(tensor))
+
+    @classmethod
+    def from_torch_sparse(cls, tensor: "torch.Tensor", pad_value: int = 0) -> "TensorData":
+        """CSR of the cells that differ from `pad_value` when that is smaller, else dense."""
+        return sparse_if_smaller(_torch_to_numpy(tensor), pad_value)
+
+    def to_numpy(self, pad_value: int = 0) -> TensorArray:
+        """The dense array; cells a sparse tensor does not list hold `pad_value`."""
+        _check_pad(pad_value)
+        csr = self.csr
+        return self._numpy if csr is None else dense_from_csr(csr, pad_value)
+
+    def to_torch(self, pad_value: int = 0) -> "torch.Tensor":
+        """The dense tensor, sharing memory with this one where it can."""
+        _check_pad(pad_value)
+        tensor: torch.Tensor = _torch().from_numpy(self.to_numpy(pad_value))
+        return tensor
+
+    def tolist(self, pad_value: int = 0) -> Any:
+        """The dense values as nested lists (a bare number for a scalar)."""
+        return self.to_numpy(pad_value).tolist()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            _validated,
+            serialization=core_schema.plain_serializer_function_ser_schema(tensor_fields),
+        )
+
+
+def _fill(
+    tensor: TensorData,
+    dtype: TensorDtype,
+    shape: list[int] | None,
+    array: TensorArray,
+    crow: Int64Array | None = None,
+    col: Int64Array | None = None,
+) -> TensorData:
+    """The only writer of a TensorData: frozen classes are filled through their dictionary."""
+    tensor.__dict__.update(dtype=dtype, shape=shape, _numpy=array, _crow=crow, _col=col)
+    return tensor
+
+
+def _dense(array: NDArray[Any]) -> TensorData:
+    dtype = dtype_of(array)
+    shape = list(array.shape)
+    return _fill(TensorData.__new__(TensorData), dtype, shape, _as_array(array, dtype))
+
+
+def sparse_if_smaller(array: NDArray[Any], pad_value: int = 0) -> TensorData:
+    """What `from_torch_sparse` does, for an array."""
+    _check_pad(pad_value)
+    values = _as_array(array, dtype_of(array))
+    csr = csr_from_dense(values, pad_value) if values.ndim == 2 else None
+    if csr is None:
+        return _dense(values)
+    tensor = TensorData.__new__(TensorData)
+    return _fill(tensor, dtype_of(array), list(csr.shape), csr.values, csr.crow, csr.col)
+
+
+def dtype_of(array: NDArray[Any]) -> TensorDtype:
+    """The API's dtype for a numpy array; ValueError for unsigned, bool and the rest."""
+    if array.dtype.kind == "f":
+        return "float32"
+    if array.dtype.kind == "i":
+        return "int64"
+    raise ValueError(
+        f"unsupported dtype {array.dtype}: use a float array (kept as float32) "
+        "or a signed integer array (kept as int64)"
+    )
+
+
+def tensor_fields(tensor: TensorData) -> dict[str, Any]:
+    """The JSON form: the fields that are set, values as one flat list."""
+    fields = {
+        "data": tensor.data,
+        "dtype": tensor.dtype,
+        "shape": tensor.shape,
+        "sparse_crow_indices": tensor.sparse_crow_indices,
+        "sparse_col_indices": tensor.sparse_col_indices,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _as_array(data: ArrayLike, dtype: TensorDtype) -> TensorArray:
+    """`data` as a writable array of `dtype`; ValueError where values would change meaning."""
+    if dtype not in get_args(TensorDtype):
+        raise ValueError(f'dtype must be "int64" or "float32", got {dtype!r}')
+    array = _rectangular(data)
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"data must be numbers, got {array.dtype}")
+    if dtype == "int64" and array.dtype.kind == "f":
+        _check_whole(array)
+    converted: TensorArray = np.ascontiguousarray(array, dtype=_NUMPY_DTYPES[dtype])
+    converted = converted.reshape(array.shape)
+    return converted if converted.flags.writeable else converted.copy()
+
+
+def _rectangular(data: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except ValueError as error:
+        raise ValueError("data must be rectangular; ragged nested lists are not") from error
+
+
+def _check_whole(array: NDArray[Any]) -> None:
+    if array.size and not bool((np.isfinite(array) & (array == np.floor(array))).all()):
+        raise ValueError("data has fractions or NaN but dtype is int64: round it, or use float32")
+
+
+def _checked_shape(shape: Sequence[int] | None) -> list[int] | None:
+    if shape is None:
+        return None
+    dims = [int(size) for size in shape]
+    if any(size < 0 for size in dims):
+        raise ValueError(f"shape must have no negative sizes, got {dims}")
+    return dims
+
+
+def _reshaped(array: TensorArray, shape: list[int]) -> TensorArray:
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise ValueError(f"shape {shape} does not fit {array.size} values") from error
+
+
+def _index_array(indices: Sequence[int] | Int64Array | None) -> Int64Array | None:
+    return None if indices is None else np.asarray(indices, dtype=np.int64)
+
+
+def _check_pad(pad_value: int) -> None:
+    if isinstance(pad_value, bool) or not isinstance(pad_value, int | np.integer):
+        raise TypeError(f"pad_value must be an integer, got {type(pad_value).__name__}")
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("this needs torch: install it with `pip install torch`") from error
+    return torch
+
+
+def _torch_to_numpy(tensor: "torch.Tensor") -> NDArray[Any]:
+    torch = _torch()
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch tensor, got {type(tensor).__name__}")
+    plain = tensor.detach().cpu()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    if plain.dtype == torch.bfloat16:
+        plain = plain.float()
+    array: NDArray[Any] = plain.numpy()
+    return array
+
+
+def _validated(value: object) -> TensorData:
+    if isinstance(value, TensorData):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a tensor object, got {type(value).__name__}")
+    known = ("data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices")
+    if unknown := sorted(set(value) - set(known)):
+        raise ValueError(f"unknown tensor fields {unknown}; known are {list(known)}")
+    try:
+        return TensorData(**value)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
