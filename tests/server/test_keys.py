@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.keys import FILE_NAME, KeyFile, KeyProblem
+from tinkex.server.keys import FILE_NAME, ActiveKeys, KeyFile, KeyProblem
 
 
 def test_a_key_is_shown_once_kept_as_a_hash_and_opens_its_tenant(tmp_path: Path) -> None:
@@ -44,6 +44,17 @@ def test_a_running_server_sees_what_the_command_line_changed(tmp_path: Path) -> 
     assert server.authenticate(secret) == key
     command_line.revoke(key.id)
     assert server.authenticate(secret) is None
+
+
+def test_the_view_of_active_keys_follows_the_file(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path)
+    view = ActiveKeys(KeyFile(tmp_path))
+    assert dict(view) == {}
+    key, _ = keys.create("alice")
+    assert dict(view) == {key.sha256: "alice"}
+    keys.revoke(key.id)
+    assert len(view) == 0
+    assert key.sha256 not in view
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "ü", "x" * 65, "-a"])

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,29 @@ class KeyFile:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+class ActiveKeys(Mapping[str, str]):
+    """The keys that are good right now, as hash → tenant: a view that follows the file."""
+
+    def __init__(self, file: KeyFile) -> None:
+        self._file = file
+
+    def __getitem__(self, sha256: str) -> str:
+        for known, tenant in self._active():
+            if known == sha256:
+                return tenant
+        raise KeyError(sha256)
+
+    def __iter__(self) -> Iterator[str]:
+        return (known for known, _ in self._active())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._active())
+
+    def _active(self) -> Iterator[tuple[str, str]]:
+        now = time.time()
+        return ((key.sha256, key.name) for key in self._file.list() if key.active(now))
 
 
 def _hash(secret: str) -> str:
