@@ -1,0 +1,29 @@
+"""Time as the server's core sees it: an object handed in, never a module looked up.
+
+Everything that remembers an instant or measures a wait takes a `Clock`, so that a simulation can
+own time. Waiting itself goes through the running event loop, which a simulation replaces as a
+whole.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """`now` is seconds since the epoch and goes on disk; `monotonic` only measures differences."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()

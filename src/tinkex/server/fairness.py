@@ -1,0 +1,33 @@
+"""Whose turn it is: the tenant that has been served the fewest tokens goes first.
+
+A tenant that comes back after a pause starts level with the others: it neither pays for what it
+took when nobody else wanted it nor collects what it left. Knows nothing of what is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Fairness:
+    """Tokens served per tenant, on a common scale."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    def waiting(self, tenants: Iterable[str]) -> list[str]:
+        """The tenants with work now, the one to serve first in front."""
+        now = set(tenants)
+        level = min((self._served[tenant] for tenant in self._waiting & now), default=None)
+        for tenant in now - self._waiting:
+            floor = self._floor() if level is None else level
+            self._served[tenant] = max(self._served.get(tenant, floor), floor)
+        self._waiting = now
+        return sorted(now, key=lambda tenant: (self._served[tenant], tenant))
+
+    def charge(self, tenant: str, tokens: int) -> None:
+        self._served[tenant] = self._served.get(tenant, 0.0) + max(tokens, 1)
+
+    def _floor(self) -> float:
+        return max(self._served.values(), default=0.0)

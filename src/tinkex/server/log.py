@@ -1,0 +1,185 @@
+"""The order of one run's operations, and each of them once. Pure: no disk, no clock, no loop.
+
+The rules:
+
+1. Operations take effect in `seq_id` order, whatever order they arrive in.
+2. `(model_id, seq_id)` names an operation. Who asks again gets the same one.
+3. A missing `seq_id` is waited for, because the first chunk of a chunked call is sent last and may
+   be retried: until `gap_timeout_s` after the latest chunk behind the gap (at most `GAP_CAP` times
+   that after the first), or until `gap_grace_s` after an operation that is never part of a chunked
+   call arrived behind it, for then the client has moved on and only a reordering network explains
+   the gap.
+4. After that the missing id is skipped for good: if it arrives later it is `late` and fails, since
+   running it would break rule 1.
+5. A failed operation changes nothing and those behind it still run.
+
+When the engine's memory of the run is lost, `rewind` puts everything after the last snapshot back
+in line: what was done runs again as `replay`, what was under way runs as if for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["accepting", "waiting", "running", "done", "failed"]
+
+CHUNKED = frozenset({"forward", "forward_backward"})
+MUTATING = frozenset(
+    {"create_model", "create_from", "forward_backward", "optim_step", "load_weights"}
+)
+GAP_CAP = 5
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One operation. `arrived` is on the monotonic clock; `body` stays while likely needed."""
+
+    request_id: str
+    seq_id: int
+    kind: str
+    digest: bytes
+    arrived: float
+    payload_bytes: int = 0
+    payload_blob: str | None = None
+    state: State = "accepting"
+    replay: bool = False
+    deaths: int = 0
+    body: bytes | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.state in ("accepting", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The line waits for `missing`, at most until `deadline` on the monotonic clock."""
+
+    missing: int
+    behind: int
+    deadline: float
+
+
+class RunLog:
+    """The operations of one run after its last snapshot, which covers everything up to `base`."""
+
+    def __init__(
+        self, base: int = -1, gap_timeout_s: float = 60.0, gap_grace_s: float = 5.0
+    ) -> None:
+        self.base = base
+        self.entries: dict[int, Entry] = {}
+        self._cursor = base
+        self._high = base
+        self._gap_timeout_s = gap_timeout_s
+        self._gap_grace_s = gap_grace_s
+
+    def find(self, seq_id: int) -> Entry | None:
+        return self.entries.get(seq_id)
+
+    def is_late(self, seq_id: int) -> bool:
+        """Whether the id was passed over: something behind it has begun."""
+        return seq_id <= self._high
+
+    def admit(self, entry: Entry) -> None:
+        """Put a new entry in line. It runs only once it is no longer `accepting`."""
+        self.entries[entry.seq_id] = entry
+        if entry.state in ("done", "failed"):
+            self._high = max(self._high, entry.seq_id)
+
+    def withdraw(self, entry: Entry) -> None:
+        """Take back an entry that could not be made durable."""
+        del self.entries[entry.seq_id]
+
+    def next(self, now: float) -> Entry | Gap | None:
+        """The operation to run now, the gap that is waited for, or None when nothing can run."""
+        while True:
+            expected = self.entries.get(self._cursor + 1)
+            if expected is None:
+                gap = self._gap(now)
+                if gap is not None or not self._has_more():
+                    return gap
+            elif expected.state == "waiting":
+                return expected
+            elif expected.state == "accepting":
+                return None
+            self._cursor += 1
+
+    def begin(self, entry: Entry) -> None:
+        """The entry `next` gave is on its way to the engine."""
+        entry.state = "running"
+        self._cursor = entry.seq_id
+        self._high = max(self._high, entry.seq_id)
+
+    def finish(self, entry: Entry, failed: bool) -> None:
+        entry.state = "failed" if failed else "done"
+        entry.replay = False
+        entry.body = None
+
+    def rewind(self) -> int:
+        """Put everything after the snapshot back in line; return how many done ones run again."""
+        self._cursor = self.base
+        replayed = 0
+        for entry in self.entries.values():
+            if entry.state == "running":
+                entry.state = "waiting"
+            elif entry.state == "done" and entry.kind in MUTATING:
+                entry.state, entry.replay = "waiting", True
+                replayed += 1
+        return replayed
+
+    def cover(self, seq_id: int) -> None:
+        """A snapshot holds everything up to `seq_id`: those entries are no longer needed."""
+        for covered in [number for number in self.entries if number <= seq_id]:
+            del self.entries[covered]
+        self.base = max(self.base, seq_id)
+        self._cursor = max(self._cursor, seq_id)
+        self._high = max(self._high, seq_id)
+
+    @property
+    def begun_through(self) -> int:
+        """Everything up to this id has begun or was passed over."""
+        return self._cursor
+
+    def settled(self, seq_id: int) -> bool:
+        """Whether every entry up to `seq_id` is done or failed."""
+        return all(
+            entry.state in ("done", "failed") and not entry.replay
+            for number, entry in self.entries.items()
+            if number <= seq_id
+        )
+
+    def retained_bytes(self) -> int:
+        return sum(entry.payload_bytes for entry in self.entries.values())
+
+    def pending_count(self) -> int:
+        return sum(entry.pending or entry.state == "running" for entry in self.entries.values())
+
+    def _has_more(self) -> bool:
+        return self._cursor < self._high or any(True for _ in self._behind())
+
+    def _behind(self) -> Iterator[Entry]:
+        for seq_id in sorted(self.entries):
+            entry = self.entries[seq_id]
+            if seq_id > self._cursor and entry.pending:
+                yield entry
+
+    def _gap(self, now: float) -> Gap | None:
+        missing = self._cursor + 1
+        if missing <= self._high:
+            return None
+        behind = list(self._behind())
+        if not behind:
+            return None
+        deadline = self._deadline(behind)
+        return None if now >= deadline else Gap(missing, behind[0].seq_id, deadline)
+
+    def _deadline(self, behind: list[Entry]) -> float:
+        follower = next((entry for entry in behind if entry.kind not in CHUNKED), None)
+        chunks = behind if follower is None else behind[: behind.index(follower)]
+        limits = [] if follower is None else [follower.arrived + self._gap_grace_s]
+        if chunks:
+            limits.append(max(chunk.arrived for chunk in chunks) + self._gap_timeout_s)
+            limits.append(chunks[0].arrived + GAP_CAP * self._gap_timeout_s)
+        return min(limits)

@@ -1,0 +1,122 @@
+"""Training runs in memory: each with its log, its last snapshot and where its state lives.
+
+A run's live state is in an engine's memory or nowhere; `generation` says in which life of the
+engine. What makes a run whole again is on disk: its snapshot and the operations behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinkex.server.clock import Clock
+from tinkex.server.log import Entry, RunLog
+from tinkex.server.refusals import NotFound
+from tinkex.server.settings import Settings
+from tinkex.server.store import Store
+from tinkex.server.store import operations as operations_table
+from tinkex.server.store import runs as table
+from tinkex.server.store import snapshots as snapshots_table
+from tinkex.server.store.operations import OperationRow
+from tinkex.server.store.runs import RunRow
+from tinkex.server.store.snapshots import SnapshotRow
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One live run.
+
+    `sending` while an operation is on its way to the engine, `active` counts everything of this run
+    that is with the engine or being written down, `restoring` says in words what is being rebuilt,
+    `broken` why it never can be.
+    """
+
+    row: RunRow
+    log: RunLog
+    snapshot: SnapshotRow | None = None
+    generation: int = 0
+    sending: bool = False
+    active: int = 0
+    steps_since_snapshot: int = 0
+    snapshot_at: float = 0.0
+    snapshot_due: bool = False
+    evict: bool = False
+    used_at: float = 0.0
+    restoring: str | None = None
+    broken: str | None = None
+
+    @property
+    def model_id(self) -> str:
+        return self.row.model_id
+
+    @property
+    def tenant(self) -> str:
+        return self.row.tenant
+
+
+class Runs:
+    """All live runs by id."""
+
+    def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._runs: dict[str, Run] = {}
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(list(self._runs.values()))
+
+    def load(self) -> None:
+        """Take up every live run with its operations after its snapshot."""
+        for row in self._store.read(table.live):
+            self._runs[row.model_id] = self._restore(row)
+
+    def add(self, row: RunRow) -> Run:
+        """A run that was just written to the store."""
+        run = self._runs[row.model_id] = self.new(row)
+        return run
+
+    def new(self, row: RunRow) -> Run:
+        return Run(row, self._log(-1), snapshot_at=self._clock.monotonic())
+
+    def remove(self, run: Run) -> None:
+        self._runs.pop(run.model_id, None)
+
+    def find(self, model_id: str) -> Run | None:
+        return self._runs.get(model_id)
+
+    def owned(self, tenant: str, model_id: str) -> Run:
+        """The tenant's live run."""
+        run = self._runs.get(model_id)
+        if run is None or run.tenant != tenant:
+            raise NotFound(f"no training run {model_id[:200]!r}")
+        return run
+
+    def count(self, tenant: str) -> int:
+        return sum(run.tenant == tenant for run in self._runs.values())
+
+    def _restore(self, row: RunRow) -> Run:
+        snapshot = self._store.read(lambda db: snapshots_table.get(db, row.model_id))
+        base = -1 if snapshot is None else snapshot.seq_id
+        run = Run(row, self._log(base), snapshot, snapshot_at=self._clock.monotonic())
+        for operation in self._store.read(
+            lambda db: operations_table.after(db, row.model_id, base)
+        ):
+            run.log.admit(self._entry(operation))
+        return run
+
+    def _log(self, base: int) -> RunLog:
+        timings = self._settings.timings
+        return RunLog(base, timings.gap_timeout_s, timings.gap_grace_s)
+
+    def _entry(self, row: OperationRow) -> Entry:
+        return Entry(
+            request_id=row.request_id,
+            seq_id=row.seq_id,
+            kind=row.kind,
+            digest=row.digest,
+            arrived=self._clock.monotonic(),
+            payload_bytes=row.payload_bytes,
+            payload_blob=row.payload_blob,
+            state="waiting" if row.state == "accepted" else row.state,
+        )

@@ -1,0 +1,108 @@
+"""Every number and choice a server runs with, each in one place, with its unit in its name.
+
+Values only: nothing here opens, starts or looks up anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request, one tenant and the whole server may take before they are told to wait."""
+
+    body_bytes: int = 64 * MIB
+    json_body_bytes: int = 16 * MIB
+    decompressed_bytes: int = 128 * MIB
+    body_timeout_s: float = 120.0
+    num_samples: int = 1024
+    name_length: int = 128
+    metadata_bytes: int = 16 * KIB
+    sessions_per_tenant: int = 1000
+    runs_per_tenant: int = 256
+    checkpoint_bytes_per_tenant: int = 256 * GIB
+    pending_operations_per_run: int = 4096
+    pending_bytes_per_tenant: int = 2 * GIB
+    pending_bytes: int = 8 * GIB
+    samples_per_tenant: int = 8192
+    samples: int = 32768
+    sample_bytes: int = 512 * MIB
+    sample_result_bytes: int = 512 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long things wait, live and are kept, in seconds.
+
+    `gap_timeout_s` bounds the wait for a missing `seq_id` that may still be on its way: a chunked
+    call sends its first chunk last and may retry it. `gap_grace_s` is the shorter wait once an
+    operation that is never part of a chunked call has arrived behind the gap.
+    """
+
+    poll_hold_s: float = 25.0
+    gap_timeout_s: float = 60.0
+    gap_grace_s: float = 5.0
+    session_expiry_s: float = 6 * 3600.0
+    result_retention_s: float = 24 * 3600.0
+    sample_retention_s: float = 900.0
+    fetched_sample_retention_s: float = 60.0
+    snapshot_interval_s: float = 120.0
+    maintenance_interval_s: float = 5.0
+    run_idle_s: float = 900.0
+    drain_s: float = 20.0
+    restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """How much work is with the engine at once. Small windows leave fairness to the server."""
+
+    operations_in_flight: int = 32
+    tokens_in_flight: int = 131_072
+    operations_per_run: int = 4
+    sequences_in_flight: int = 256
+    snapshot_steps: int = 50
+    snapshot_payload_bytes: int = 256 * MIB
+    deaths_before_poison: int = 3
+    resident_runs: int = 64
+    loaded_weights: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A base model as it is served: its public name and where the engine reads it.
+
+    `source` is whatever the engine's launcher accepts: a folder or a built-in's name.
+    `tokenizer` is a folder or name that a client on this machine can load.
+    """
+
+    name: str
+    source: str
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A whole server. `keys` maps a key's hash to its tenant; without it any well-formed key is a
+    tenant of its own, which is only right on loopback. `aliases` maps further public names to the
+    name of a model in `models`: the same engine serves both."""
+
+    home: Path
+    models: tuple[ModelSpec, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: Mapping[str, str] | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    device: str = "auto"
+    dtype: str = "auto"
+    inline_bytes: int = 64 * KIB
+    limits: Limits = field(default_factory=Limits)
+    timings: Timings = field(default_factory=Timings)
+    scheduling: Scheduling = field(default_factory=Scheduling)

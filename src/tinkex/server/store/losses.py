@@ -1,0 +1,47 @@
+"""The `losses` table: custom losses that were checked and accepted."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """`spec` holds the protocol's `inputs` and `graph`."""
+
+    loss_id: str
+    session_id: str
+    tenant: str
+    name: str
+    spec: Mapping[str, Any]
+    digest: bytes
+    created_at: float
+
+
+def insert(connection: sqlite3.Connection, row: LossRow) -> None:
+    connection.execute(
+        """INSERT INTO losses (loss_id, session_id, tenant, name, spec, digest, created_at)
+            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+        (
+            row.loss_id,
+            row.session_id,
+            row.tenant,
+            row.name,
+            json.dumps(row.spec),
+            row.digest,
+            row.created_at,
+        ),
+    )
+
+
+def get(connection: sqlite3.Connection, loss_id: str) -> LossRow | None:
+    row = connection.execute("SELECT * FROM losses WHERE loss_id = ?", (loss_id,)).fetchone()
+    if row is None:
+        return None
+    values = dict(row)
+    values["spec"] = json.loads(values["spec"])
+    return LossRow(**values)

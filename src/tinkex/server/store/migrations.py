@@ -1,0 +1,140 @@
+"""The database's shape, as the list of steps that made it. A step never changes once released.
+
+Step N takes version N-1 to version N; `user_version` remembers. Opening a database newer than this
+list is refused, so that an old server never writes into a shape it does not know.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+
+class NewerDatabase(RuntimeError):
+    """The file was written by a later release than this one."""
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Bring the database to the newest version, each step in its own transaction; return it."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise NewerDatabase(
+            f"the database is at version {version}, this release knows {len(MIGRATIONS)}: "
+            "use the release that wrote it, or a newer one"
+        )
+    for number, step in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            step(connection)
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return len(MIGRATIONS)
+
+
+def _sessions_and_runs(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        """CREATE TABLE sessions (
+            session_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, created_at REAL NOT NULL,
+            seen_at REAL NOT NULL, tags TEXT NOT NULL, user_metadata TEXT NOT NULL,
+            sdk_version TEXT, project_id TEXT, display_name TEXT, idempotency_key TEXT,
+            status TEXT NOT NULL DEFAULT 'active', reason TEXT, detail TEXT, ended_at REAL)""",
+        "CREATE INDEX sessions_by_tenant ON sessions (tenant, created_at)",
+        """CREATE UNIQUE INDEX sessions_by_key ON sessions (tenant, idempotency_key)
+            WHERE idempotency_key IS NOT NULL""",
+        """CREATE TABLE runs (
+            model_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tenant TEXT NOT NULL,
+            base_model TEXT NOT NULL, rank INTEGER, seed INTEGER, train_attn INTEGER,
+            train_mlp INTEGER, train_unembed INTEGER, optimizer TEXT NOT NULL,
+            user_metadata TEXT, created_at REAL NOT NULL, requested_at REAL NOT NULL,
+            state TEXT NOT NULL)""",
+        "CREATE INDEX runs_by_tenant ON runs (tenant, created_at)",
+        "CREATE INDEX runs_by_session ON runs (session_id)",
+    )
+
+
+def _operations_and_snapshots(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        """CREATE TABLE operations (
+            request_id TEXT PRIMARY KEY, model_id TEXT NOT NULL, seq_id INTEGER NOT NULL,
+            tenant TEXT NOT NULL, kind TEXT NOT NULL, digest BLOB NOT NULL, canonical BLOB,
+            payload BLOB, payload_blob TEXT, payload_bytes INTEGER NOT NULL,
+            state TEXT NOT NULL, result BLOB, result_blob TEXT, result_bytes INTEGER,
+            result_kind TEXT, tokens INTEGER NOT NULL DEFAULT 0,
+            accepted_at REAL NOT NULL, finished_at REAL, fetched_at REAL,
+            UNIQUE (model_id, seq_id))""",
+        "CREATE INDEX operations_by_finish ON operations (finished_at)",
+        """CREATE TABLE snapshots (
+            model_id TEXT PRIMARY KEY, seq_id INTEGER NOT NULL, folder TEXT NOT NULL,
+            step INTEGER NOT NULL, size_bytes INTEGER NOT NULL, created_at REAL NOT NULL)""",
+    )
+
+
+def _checkpoints_and_samplers(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        """CREATE TABLE checkpoints (
+            path TEXT PRIMARY KEY, model_id TEXT NOT NULL, session_id TEXT NOT NULL,
+            tenant TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, folder TEXT NOT NULL,
+            base_model TEXT NOT NULL, rank INTEGER NOT NULL, train_attn INTEGER NOT NULL,
+            train_mlp INTEGER NOT NULL, train_unembed INTEGER NOT NULL, optimizer TEXT NOT NULL,
+            step INTEGER NOT NULL, size_bytes INTEGER NOT NULL, public INTEGER NOT NULL DEFAULT 0,
+            user_metadata TEXT, project_id TEXT, created_at REAL NOT NULL, expires_at REAL)""",
+        "CREATE INDEX checkpoints_by_tenant ON checkpoints (tenant, created_at)",
+        "CREATE INDEX checkpoints_by_run ON checkpoints (model_id, created_at)",
+        "CREATE INDEX checkpoints_by_folder ON checkpoints (folder)",
+        """CREATE TABLE samplers (
+            sampler_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tenant TEXT NOT NULL,
+            base_model TEXT NOT NULL, model_path TEXT, folder TEXT, created_at REAL NOT NULL,
+            clones INTEGER NOT NULL DEFAULT 0)""",
+        "CREATE INDEX samplers_by_session ON samplers (session_id)",
+        "CREATE INDEX samplers_by_folder ON samplers (folder)",
+        """CREATE TABLE sample_windows (
+            sampler_id TEXT NOT NULL, clone INTEGER NOT NULL, low INTEGER NOT NULL,
+            high INTEGER NOT NULL, PRIMARY KEY (sampler_id, clone))""",
+        """CREATE TABLE losses (
+            loss_id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tenant TEXT NOT NULL,
+            name TEXT NOT NULL, spec TEXT NOT NULL, digest BLOB NOT NULL,
+            created_at REAL NOT NULL)""",
+    )
+
+
+def _usage_and_audit(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        "ALTER TABLE checkpoints ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE checkpoints ADD COLUMN accrued_at REAL NOT NULL DEFAULT 0",
+        """CREATE INDEX checkpoints_by_expiry ON checkpoints (expires_at)
+            WHERE expires_at IS NOT NULL""",
+        """CREATE TABLE copies (
+            tenant TEXT NOT NULL, idempotency_key TEXT NOT NULL, path TEXT NOT NULL,
+            PRIMARY KEY (tenant, idempotency_key))""",
+        """CREATE TABLE usage (
+            hour INTEGER NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL,
+            project_id TEXT NOT NULL, base_model TEXT NOT NULL, measure TEXT NOT NULL,
+            cached INTEGER NOT NULL, amount REAL NOT NULL,
+            PRIMARY KEY (tenant, hour, session_id, project_id, base_model, measure, cached))
+            WITHOUT ROWID""",
+        """CREATE TABLE audit (
+            id INTEGER PRIMARY KEY, at REAL NOT NULL, tenant TEXT NOT NULL,
+            category TEXT NOT NULL, event TEXT NOT NULL, details TEXT NOT NULL,
+            model_id TEXT, path TEXT)""",
+        "CREATE INDEX audit_by_tenant ON audit (tenant, at)",
+    )
+
+
+def _run(connection: sqlite3.Connection, *statements: str) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _sessions_and_runs,
+    _operations_and_snapshots,
+    _checkpoints_and_samplers,
+    _usage_and_audit,
+]

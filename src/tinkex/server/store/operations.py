@@ -1,0 +1,182 @@
+"""The `operations` table: what each run was asked, in `seq_id` order, and what came of it.
+
+A small body or result sits in its row; a large one is a blob whose name the row keeps. The body
+goes away once a snapshot covers it; the result once it is fetched and old, or too old.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["accepted", "done", "failed"]
+ResultKind = Literal["json", "protobuf"]
+
+_LIGHT = (
+    "request_id, model_id, seq_id, tenant, kind, digest, payload_blob, payload_bytes, state, "
+    "result_blob, result_bytes, result_kind, tokens, accepted_at, finished_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """An operation without the bytes of its body and result."""
+
+    request_id: str
+    model_id: str
+    seq_id: int
+    tenant: str
+    kind: str
+    digest: bytes
+    payload_bytes: int
+    accepted_at: float
+    payload_blob: str | None = None
+    state: State = "accepted"
+    result_blob: str | None = None
+    result_bytes: int | None = None
+    result_kind: ResultKind | None = None
+    tokens: int = 0
+    finished_at: float | None = None
+
+
+def insert(connection: sqlite3.Connection, row: OperationRow, payload: bytes | None) -> None:
+    """Add an accepted operation; `payload` is its body unless a blob holds it."""
+    connection.execute(
+        """INSERT INTO operations (request_id, model_id, seq_id, tenant, kind, digest, payload,
+            payload_blob, payload_bytes, state, accepted_at)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'accepted', ?)""",
+        (
+            row.request_id,
+            row.model_id,
+            row.seq_id,
+            row.tenant,
+            row.kind,
+            row.digest,
+            payload,
+            row.payload_blob,
+            row.payload_bytes,
+            row.accepted_at,
+        ),
+    )
+
+
+def get(connection: sqlite3.Connection, request_id: str) -> OperationRow | None:
+    row = connection.execute(
+        f"SELECT {_LIGHT} FROM operations WHERE request_id = ?", (request_id,)
+    ).fetchone()
+    return None if row is None else OperationRow(**dict(row))
+
+
+def after(connection: sqlite3.Connection, model_id: str, seq_id: int) -> list[OperationRow]:
+    """The operations of a run behind `seq_id`, in order."""
+    rows = connection.execute(
+        f"SELECT {_LIGHT} FROM operations WHERE model_id = ? AND seq_id > ? ORDER BY seq_id",
+        (model_id, seq_id),
+    )
+    return [OperationRow(**dict(row)) for row in rows]
+
+
+def canonical(connection: sqlite3.Connection, request_id: str) -> bytes | None:
+    """The digest of the decoded body, known once the operation has run."""
+    row = connection.execute(
+        "SELECT canonical FROM operations WHERE request_id = ?", (request_id,)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def inline_payload(connection: sqlite3.Connection, request_id: str) -> bytes | None:
+    row = connection.execute(
+        "SELECT payload FROM operations WHERE request_id = ?", (request_id,)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def inline_result(connection: sqlite3.Connection, request_id: str) -> bytes | None:
+    row = connection.execute(
+        "SELECT result FROM operations WHERE request_id = ?", (request_id,)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of an operation as it is written: its state, result and what it cost."""
+
+    request_id: str
+    state: State
+    result_kind: ResultKind
+    result: bytes | None
+    result_blob: str | None
+    result_bytes: int
+    finished_at: float
+    tokens: int = 0
+    canonical: bytes | None = None
+
+
+def finish(connection: sqlite3.Connection, end: Finish) -> None:
+    connection.execute(
+        """UPDATE operations SET state = ?, result_kind = ?, result = ?, result_blob = ?,
+            result_bytes = ?, finished_at = ?, tokens = ?, canonical = ? WHERE request_id = ?""",
+        (
+            end.state,
+            end.result_kind,
+            end.result,
+            end.result_blob,
+            end.result_bytes,
+            end.finished_at,
+            end.tokens,
+            end.canonical,
+            end.request_id,
+        ),
+    )
+
+
+def mark_fetched(connection: sqlite3.Connection, request_id: str, fetched_at: float) -> None:
+    connection.execute(
+        """UPDATE operations SET fetched_at = ?
+            WHERE request_id = ? AND fetched_at IS NULL""",
+        (fetched_at, request_id),
+    )
+
+
+def drop_payloads(connection: sqlite3.Connection, model_id: str, through: int) -> list[str]:
+    """Forget the bodies up to `through`; return the names of the blobs that held some."""
+    where = "WHERE model_id = ? AND seq_id <= ? AND state != 'accepted'"
+    blobs = connection.execute(
+        f"SELECT payload_blob FROM operations {where} AND payload_blob IS NOT NULL",
+        (model_id, through),
+    ).fetchall()
+    connection.execute(
+        f"UPDATE operations SET payload = NULL, payload_blob = NULL {where}",
+        (model_id, through),
+    )
+    return [name for (name,) in blobs]
+
+
+def expire_results(connection: sqlite3.Connection, before: float) -> list[str]:
+    """Forget results finished before an instant; return the names of the blobs that held some."""
+    where = "WHERE finished_at < ? AND result_kind IS NOT NULL"
+    blobs = connection.execute(
+        f"SELECT result_blob FROM operations {where} AND result_blob IS NOT NULL", (before,)
+    ).fetchall()
+    connection.execute(
+        f"""UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL
+            {where}""",
+        (before,),
+    )
+    return [name for (name,) in blobs]
+
+
+def forget(connection: sqlite3.Connection, request_id: str) -> None:
+    """Remove an operation that was never acknowledged."""
+    connection.execute("DELETE FROM operations WHERE request_id = ?", (request_id,))
+
+
+def blob_names(connection: sqlite3.Connection) -> set[str]:
+    """Every blob the table still needs."""
+    rows = connection.execute(
+        """SELECT payload_blob FROM operations WHERE payload_blob IS NOT NULL
+            UNION SELECT result_blob FROM operations WHERE result_blob IS NOT NULL"""
+    )
+    return {name for (name,) in rows}

@@ -1,0 +1,91 @@
+"""The `runs` table: one row per training run, made with its first request."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as stored. `state` is live, or ended once nothing may be asked of it any more.
+
+    The LoRA settings are empty only until a run made from a checkpoint has been created.
+    """
+
+    model_id: str
+    session_id: str
+    tenant: str
+    base_model: str
+    optimizer: str
+    created_at: float
+    requested_at: float
+    rank: int | None = None
+    seed: int | None = None
+    train_attn: bool | None = None
+    train_mlp: bool | None = None
+    train_unembed: bool | None = None
+    user_metadata: Mapping[str, Any] | None = None
+    state: str = "live"
+
+
+_COLUMNS = tuple(RunRow.__dataclass_fields__)
+_BOOLEANS = ("train_attn", "train_mlp", "train_unembed")
+
+
+def insert(connection: sqlite3.Connection, row: RunRow) -> None:
+    values = {name: getattr(row, name) for name in _COLUMNS}
+    if row.user_metadata is not None:
+        values["user_metadata"] = json.dumps(row.user_metadata)
+    names = ", ".join(_COLUMNS)
+    marks = ", ".join(f":{name}" for name in _COLUMNS)
+    connection.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", values)
+
+
+def get(connection: sqlite3.Connection, model_id: str) -> RunRow | None:
+    row = connection.execute("SELECT * FROM runs WHERE model_id = ?", (model_id,)).fetchone()
+    return None if row is None else from_row(row)
+
+
+def live(connection: sqlite3.Connection) -> list[RunRow]:
+    rows = connection.execute("SELECT * FROM runs WHERE state = 'live'")
+    return [from_row(row) for row in rows]
+
+
+def set_lora(
+    connection: sqlite3.Connection,
+    model_id: str,
+    rank: int,
+    train_attn: bool,
+    train_mlp: bool,
+    train_unembed: bool,
+    optimizer: str,
+) -> None:
+    """Record what a run made from a checkpoint turned out to be."""
+    connection.execute(
+        """UPDATE runs SET rank = ?, train_attn = ?, train_mlp = ?, train_unembed = ?,
+            optimizer = ? WHERE model_id = ?""",
+        (rank, train_attn, train_mlp, train_unembed, optimizer, model_id),
+    )
+
+
+def touch(connection: sqlite3.Connection, model_id: str, requested_at: float) -> None:
+    connection.execute(
+        "UPDATE runs SET requested_at = ? WHERE model_id = ?", (requested_at, model_id)
+    )
+
+
+def end(connection: sqlite3.Connection, model_id: str) -> None:
+    connection.execute("UPDATE runs SET state = 'ended' WHERE model_id = ?", (model_id,))
+
+
+def from_row(row: sqlite3.Row) -> RunRow:
+    values = dict(row)
+    if values["user_metadata"] is not None:
+        values["user_metadata"] = json.loads(values["user_metadata"])
+    for name in _BOOLEANS:
+        values[name] = None if values[name] is None else bool(values[name])
+    return RunRow(**values)

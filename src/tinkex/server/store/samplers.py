@@ -1,0 +1,89 @@
+"""The `samplers` and `sample_windows` tables.
+
+A sampler names the folder of the weights it serves, for ever; no folder means the base model.
+A window is a range of sample numbers that may have been accepted: it is written ahead of use, so
+that after a restart the server knows which samples it may have lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerRow:
+    sampler_id: str
+    session_id: str
+    tenant: str
+    base_model: str
+    created_at: float
+    model_path: str | None = None
+    folder: str | None = None
+    clones: int = 0
+
+
+def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
+    connection.execute(
+        """INSERT INTO samplers
+            (sampler_id, session_id, tenant, base_model, created_at, model_path, folder)
+            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+        (
+            row.sampler_id,
+            row.session_id,
+            row.tenant,
+            row.base_model,
+            row.created_at,
+            row.model_path,
+            row.folder,
+        ),
+    )
+
+
+def get(connection: sqlite3.Connection, sampler_id: str) -> SamplerRow | None:
+    row = connection.execute(
+        "SELECT * FROM samplers WHERE sampler_id = ?", (sampler_id,)
+    ).fetchone()
+    return None if row is None else SamplerRow(**dict(row))
+
+
+def of_session(connection: sqlite3.Connection, session_id: str) -> list[SamplerRow]:
+    rows = connection.execute(
+        "SELECT * FROM samplers WHERE session_id = ? ORDER BY created_at, sampler_id",
+        (session_id,),
+    )
+    return [SamplerRow(**dict(row)) for row in rows]
+
+
+def next_clone(connection: sqlite3.Connection, sampler_id: str) -> int:
+    """A number no other client of this sampler has; the original is 0."""
+    (number,) = connection.execute(
+        "UPDATE samplers SET clones = clones + 1 WHERE sampler_id = ? RETURNING clones",
+        (sampler_id,),
+    ).fetchone()
+    return int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Sample numbers from `low` up to but without `high`."""
+
+    sampler_id: str
+    clone: int
+    low: int
+    high: int
+
+
+def put_window(connection: sqlite3.Connection, window: Window) -> None:
+    connection.execute(
+        """INSERT OR REPLACE INTO sample_windows (sampler_id, clone, low, high)
+            VALUES (?, ?, ?, ?)""",
+        (window.sampler_id, window.clone, window.low, window.high),
+    )
+
+
+def get_window(connection: sqlite3.Connection, sampler_id: str, clone: int) -> Window | None:
+    row = connection.execute(
+        "SELECT * FROM sample_windows WHERE sampler_id = ? AND clone = ?", (sampler_id, clone)
+    ).fetchone()
+    return None if row is None else Window(**dict(row))

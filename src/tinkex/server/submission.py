@@ -1,0 +1,223 @@
+"""Takes operations in: once each, durable before they are acknowledged, whatever they hold.
+
+A submission addressed to one's own live run is always accepted; what is wrong with its content
+becomes its failed future when its turn comes, because a refused chunk would leave its client
+waiting for ever. Refused are only the same `seq_id` with another body, and what would overrun a
+quota.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tinkex.server.blobs import BlobStore, new_name
+from tinkex.server.clock import Clock
+from tinkex.server.log import Entry
+from tinkex.server.outcomes import failure
+from tinkex.server.refusals import Busy, Refusal, Unavailable
+from tinkex.server.runs import Run, Runs
+from tinkex.server.settings import Settings
+from tinkex.server.store import Store
+from tinkex.server.store import operations as table
+from tinkex.server.store import runs as runs_table
+from tinkex.server.store.operations import Finish, OperationRow
+from tinkex.server.store.runs import RunRow
+from tinkex.server.waiting import Promises
+
+SameBody = Callable[[bytes, bytes], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """An operation as it came: `digest` is of its body, `same` compares two bodies by meaning."""
+
+    seq_id: int
+    kind: str
+    body: bytes
+    digest: bytes
+    same: SameBody | None = None
+
+
+class Submissions:
+    """The way into the runs' logs."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        runs: Runs,
+        promises: Promises,
+        clock: Clock,
+        settings: Settings,
+        on_accepted: Callable[[Run], None],
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._runs = runs
+        self._promises = promises
+        self._clock = clock
+        self._settings = settings
+        self._on_accepted = on_accepted
+        self._writing: dict[str, asyncio.Future[None]] = {}
+
+    async def create(self, row: RunRow, asked: Submission) -> str:
+        """Accept a new run together with the operation 0 that makes it."""
+        known = self._runs.find(row.model_id)
+        if known is not None:
+            return await self.submit(known, asked)
+        limit = self._settings.limits.runs_per_tenant
+        if self._runs.count(row.tenant) >= limit:
+            raise Busy(f"{limit} training runs are live for this key: finish some sessions", 30.0)
+        return await self._accept(self._runs.add(row), asked, row)
+
+    async def submit(self, run: Run, asked: Submission) -> str:
+        """Accept an operation and return its request id once it is durable."""
+        known = run.log.find(asked.seq_id)
+        if known is not None:
+            return await self._again(known.request_id, known.digest, asked)
+        request_id = f"{run.model_id}:{asked.seq_id}"
+        if run.log.is_late(asked.seq_id):
+            row = self._store.read(lambda db: table.get(db, request_id))
+            if row is not None:
+                return await self._again(request_id, row.digest, asked)
+            return await self._accept_late(run, asked)
+        self._check_quota(run, asked)
+        return await self._accept(run, asked, None)
+
+    async def _again(self, request_id: str, digest: bytes, asked: Submission) -> str:
+        writing = self._writing.get(request_id)
+        if writing is not None:
+            await asyncio.shield(writing)
+        if digest != asked.digest and not await self._same(request_id, asked):
+            raise Refusal(
+                f"seq_id {asked.seq_id} was already used for another request: "
+                "each operation of a run needs its own number"
+            )
+        return request_id
+
+    async def _same(self, request_id: str, asked: Submission) -> bool:
+        if asked.same is None:
+            return False
+        before = await self.payload(request_id)
+        return before is not None and await asked.same(before, asked.body)
+
+    async def payload(self, request_id: str) -> bytes | None:
+        """An accepted operation's body, while it is kept."""
+        row = await self._store.query(lambda db: table.get(db, request_id))
+        if row is None:
+            return None
+        if row.payload_blob is not None:
+            return await asyncio.to_thread(self._blobs.get, row.payload_blob)
+        return await self._store.query(lambda db: table.inline_payload(db, request_id))
+
+    async def _accept(self, run: Run, asked: Submission, new_run: RunRow | None) -> str:
+        entry = self._entry(run, asked)
+        run.log.admit(entry)
+        written = self._writing[entry.request_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._write(run, entry, asked.body, new_run)
+        except (OSError, sqlite3.Error) as error:
+            run.log.withdraw(entry)
+            if new_run is not None:
+                self._runs.remove(run)
+            refusal = Unavailable(f"the request could not be written to disk: {error}", 5.0)
+            written.set_exception(refusal)
+            written.exception()
+            raise refusal from error
+        finally:
+            del self._writing[entry.request_id]
+            if not written.done():
+                written.set_result(None)
+        self._promises.add(entry.request_id, run.tenant)
+        entry.state = "waiting"
+        run.used_at = self._clock.monotonic()
+        self._on_accepted(run)
+        return entry.request_id
+
+    async def _write(self, run: Run, entry: Entry, body: bytes, new_run: RunRow | None) -> None:
+        """Row and blob at the same time; both are on disk when this returns, or neither counts."""
+        row = self._row(run, entry)
+        inline = body if entry.payload_blob is None else None
+
+        def insert(db: sqlite3.Connection) -> None:
+            if new_run is not None:
+                runs_table.insert(db, new_run)
+            table.insert(db, row, inline)
+
+        writes: list[Awaitable[None]] = [self._store.write(insert)]
+        if entry.payload_blob is not None:
+            writes.append(asyncio.to_thread(self._blobs.put, entry.payload_blob, body))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            self._store.post(lambda db: table.forget(db, entry.request_id))
+            if entry.payload_blob is not None:
+                await asyncio.to_thread(self._blobs.delete, entry.payload_blob)
+            raise errors[0]
+
+    async def _accept_late(self, run: Run, asked: Submission) -> str:
+        """Record an operation whose turn has passed, as failed."""
+        entry = self._entry(run, asked)
+        entry.state, entry.payload_blob, entry.body = "failed", None, None
+        outcome = failure(
+            "user",
+            f"seq_id {asked.seq_id} arrived after a later operation had run: "
+            "it was waited for and then skipped; send it again with a new number",
+        )
+        now = self._clock.now()
+        finish = Finish(
+            entry.request_id, "failed", "json", outcome.body, None, len(outcome.body), now
+        )
+
+        def insert(db: sqlite3.Connection) -> None:
+            table.insert(db, self._row(run, entry), b"")
+            table.finish(db, finish)
+
+        run.log.admit(entry)
+        await self._store.write(insert)
+        self._promises.add(entry.request_id, run.tenant).resolve(outcome)
+        return entry.request_id
+
+    def _entry(self, run: Run, asked: Submission) -> Entry:
+        large = len(asked.body) > self._settings.inline_bytes
+        return Entry(
+            request_id=f"{run.model_id}:{asked.seq_id}",
+            seq_id=asked.seq_id,
+            kind=asked.kind,
+            digest=asked.digest,
+            arrived=self._clock.monotonic(),
+            payload_bytes=len(asked.body),
+            payload_blob=new_name() if large else None,
+            body=asked.body,
+        )
+
+    def _row(self, run: Run, entry: Entry) -> OperationRow:
+        return OperationRow(
+            request_id=entry.request_id,
+            model_id=run.model_id,
+            seq_id=entry.seq_id,
+            tenant=run.tenant,
+            kind=entry.kind,
+            digest=entry.digest,
+            payload_bytes=entry.payload_bytes,
+            accepted_at=self._clock.now(),
+            payload_blob=entry.payload_blob,
+        )
+
+    def _check_quota(self, run: Run, asked: Submission) -> None:
+        limits = self._settings.limits
+        if run.log.pending_count() >= limits.pending_operations_per_run:
+            raise Busy(
+                f"{limits.pending_operations_per_run} operations of this run are waiting: "
+                "collect some results first",
+                1.0,
+            )
+        retained = {other: other.log.retained_bytes() for other in self._runs}
+        mine = sum(size for other, size in retained.items() if other.tenant == run.tenant)
+        if mine + len(asked.body) > limits.pending_bytes_per_tenant:
+            raise Busy("this key's waiting operations fill their share of the disk", 5.0)
+        if sum(retained.values()) + len(asked.body) > limits.pending_bytes:
+            raise Busy("the waiting operations fill the disk space set aside for them", 5.0)

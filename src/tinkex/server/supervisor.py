@@ -1,0 +1,182 @@
+"""Keeps one base model's engine process alive and speaks to it; says in words why work waits.
+
+`Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
+the command (it then changed nothing), `EngineLost` when the process died before answering. What was
+lost is for the callers to send again: the engine holds no state that the log cannot rebuild. Each
+life of the process has a `generation`; state made in one is gone in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from tinkex.engine.messages import Command, Done, Event, Failed, Progress, Ready, Result
+from tinkex.server.clock import Clock
+from tinkex.server.settings import ModelSpec
+from tinkex.server.workers import Launch, Worker, WorkerDied
+
+logger = logging.getLogger(__name__)
+
+Phase = Literal["starting", "ready", "restarting", "stopped"]
+_HEALTHY_S = 60.0
+
+
+class EngineLost(Exception):
+    """The engine died, or is not there, before it answered."""
+
+
+class CommandFailed(Exception):
+    """The engine's own answer: the command failed and changed nothing."""
+
+    def __init__(self, kind: Literal["user", "server", "cancelled"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Engine:
+    """The engine of one base model, through all its lives."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        launch: Launch,
+        clock: Clock,
+        backoff_s: tuple[float, ...],
+    ) -> None:
+        self.spec = spec
+        self.phase: Phase = "starting"
+        self.reason = "the engine is loading the model"
+        self.generation = 0
+        self.deaths = 0
+        self.facts: Ready | None = None
+        self._launch = launch
+        self._clock = clock
+        self._backoff_s = backoff_s
+        self._worker: Worker | None = None
+        self._answers: dict[str, asyncio.Future[Result]] = {}
+        self._streams: dict[str, Callable[[Progress], None]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase == "ready"
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change of phase."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._live())
+
+    async def stop(self) -> None:
+        """End the process; whatever waits for an answer is lost."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._lose("the server is stopping")
+        self._enter("stopped", "the server is stopping")
+
+    async def ready(self) -> Ready:
+        """Wait until the engine can serve."""
+        while not self.is_ready:
+            self._changed.clear()
+            await self._changed.wait()
+        assert self.facts is not None
+        return self.facts
+
+    async def submit(
+        self, command: Command, on_progress: Callable[[Progress], None] | None = None
+    ) -> Result:
+        """Send a command and wait for its answer."""
+        answer = await self.send(command, on_progress)
+        return await answer
+
+    async def send(
+        self, command: Command, on_progress: Callable[[Progress], None] | None = None
+    ) -> asyncio.Future[Result]:
+        """Hand a command over; the future it returns is the engine's answer."""
+        worker = self._worker
+        if worker is None or not self.is_ready:
+            raise EngineLost(self.reason)
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._answers[command.op] = answer
+        if on_progress is not None:
+            self._streams[command.op] = on_progress
+        try:
+            await worker.send(command)
+        except WorkerDied as error:
+            self._forget(command.op)
+            raise EngineLost(str(error)) from error
+        except BaseException:
+            self._forget(command.op)
+            raise
+        return answer
+
+    async def _live(self) -> None:
+        attempt = 0
+        while True:
+            started = self._clock.monotonic()
+            worker = self._launch(self.spec)
+            why = await self._one_life(worker)
+            if self._clock.monotonic() - started > _HEALTHY_S:
+                attempt = 0
+            pause = self._backoff_s[min(attempt, len(self._backoff_s) - 1)]
+            attempt += 1
+            self.deaths += 1
+            logger.error("engine of %s: %s; restarting in %.1f s", self.spec.name, why, pause)
+            self._enter("restarting", f"the engine stopped ({why}) and is being restarted")
+            self._lose(why)
+            await asyncio.sleep(pause)
+
+    async def _one_life(self, worker: Worker) -> str:
+        try:
+            self.facts = await worker.start()
+            self._worker = worker
+            self.generation += 1
+            self._enter("ready", "")
+            while True:
+                for event in await worker.receive():
+                    self._deliver(event)
+        except WorkerDied as error:
+            return str(error)
+        finally:
+            self._worker = None
+            await worker.stop()
+
+    def _deliver(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            stream = self._streams.get(event.op)
+            if stream is not None:
+                stream(event)
+        elif isinstance(event, Done | Failed):
+            answer = self._forget(event.op)
+            if answer is not None and not answer.done():
+                if isinstance(event, Done):
+                    answer.set_result(event.result)
+                else:
+                    answer.set_exception(CommandFailed(event.kind, event.message))
+
+    def _forget(self, op: str) -> asyncio.Future[Result] | None:
+        self._streams.pop(op, None)
+        return self._answers.pop(op, None)
+
+    def _lose(self, why: str) -> None:
+        answers, self._answers = self._answers, {}
+        self._streams.clear()
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(EngineLost(why))
+
+    def _enter(self, phase: Phase, reason: str) -> None:
+        self.phase, self.reason = phase, reason
+        self._changed.set()
+        for listener in self._listeners:
+            listener()

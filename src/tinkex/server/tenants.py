@@ -1,0 +1,49 @@
+"""Who is asking: an API key in, a tenant's id out. Keys are only ever held as hashes.
+
+On loopback any well-formed key is a tenant of its own. Elsewhere keys are configured: the hash of
+the presented key is compared with every configured hash, in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from tinkex.server.refusals import Unauthorized
+
+KEY_PREFIXES = ("tml-", "eyJ")
+_KEY_LIMIT = 8192
+
+
+class Tenants:
+    """`keys` maps key hashes to tenant ids; None admits any well-formed key as its own tenant."""
+
+    def __init__(self, keys: Mapping[str, str] | None) -> None:
+        self._keys = keys
+
+    def identify(self, key: str | None) -> str:
+        """The tenant of a key, or `Unauthorized`."""
+        if not key:
+            raise Unauthorized("no API key: send it in the X-API-Key header")
+        if len(key) > _KEY_LIMIT or not key.startswith(KEY_PREFIXES):
+            raise Unauthorized("malformed API key: keys begin with 'tml-'")
+        digest = hash_key(key)
+        if self._keys is None:
+            return f"key-{digest[:16]}"
+        tenant = self._configured(digest)
+        if tenant is None:
+            raise Unauthorized("unknown, expired or revoked API key")
+        return tenant
+
+    def _configured(self, digest: str) -> str | None:
+        found = None
+        for known, tenant in (self._keys or {}).items():
+            if hmac.compare_digest(known, digest):
+                found = tenant
+        return found
+
+
+def hash_key(key: str) -> str:
+    """The only form in which a key is stored or compared. Keys are random, so no salt is needed."""
+    return hashlib.sha256(key.encode()).hexdigest()

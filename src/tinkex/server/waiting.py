@@ -1,0 +1,85 @@
+"""Who waits for what: promises in memory, woken when their outcome is known. Never polls anything.
+
+A promise knows its owner and its outcome; it does not know what was promised. Waiting costs one
+entry in a set, so thousands of waiting polls cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+OutcomeKind = Literal["json", "protobuf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a promise: the bytes a client reads. `failed` ones are always JSON."""
+
+    kind: OutcomeKind
+    body: bytes
+    failed: bool = False
+
+
+class Promise:
+    """One outcome to come, and everyone who waits for it."""
+
+    __slots__ = ("_waiters", "outcome", "request_id", "tenant")
+
+    def __init__(self, request_id: str, tenant: str) -> None:
+        self.request_id = request_id
+        self.tenant = tenant
+        self.outcome: Outcome | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Fix the outcome and wake everyone; the first one stays."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self._wake()
+
+    def abandon(self) -> None:
+        """Wake everyone without an outcome: the promise is lost or cancelled."""
+        self._wake()
+
+    async def wait(self, seconds: float) -> Outcome | None:
+        """The outcome, or None if it is not known after so long."""
+        if self.outcome is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(waiter, seconds)
+            finally:
+                self._waiters.discard(waiter)
+        return self.outcome
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Promises:
+    """All promises in memory, by request id."""
+
+    def __init__(self) -> None:
+        self._promises: dict[str, Promise] = {}
+
+    def __len__(self) -> int:
+        return len(self._promises)
+
+    def add(self, request_id: str, tenant: str) -> Promise:
+        """The promise of that id, made if there is none."""
+        promise = self._promises.get(request_id)
+        if promise is None:
+            promise = self._promises[request_id] = Promise(request_id, tenant)
+        return promise
+
+    def get(self, request_id: str) -> Promise | None:
+        return self._promises.get(request_id)
+
+    def drop(self, request_id: str) -> None:
+        self._promises.pop(request_id, None)
