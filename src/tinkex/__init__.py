@@ -1,0 +1,94 @@
+"""Fine-tune language models through the Tinker API.
+
+`import tinkex as tinker` runs a script written for the official package. Every public name is
+loaded when it is first read, so importing this module costs milliseconds and no dependency.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tinkex import compat
+
+if TYPE_CHECKING:
+    from tinkex import types as types
+    from tinkex.client import auth as auth
+    from tinkex.client.admin import AdminClient as AdminClient
+    from tinkex.client.config import Config as Config
+    from tinkex.client.config import RequestOptions as RequestOptions
+    from tinkex.client.config import Timeout as Timeout
+    from tinkex.client.custom_loss import LossHandle as LossHandle
+    from tinkex.client.custom_loss import PerDatumLossFn as PerDatumLossFn
+    from tinkex.client.errors import *  # noqa: F403
+    from tinkex.client.futures import APIFuture as APIFuture
+    from tinkex.client.rest import RestClient as RestClient
+    from tinkex.client.retry import RetryConfig as RetryConfig
+    from tinkex.client.sampling import SamplingClient as SamplingClient
+    from tinkex.client.service import ServiceClient as ServiceClient
+    from tinkex.client.training import TrainingClient as TrainingClient
+    from tinkex.types.checkpoints import *  # noqa: F403
+    from tinkex.types.datum import *  # noqa: F403
+    from tinkex.types.model_input import *  # noqa: F403
+    from tinkex.types.models import *  # noqa: F403
+    from tinkex.types.optimizer import *  # noqa: F403
+    from tinkex.types.provenance import *  # noqa: F403
+    from tinkex.types.sampling import *  # noqa: F403
+    from tinkex.types.tensor_data import *  # noqa: F403
+    from tinkex.types.tinker_path import *  # noqa: F403
+
+    __version__: str
+
+__title__ = "tinkex"
+
+_NAMES = {
+    "client.service": "ServiceClient",
+    "client.training": "TrainingClient",
+    "client.sampling": "SamplingClient",
+    "client.rest": "RestClient",
+    "client.admin": "AdminClient",
+    "client.futures": "APIFuture",
+    "client.custom_loss": "LossHandle PerDatumLossFn",
+    "client.config": "Config RequestOptions Timeout",
+    "client.retry": "RetryConfig",
+    "client.errors": (
+        "TinkerError APIError APIStatusError APITimeoutError APIConnectionError "
+        "APIResponseValidationError RequestFailedError BadRequestError AuthenticationError "
+        "BillingError PermissionDeniedError NotFoundError ConflictError UnprocessableEntityError "
+        "RateLimitError InternalServerError ExperimentalWarning"
+    ),
+    "types": (
+        "AdamOptimizerConfig AdamParams DimuonOptimizerConfig DimuonParams OptimParams Checkpoint "
+        "CheckpointType Datum DmelChunk EncodedTextChunk ForwardBackwardOutput "
+        "SampledProvenanceSpan LoraConfig ModelID ModelInput ModelInputChunk OptimStepRequest "
+        "OptimStepResponse ParsedCheckpointTinkerPath PromptProvenanceSpan SampledSequence "
+        "SampleRequest SampleResponse SamplingParams StopReason TensorData TensorDtype TrainingRun"
+    ),
+}
+"""Module -> the public names it gives to this one."""
+
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_SUBMODULES = ("types", "auth")
+
+__all__ = [*_HOME, *_SUBMODULES, "__title__", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    value = _found(name)
+    globals()[name] = value
+    return value
+
+
+def _found(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"tinkex.{_HOME[name]}"), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("tinkex")
+    if name in _SUBMODULES or compat.is_module(f"tinkex.{name}"):
+        return import_module(f"tinkex.{name}")
+    raise AttributeError(f"module 'tinkex' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+compat.install()
