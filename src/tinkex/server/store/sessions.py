@@ -62,19 +62,19 @@ def get(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
     row = connection.execute(
         "SELECT * FROM sessions WHERE session_id = ?", (session_id,)
     ).fetchone()
-    return None if row is None else _row(row)
+    return None if row is None else from_row(row)
 
 
 def by_key(connection: sqlite3.Connection, tenant: str, key: str) -> SessionRow | None:
     row = connection.execute(
         "SELECT * FROM sessions WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
     ).fetchone()
-    return None if row is None else _row(row)
+    return None if row is None else from_row(row)
 
 
 def active(connection: sqlite3.Connection) -> list[SessionRow]:
     rows = connection.execute("SELECT * FROM sessions WHERE status = 'active'")
-    return [_row(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 def touch(connection: sqlite3.Connection, session_id: str, seen_at: float) -> None:
@@ -100,7 +100,7 @@ def end(
     return changed.rowcount == 1
 
 
-def _row(row: sqlite3.Row) -> SessionRow:
+def from_row(row: sqlite3.Row) -> SessionRow:
     values = dict(row)
     values["tags"] = tuple(json.loads(values["tags"]))
     values["user_metadata"] = json.loads(values["user_metadata"])
