@@ -104,9 +104,7 @@ def _refuse_unknown(facts: Mapping[str, Any], source: Path) -> None:
 # ---- weights
 
 
-def _tensors(
-    tensors: Any, facts: Mapping[str, Any]
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _tensors(tensors: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
     from gguf import dequantize
 
     heads = {

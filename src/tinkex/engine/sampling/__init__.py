@@ -1,0 +1,14 @@
+"""Sampling: continuous batching over a paged cache, from many weight versions at once.
+
+pages      who holds which page, and which pages can be reused
+cache      the keys and values themselves
+request    one sample command and its sequences
+scheduler  which tokens are computed next
+attention  attention over pages, for one step's tokens
+projection matrix products with each token's own adapter
+versions   the adapters that can be sampled from
+draw       logits to tokens, reproducibly
+stopping   when a sequence ends
+scores     what is asked about a prompt
+sampler    all of these in one step
+"""

@@ -1,0 +1,54 @@
+"""The keys and values of cached tokens, in pages. Knows places, not owners: see `pages`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.sampling.pages import SCRATCH_PAGE
+
+PAGE_SIZE = 16
+
+
+def page_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """What one page takes over all layers."""
+    return config.layers * PAGE_SIZE * 2 * config.kv_size * dtype.itemsize
+
+
+class KeyValueCache:
+    """One tensor per model: [layers, pages, page size, key or value, kv heads, head size].
+
+    A token's keys and values lie side by side, so that one write and one gather serve both. Pages
+    start as zeros: rows read beyond a sequence's end are masked, and must be finite for that.
+    """
+
+    def __init__(
+        self, config: ModelConfig, pages: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        shape = (config.layers, pages + 1, PAGE_SIZE, 2, config.kv_heads, config.head_dim)
+        self._store = torch.zeros(shape, dtype=dtype, device=device)
+        self._pages = [layer.view(pages + 1, -1) for layer in self._store]
+        self._tokens = [layer.view(-1, 2, *shape[4:]) for layer in self._store]
+
+    def write(self, layer: int, places: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put k and v [N, kv heads, head size] at `places`, which are page · size + offset."""
+        self._tokens[layer].index_copy_(0, places, torch.stack((k, v), dim=1))
+
+    def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of `table` [B, n] pages, each [B, kv heads, n · page size, head size]."""
+        rows, pages = table.shape
+        found = self._pages[layer].index_select(0, table.flatten())
+        kv = found.view(rows, pages * PAGE_SIZE, *self._tokens[layer].shape[1:])
+        return kv[:, :, 0].transpose(1, 2), kv[:, :, 1].transpose(1, 2)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._store[:, target].copy_(self._store[:, source])
+
+
+def place_of(pages: list[int], position: int) -> int:
+    """Where the token at `position` of a sequence with these pages is kept."""
+    return pages[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE
+
+
+SCRATCH_PLACE = SCRATCH_PAGE * PAGE_SIZE

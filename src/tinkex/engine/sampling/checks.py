@@ -1,0 +1,119 @@
+"""Refuses sample commands that cannot be served as sent: names the field, the limit, the fix."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.engine.errors import UserError
+from tinkex.engine.messages import Csr, Sample, SamplingParams, Tensor
+
+MAX_SAMPLES = 1024
+MAX_TOP_LOGPROBS = 1024
+MAX_STOPS = 64
+
+
+def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
+    """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together."""
+    length = check_prompt(command.prompt, vocab_size)
+    _check_params(command.params, vocab_size)
+    _check_counts(command, length, vocab_size)
+    if command.target_prompt_logprobs is not None:
+        _check_targets(command.target_prompt_logprobs, length, vocab_size)
+    return _room(command.params.max_tokens, length, max_tokens_total)
+
+
+def check_prompt(prompt: NDArray[np.int32] | NDArray[np.int64], vocab_size: int) -> int:
+    if prompt.ndim != 1 or prompt.dtype.kind not in "iu":
+        raise UserError(
+            f"prompt: must be a row of whole numbers, not {prompt.dtype} of shape {prompt.shape}"
+        )
+    if not len(prompt):
+        raise UserError("prompt: is empty; give at least one token")
+    low, high = int(prompt.min()), int(prompt.max())
+    if low < 0 or high >= vocab_size:
+        bad = low if low < 0 else high
+        raise UserError(f"prompt: token id {bad} is outside the vocabulary (0 to {vocab_size - 1})")
+    return len(prompt)
+
+
+def _room(max_tokens: int | None, length: int, total: int) -> int:
+    if max_tokens is None and length < total:
+        return total - length
+    if max_tokens is None or length + max_tokens > total:
+        asked = "at least 1" if max_tokens is None else max_tokens
+        raise UserError(
+            f"max_tokens: a prompt of {length} tokens and {asked} more exceed the context of"
+            f" {total}; shorten the prompt or lower max_tokens"
+        )
+    if max_tokens < 0:
+        raise UserError(f"max_tokens: must be 0 or more, not {max_tokens}")
+    return max_tokens
+
+
+def _check_params(params: SamplingParams, vocab_size: int) -> None:
+    if not math.isfinite(params.temperature) or params.temperature < 0:
+        raise UserError(f"temperature: must be 0 or more, not {params.temperature}")
+    if params.top_k < 1 and params.top_k != -1:
+        raise UserError(f"top_k: must be 1 or more, or -1 for no limit, not {params.top_k}")
+    if not 0 < params.top_p <= 1:
+        raise UserError(f"top_p: must be above 0 and at most 1, not {params.top_p}")
+    if params.seed is not None and not -(2**63) <= params.seed < 2**64:
+        raise UserError("seed: must fit into 64 bits")
+    stops = params.stop or ()
+    if len(stops) > MAX_STOPS:
+        raise UserError(f"stop: has {len(stops)} entries; at most {MAX_STOPS} are allowed")
+    for stop in stops:
+        if isinstance(stop, int) and not 0 <= stop < vocab_size:
+            raise UserError(f"stop: id {stop} is outside the vocabulary (0 to {vocab_size - 1})")
+
+
+def _check_counts(command: Sample, length: int, vocab_size: int) -> None:
+    _within("num_samples", command.num_samples, 1, MAX_SAMPLES)
+    top = min(MAX_TOP_LOGPROBS, vocab_size)
+    _within("topk_prompt_logprobs", command.topk_prompt_logprobs, 0, top)
+    _within("topk_sample_logprobs", command.topk_sample_logprobs, 0, top)
+    _within("prompt_alt_tokens_k", command.prompt_alt_tokens_k, 0, MAX_TOP_LOGPROBS)
+    if command.prompt_logprobs_last_n is not None:
+        _within("prompt_logprobs_last_n", command.prompt_logprobs_last_n, 1, max(1, length - 1))
+
+
+def _within(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise UserError(f"{field}: must be between {low} and {high}, not {value}")
+
+
+def _check_targets(targets: Tensor, length: int, vocab_size: int) -> None:
+    shape = targets.shape
+    if len(shape) != 2 or shape[0] != length - 1:
+        raise UserError(
+            f"target_prompt_logprobs: must have the shape [{length - 1}, K] for a prompt of"
+            f" {length} tokens, not {list(shape)}"
+        )
+    values = _checked_csr(targets) if isinstance(targets, Csr) else targets
+    if values.dtype.kind != "i":
+        raise UserError(f"target_prompt_logprobs: must be int64, not {values.dtype}")
+    if values.size and (values.min() < -1 or values.max() >= vocab_size):
+        raise UserError(
+            f"target_prompt_logprobs: ids must be -1 to skip, or 0 to {vocab_size - 1};"
+            f" they run from {values.min()} to {values.max()}"
+        )
+
+
+def _checked_csr(targets: Csr) -> NDArray[np.float32] | NDArray[np.int64]:
+    rows, columns = targets.shape
+    bounds, count = targets.crow, len(targets.values)
+    fits = (
+        len(bounds) == rows + 1
+        and len(targets.col) == count
+        and (rows == 0 or (bounds[0] == 0 and bounds[-1] == count and (np.diff(bounds) >= 0).all()))
+        and (count == 0 or (targets.col.min() >= 0 and targets.col.max() < columns))
+    )
+    if not fits:
+        raise UserError(
+            "target_prompt_logprobs: row pointers, columns and values do not fit together;"
+            " send them as a valid CSR tensor or dense"
+        )
+    return targets.values

@@ -1,0 +1,162 @@
+"""Turns logits into tokens. The same key, the same token, whatever else is in the batch.
+
+Draws are races: every token id gets a number that is a pure function of the row's key and the id,
+and the best `logit / temperature + number` wins. There is no state to share between rows, and a
+rounding error in one logit can only change the outcome of a near tie. Logprobs are those of the
+model's own distribution: temperature, top_k and top_p shape the draw, not the logprob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SAMPLE = 1
+ALTERNATIVE = 2
+_FIRST_CANDIDATES = 1024
+
+_MASK = (1 << 64) - 1
+
+
+class Key(NamedTuple):
+    """Two 32-bit numbers (signed) that name one draw."""
+
+    low: int
+    high: int
+
+
+def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
+    """The key of the draw at `position` of sample `index`; `stream` keeps purposes apart."""
+    state = _mix64(seed & _MASK)
+    for part in (stream, index, position):
+        state = _mix64(state ^ _mix64(part & _MASK))
+    return Key(_signed(state & 0xFFFFFFFF), _signed(state >> 32))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one row is drawn. Temperature 0 takes the likeliest token."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0 or self.top_k == 1
+
+    @property
+    def filtered(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1.0
+
+
+class Drawer:
+    """Draws for one vocabulary on one device."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        ids = torch.arange(1, vocab_size + 1, dtype=torch.int32, device=device)
+        self._ids = _scramble(_scramble(ids))
+        self._device = device
+
+    def draw(self, logits: Tensor, rules: Sequence[Rule], keys: Sequence[Key]) -> Tensor:
+        """One id per row of float32 `logits` [R, V], as int64 [R]."""
+        if all(rule.greedy for rule in rules):
+            return logits.argmax(-1)
+        heat = [1.0 if rule.greedy else rule.temperature for rule in rules]
+        scores = logits
+        if any(value != 1.0 for value in heat):
+            scores = logits / self._column(heat)
+        if any(rule.filtered and not rule.greedy for rule in rules):
+            scores = self._filter(scores, rules)
+        drawn = (scores + self.noise(keys)).argmax(-1)
+        if any(rule.greedy for rule in rules):
+            greedy = torch.tensor([rule.greedy for rule in rules], device=self._device)
+            drawn = torch.where(greedy, logits.argmax(-1), drawn)
+        return drawn
+
+    def noise(self, keys: Sequence[Key]) -> Tensor:
+        """Standard Gumbel numbers [R, V], each a function of its row's key and its column."""
+        pair = torch.tensor(keys, dtype=torch.int32, device=self._device)
+        bits = self._ids ^ pair[:, :1]
+        bits.mul_(0x7FEB352D)
+        bits.bitwise_xor_(_right(bits, 15))
+        bits.add_(pair[:, 1:])
+        bits.mul_(_signed(0x846CA68B))
+        bits.bitwise_xor_(_right(bits, 16))
+        # 24 bits make a float32 exactly; the half keeps it away from both 0 and 1.
+        uniform = bits.bitwise_and_(0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24)
+        return uniform.log_().neg_().log_().neg_()
+
+    def _filter(self, scores: Tensor, rules: Sequence[Rule]) -> Tensor:
+        """Minus infinity for ids outside each row's top_k and top_p; untouched rows as they are."""
+        rows = [row for row, rule in enumerate(rules) if rule.filtered and not rule.greedy]
+        picked = scores[rows]
+        kept = _kept(picked, [rules[row] for row in rows])
+        result = scores.clone()
+        result[rows] = picked.masked_fill(~kept, -torch.inf)
+        return result
+
+    def _column(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self._device)[:, None]
+
+
+def _kept(scores: Tensor, rules: Sequence[Rule]) -> Tensor:
+    """Which ids stay: the top_k largest, then the fewest of those whose mass reaches top_p."""
+    vocab = scores.shape[1]
+    limits = [rule.top_k if 0 < rule.top_k < vocab else vocab for rule in rules]
+    width = min(vocab, max(_FIRST_CANDIDATES, *(k for k in limits if k < vocab), 1))
+    kept, complete = _kept_of_top(scores, rules, limits, width)
+    if not complete:
+        kept, _ = _kept_of_top(scores, rules, limits, vocab)
+    return kept
+
+
+def _kept_of_top(
+    scores: Tensor, rules: Sequence[Rule], limits: Sequence[int], width: int
+) -> tuple[Tensor, bool]:
+    """The ids kept when only the `width` best are looked at, and whether those were enough."""
+    device = scores.device
+    values, ids = scores.topk(width, dim=-1)
+    limit = torch.tensor(limits, device=device)[:, None]
+    mass = torch.tensor([rule.top_p for rule in rules], device=device)[:, None]
+    inside = torch.arange(width, device=device) < limit
+    values = values.masked_fill(~inside, -torch.inf)
+    # Rows without a top_k are normalised over the whole vocabulary, the others over their k.
+    whole = torch.where(limit < scores.shape[1], values.logsumexp(-1, True), _lse(scores))
+    before = (values - whole).exp().cumsum(-1)
+    before = before - (values - whole).exp()
+    inside &= (before < mass) | (mass >= 1.0)
+    inside[:, 0] = True
+    reached = (limit <= width) | ~inside[:, -1:]
+    kept = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, ids, inside)
+    return kept, width == scores.shape[1] or bool(reached.all())
+
+
+def _lse(scores: Tensor) -> Tensor:
+    return scores.logsumexp(-1, keepdim=True)
+
+
+def _scramble(bits: Tensor) -> Tensor:
+    bits = (bits ^ _right(bits, 16)) * 0x7FEB352D
+    bits = (bits ^ _right(bits, 15)) * _signed(0x846CA68B)
+    return bits ^ _right(bits, 16)
+
+
+def _right(bits: Tensor, count: int) -> Tensor:
+    """Shift right without the sign."""
+    return (bits >> count).bitwise_and_((1 << (32 - count)) - 1)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _mix64(value: int) -> int:
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

@@ -1,0 +1,185 @@
+"""Attention of one step's tokens over the pages of their sequences.
+
+Single tokens (the next token of a branch) are taken together: branches of similar length as one
+rectangle, keys gathered by page, what lies beyond a branch's end masked. Prompt chunks are taken
+one by one. Everything that does not depend on the layer is prepared once per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.sampling.cache import PAGE_SIZE, SCRATCH_PLACE, KeyValueCache, place_of
+from tinkex.engine.sampling.scheduler import Chunk
+
+
+@dataclass(slots=True)
+class _Rectangle:
+    """Single tokens: their rows in the batch, page tables and lengths, one number if all equal."""
+
+    rows: Tensor | slice
+    count: int
+    table: Tensor
+    lengths: Tensor
+    length: int | None
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A prompt chunk: its rows in the batch, its first position, and its pages up to its end."""
+
+    start: int
+    stop: int
+    first: int
+    table: Tensor | None
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+
+class PagedAttention:
+    """An `Attend` for `chunks` laid end to end, padded to `rows` with tokens nobody reads."""
+
+    def __init__(
+        self, cache: KeyValueCache, config: ModelConfig, chunks: Sequence[Chunk], rows: int,
+        device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        self._cache, self._config = cache, config
+        self._device, self._dtype = device, dtype
+        self._rows = rows
+        self._places = self._find_places(chunks, rows)
+        self._stretches: list[_Stretch] = []
+        singles: list[tuple[int, Chunk]] = []
+        row = 0
+        for chunk in chunks:
+            if chunk.stop - chunk.start == 1:
+                singles.append((row, chunk))
+            else:
+                self._stretches.append(self._stretch(row, chunk))
+            row += chunk.stop - chunk.start
+        self._rectangles = [self._rectangle(group) for group in _similar(singles)]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._cache.write(layer, self._places, k, v)
+        window = self._config.windows[layer]
+        if self._rectangles and self._rectangles[0].count == self._rows:
+            return self._attend_rectangle(layer, q, self._rectangles[0], window)
+        out = torch.zeros_like(q)
+        for rectangle in self._rectangles:
+            mixed = self._attend_rectangle(layer, q[rectangle.rows], rectangle, window)
+            out[rectangle.rows] = mixed
+        for stretch in self._stretches:
+            part = slice(stretch.start, stretch.stop)
+            out[part] = self._attend_stretch(layer, q[part], k[part], v[part], stretch, window)
+        return out
+
+    def _attend_rectangle(
+        self, layer: int, q: Tensor, rectangle: _Rectangle, window: int | None
+    ) -> Tensor:
+        keys, values = self._cache.read(layer, rectangle.table)
+        mask = None
+        if rectangle.length is not None and window is None:
+            keys, values = keys[:, :, : rectangle.length], values[:, :, : rectangle.length]
+        else:
+            mask = self._rectangle_mask(rectangle, window)
+        # The query heads that share a key head stand in for a sequence of queries.
+        grouped = q.view(rectangle.count, self._config.kv_heads, -1, self._config.head_dim)
+        mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        return mixed.reshape(q.shape)
+
+    def _attend_stretch(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, stretch: _Stretch, window: int | None
+    ) -> Tensor:
+        if stretch.table is None:
+            keys, values = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+        else:
+            keys, values = self._cache.read(layer, stretch.table)
+        mask = self._stretch_mask(stretch, window)
+        mixed = F.scaled_dot_product_attention(
+            q.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )  # fmt: skip
+        return mixed[0].transpose(0, 1)
+
+    # ---- prepared once per step
+
+    def _find_places(self, chunks: Sequence[Chunk], rows: int) -> Tensor:
+        places = [
+            place_of(chunk.branch.pages, position)
+            for chunk in chunks
+            for position in range(chunk.start, chunk.stop)
+        ]
+        places.extend([SCRATCH_PLACE] * (rows - len(places)))
+        return torch.tensor(places, device=self._device)
+
+    def _rectangle(self, group: Sequence[tuple[int, Chunk]]) -> _Rectangle:
+        lengths = [chunk.stop for _, chunk in group]
+        width = -(-max(lengths) // PAGE_SIZE)
+        table = [_padded(chunk.branch.pages[:width], width) for _, chunk in group]
+        at = [row for row, _ in group]
+        together = slice(at[0], at[-1] + 1)
+        return _Rectangle(
+            together if len(at) == at[-1] - at[0] + 1 else torch.tensor(at, device=self._device),
+            len(group),
+            torch.tensor(table, device=self._device),
+            torch.tensor(lengths, device=self._device),
+            lengths[0] if min(lengths) == max(lengths) else None,
+        )
+
+    def _stretch(self, row: int, chunk: Chunk) -> _Stretch:
+        table = None
+        if chunk.start:
+            pages = chunk.branch.pages[: -(-chunk.stop // PAGE_SIZE)]
+            table = torch.tensor([pages], device=self._device)
+        return _Stretch(row, row + chunk.stop - chunk.start, chunk.start, table)
+
+    def _rectangle_mask(self, rectangle: _Rectangle, window: int | None) -> Tensor | None:
+        if window not in rectangle.masks:
+            places = torch.arange(rectangle.table.shape[1] * PAGE_SIZE, device=self._device)
+            lengths = rectangle.lengths[:, None]
+            seen = places < lengths
+            if window is not None:
+                seen &= places >= lengths - window
+            rectangle.masks[window] = self._additive(seen)[:, None, None]
+        return rectangle.masks[window]
+
+    def _stretch_mask(self, stretch: _Stretch, window: int | None) -> Tensor | None:
+        """None where plain causal attention over the chunk alone is right."""
+        count = stretch.stop - stretch.start
+        if stretch.table is None and (window is None or window >= count):
+            return None
+        if window not in stretch.masks:
+            width = count if stretch.table is None else stretch.table.shape[1] * PAGE_SIZE
+            queries = torch.arange(stretch.first, stretch.first + count, device=self._device)
+            distance = queries[:, None] - torch.arange(width, device=self._device)
+            seen = distance >= 0
+            if window is not None:
+                seen &= distance < window
+            stretch.masks[window] = self._additive(seen)
+        return stretch.masks[window]
+
+    def _additive(self, seen: Tensor) -> Tensor:
+        """Zero where seen, minus infinity elsewhere, in the queries' dtype."""
+        mask = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
+        return mask.masked_fill_(~seen, -torch.inf)
+
+
+def _similar(singles: Sequence[tuple[int, Chunk]]) -> list[list[tuple[int, Chunk]]]:
+    """Groups in which nobody's keys are padded to more than twice their length, in row order."""
+    groups: list[list[tuple[int, Chunk]]] = []
+    limit = -1
+    for item in sorted(singles, key=lambda item: item[1].stop):
+        if item[1].stop > limit:
+            groups.append([])
+            limit = max(2 * item[1].stop, 8 * PAGE_SIZE)
+        groups[-1].append(item)
+    return [sorted(group, key=lambda item: item[0]) for group in groups]
+
+
+def _padded(pages: list[int], width: int) -> list[int]:
+    return pages + [0] * (width - len(pages))

@@ -1,0 +1,108 @@
+"""A sample command while it is served: one request, and a branch for each of its samples.
+
+The first branch computes the prompt; when it is through, the others start from its pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.engine.messages import Sample, Sequence, TopK
+from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
+from tinkex.engine.sampling.pages import PageKeys
+from tinkex.engine.sampling.scores import PromptScores
+from tinkex.engine.sampling.stopping import Stopping, StopReason
+from tinkex.engine.sampling.versions import Version
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """What all branches of one command share."""
+
+    command: Sample
+    arrival: int
+    seed: int
+    version: Version
+    stopping: Stopping
+    scores: PromptScores
+    prompt: NDArray[np.int32]
+    started: float
+    cached_tokens: int | None = None
+    branches: list[Branch] = field(default_factory=list)
+
+    @property
+    def rule(self) -> Rule:
+        params = self.command.params
+        return Rule(params.temperature, params.top_k, params.top_p)
+
+    @property
+    def done(self) -> bool:
+        return all(branch.reason is not None for branch in self.branches)
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """One sample: its tokens so far, and the pages that hold the first `computed` of them."""
+
+    request: Request
+    index: int
+    keys: PageKeys
+    generated: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    topk_ids: list[list[int]] = field(default_factory=list)
+    topk_logprobs: list[list[float]] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)
+    computed: int = 0
+    streamed: int = 0
+    started: bool = False
+    reason: StopReason | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Who came first: the older never gives way to the younger."""
+        return self.request.arrival, self.index
+
+    @property
+    def length(self) -> int:
+        return len(self.request.prompt) + len(self.generated)
+
+    @property
+    def pending(self) -> int:
+        """Tokens whose keys and values are still to be computed."""
+        return self.length - self.computed
+
+    def tokens(self, start: int, stop: int) -> NDArray[np.int32]:
+        prompt = self.request.prompt
+        if stop <= len(prompt):
+            return prompt[start:stop]
+        after = np.asarray(self.generated, dtype=np.int32)
+        if start >= len(prompt):
+            return after[start - len(prompt) : stop - len(prompt)]
+        return np.concatenate([prompt[start:], after[: stop - len(prompt)]])
+
+    def next_key(self) -> Key:
+        return draw_key(self.request.seed, SAMPLE, self.index, len(self.generated))
+
+    def append(self, token: int, logprob: float) -> None:
+        self.generated.append(token)
+        self.logprobs.append(logprob)
+        self.reason = self.request.stopping.reason(self.generated)
+
+    def result(self) -> Sequence:
+        assert self.reason is not None
+        topk = None
+        if self.request.command.topk_sample_logprobs:
+            width = self.request.command.topk_sample_logprobs
+            topk = TopK(
+                np.asarray(self.topk_ids, np.int32).reshape(-1, width),
+                np.asarray(self.topk_logprobs, np.float32).reshape(-1, width),
+            )
+        return Sequence(
+            np.asarray(self.generated, np.int32),
+            np.asarray(self.logprobs, np.float32),
+            self.reason,
+            topk,
+        )

@@ -1,0 +1,351 @@
+"""Serves sample commands: every `step` computes the scheduled tokens and hands out what is new.
+
+Owns the cache, the queue and the weights that can be sampled. Knows nothing of training, of
+threads or of how events travel.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.products import FrozenProducts
+from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.checks import check_sample
+from tinkex.engine.sampling.draw import Drawer
+from tinkex.engine.sampling.paged_attention import PagedAttention
+from tinkex.engine.sampling.pages import PageKeys, PagePool
+from tinkex.engine.sampling.projection import Projection, spans_of
+from tinkex.engine.sampling.request import Branch, Request
+from tinkex.engine.sampling.scheduler import Chunk, Scheduler
+from tinkex.engine.sampling.scores import PromptScores
+from tinkex.engine.sampling.stopping import Stopping
+from tinkex.engine.sampling.versions import Version, VersionStore
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FailKind: TypeAlias = Literal["user", "server", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerLimits:
+    """`step_tokens` bounds the tokens of one step, `rows` the branches that decode at once and
+    `logit_elements` the largest block of logits. `adapter_bytes` is the budget for served
+    adapters that are not in use."""
+
+    pages: int
+    max_context: int
+    rows: int = 64
+    step_tokens: int = 256
+    logit_elements: int = 1 << 24
+    adapter_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the model's folder says about text: when it ends, and how tokens spell it."""
+
+    eos: tuple[int, ...]
+    tokenizer: Tokenizer | None
+
+
+class Sampler:
+    def __init__(
+        self,
+        decoder: Decoder,
+        ending: Ending,
+        limits: SamplerLimits,
+        read_adapter: Callable[[str], AdapterWeights],
+    ) -> None:
+        config, device = decoder.config, decoder.device
+        self._decoder, self._ending, self._limits = decoder, ending, limits
+        self.pool = PagePool(limits.pages, PAGE_SIZE)
+        self._cache = KeyValueCache(config, limits.pages, device, decoder.dtype)
+        self.scheduler = Scheduler(self.pool, limits.rows, limits.step_tokens)
+        self.versions = VersionStore(
+            config, device, decoder.dtype, limits.adapter_bytes, read_adapter
+        )
+        total = sum(tensor.nbytes for tensor in decoder.weights.tensors())
+        self._frozen = FrozenProducts(decoder.weights.unembed, total)
+        self._drawer = Drawer(config.vocab_size, device)
+        self._requests: dict[str, Request] = {}
+        self._arrivals = 0
+        self.sampled_tokens = 0
+        self.prompt_tokens = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def context(self) -> int:
+        """The most tokens of one prompt and its sample together."""
+        return min(self._limits.max_context, self.pool.total * PAGE_SIZE)
+
+    def submit(self, command: Sample) -> None:
+        """Queue a command; `step` answers it. Raises UserError, having changed nothing."""
+        vocab = self._decoder.config.vocab_size
+        room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
+        stopping = Stopping(command.params.stop, self._ending.eos, room, self._ending.tokenizer)
+        version = self.versions.acquire(command.weights)
+        request = self._request(command, version, stopping)
+        self._requests[command.op] = request
+        self.scheduler.add(request.branches[0])
+
+    def cancel(self, op: str) -> Failed | None:
+        """Stop the command `op` and free its pages now; None if it is not under way."""
+        if op not in self._requests:
+            return None
+        return self._fail(self._requests[op], "cancelled", "the sample was cancelled")
+
+    def abort(self, message: str) -> list[Event]:
+        """Fail everything under way, and forget all cached pages."""
+        failed: list[Event] = [
+            self._fail(request, "server", message) for request in list(self._requests.values())
+        ]
+        self.pool.forget_all()
+        return failed
+
+    def step(self) -> list[Event]:
+        """Compute one step; returns what became known by it. Nothing under way, nothing done."""
+        chunks = sorted(self.scheduler.plan(), key=_by_version)
+        if not chunks:
+            return []
+        with torch.inference_mode():
+            hidden = self._forward(chunks)
+            self._score(chunks, hidden)
+            events = self._draw(chunks, hidden)
+        for request in {id(c.branch.request): c.branch.request for c in chunks}.values():
+            events.extend(self._report(request))
+        return events
+
+    # ---- one step
+
+    def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
+        parts = [chunk.branch.tokens(chunk.start, chunk.stop) for chunk in chunks]
+        places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
+        count = sum(len(part) for part in parts)
+        rows = max(count, self._frozen.min_rows)
+        pad = np.zeros(rows - count, np.int64)
+        tokens = torch.from_numpy(np.concatenate([*parts, pad]).astype(np.int64))
+        positions = torch.from_numpy(np.concatenate([*places, pad]))
+        device, decoder = self._decoder.device, self._decoder
+        attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
+        versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
+        projection = Projection(self._frozen, spans_of(versions))
+        return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
+
+    def _score(self, chunks: Sequence[Chunk], hidden: Tensor) -> None:
+        """Give each prompt's scores the logits of the rows they ask about."""
+        first = 0
+        for chunk in chunks:
+            request, rows = chunk.branch.request, chunk.branch.request.scores.rows
+            start, stop = max(chunk.start, rows.start), min(chunk.stop, rows.stop)
+            if not chunk.branch.started and start < stop:
+                offset = first - chunk.start
+                for begin in range(start, stop, self._block):
+                    end = min(begin + self._block, stop)
+                    part = hidden[offset + begin : offset + end]
+                    logits = self._logits(part, [request.version] * (end - begin))
+                    request.scores.take(begin, logits, self._drawer)
+            first += chunk.stop - chunk.start
+
+    def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
+        """Record what was computed, draw every next token that can be, and fork new samples."""
+        ready: list[tuple[int, Branch]] = []
+        row = -1
+        for chunk in chunks:
+            row += chunk.stop - chunk.start
+            self._computed(chunk)
+            if chunk.completes:
+                ready.extend((row, branch) for branch in self._continuing(chunk.branch))
+        events: list[Event] = []
+        for begin in range(0, len(ready), self._block):
+            events.extend(self._draw_block(ready[begin : begin + self._block], hidden))
+        self._place_forks([branch for _, branch in ready])
+        return events
+
+    def _draw_block(self, ready: Sequence[tuple[int, Branch]], hidden: Tensor) -> list[Event]:
+        rows = sorted({row for row, _ in ready})
+        branches = [branch for _, branch in ready]
+        versions = {row: branch.request.version for row, branch in ready}
+        logits = self._logits(hidden[rows], [versions[row] for row in rows])
+        if len(rows) < len(ready):
+            logits = logits[[rows.index(row) for row, _ in ready]]
+        ids = self._drawer.draw(
+            logits, [b.request.rule for b in branches], [b.next_key() for b in branches]
+        )
+        total = logits.logsumexp(-1)
+        logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
+        self._record_topk(branches, logits, total)
+        events: list[Event] = []
+        for branch, token, logprob in zip(branches, ids.tolist(), logprobs, strict=True):
+            if branch.request.command.op not in self._requests:
+                continue
+            if not math.isfinite(logprob):
+                events.append(self._fail(branch.request, "user", _NOT_FINITE))
+                continue
+            branch.append(token, logprob)
+            self.sampled_tokens += 1
+        return events
+
+    def _logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
+        """Float32 logits of rows whose versions lie side by side."""
+        count = len(hidden)
+        short = self._frozen.min_rows - count
+        if short > 0:
+            hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
+        projection = Projection(self._frozen, spans_of(versions))
+        return self._decoder.unembed(hidden, projection)[:count].float()
+
+    def _record_topk(self, branches: Sequence[Branch], logits: Tensor, total: Tensor) -> None:
+        widths = [branch.request.command.topk_sample_logprobs for branch in branches]
+        if not any(widths):
+            return
+        best, ids = logits.topk(max(widths), dim=-1)
+        values, names = (best - total[:, None]).tolist(), ids.tolist()
+        for branch, width, row, row_ids in zip(branches, widths, values, names, strict=True):
+            if width:
+                branch.topk_logprobs.append(row[:width])
+                branch.topk_ids.append(row_ids[:width])
+
+    # ---- branches
+
+    def _computed(self, chunk: Chunk) -> None:
+        """Note that a chunk's tokens are in the cache, and make its full pages findable."""
+        branch = chunk.branch
+        if not branch.started:
+            self.prompt_tokens += chunk.stop - chunk.start
+        before, branch.computed = branch.computed // PAGE_SIZE, chunk.stop
+        full = chunk.stop // PAGE_SIZE
+        if full > before:
+            branch.keys.extend(branch.tokens(0, full * PAGE_SIZE))
+            for page in range(before, full):
+                self.pool.file(branch.pages[page], branch.keys.keys[page])
+
+    def _continuing(self, branch: Branch) -> Iterable[Branch]:
+        """The branches that draw from this one's logits: itself, or all samples of its prompt."""
+        request = branch.request
+        if branch.started:
+            return [branch]
+        for index in range(1, request.command.num_samples):
+            request.branches.append(self._branch(request, index))
+        for one in request.branches:
+            one.started = True
+            one.reason = request.stopping.reason(())
+        return [one for one in request.branches if one.reason is None]
+
+    def _place_forks(self, branches: Sequence[Branch]) -> None:
+        """Give samples that just began the pages of their prompt, then let ended ones go."""
+        for branch in branches:
+            fresh = branch.index and not branch.pages and branch.reason is None
+            if fresh and branch.request.command.op in self._requests:
+                self._fork(branch.request.branches[0], branch)
+
+    def _fork(self, source: Branch, branch: Branch) -> None:
+        """Share full pages, copy the last one; without room the branch queues and starts over."""
+        full = source.computed // PAGE_SIZE
+        partial = source.pages[full : self.pool.pages_for(source.computed)]
+        if len(partial) > self.pool.available:
+            self.scheduler.add(branch)
+            return
+        self.pool.hold(source.pages[:full])
+        copies = self.pool.take(len(partial))
+        for old, new in zip(partial, copies, strict=True):
+            self._cache.copy_page(old, new)
+        branch.pages = source.pages[:full] + copies
+        branch.computed = source.computed
+        self.scheduler.activate(branch)
+
+    def _report(self, request: Request) -> list[Event]:
+        """New tokens if streamed, the result if all samples ended; ended ones free their pages."""
+        op = request.command.op
+        if op not in self._requests:
+            return []
+        events: list[Event] = []
+        for branch in request.branches:
+            if request.command.stream and len(branch.generated) > branch.streamed:
+                events.append(_progress(op, branch))
+            if branch.reason is not None and branch.pages:
+                self.scheduler.remove(branch)
+        if request.done:
+            self._forget(request)
+            seconds = time.monotonic() - request.started
+            events.append(Done(op, _result(request), seconds))
+        return events
+
+    def _request(self, command: Sample, version: Version, stopping: Stopping) -> Request:
+        seed = command.params.seed
+        seed = secrets.randbits(64) if seed is None else seed
+        prompt = np.ascontiguousarray(command.prompt, dtype=np.int32)
+        scores = PromptScores(command, prompt, seed)
+        self._arrivals += 1
+        request = Request(
+            command, self._arrivals, seed, version, stopping, scores, prompt, time.monotonic()
+        )
+        request.branches.append(self._branch(request, 0))
+        return request
+
+    def _branch(self, request: Request, index: int) -> Branch:
+        return Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
+
+    def _fail(self, request: Request, kind: FailKind, message: str) -> Failed:
+        for branch in request.branches:
+            self.scheduler.remove(branch)
+        self._forget(request)
+        return Failed(request.command.op, kind, message)
+
+    def _forget(self, request: Request) -> None:
+        del self._requests[request.command.op]
+        self.versions.release(request.version)
+        if not self._requests:
+            self.pool.check_idle()
+
+    @property
+    def _block(self) -> int:
+        """Rows of logits made at once."""
+        return max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
+
+
+_NOT_FINITE = (
+    "weights: the model's logits are not finite, so nothing can be drawn from them; "
+    "load weights from before the training diverged"
+)
+
+
+def _by_version(chunk: Chunk) -> tuple[int, tuple[int, int]]:
+    return chunk.branch.request.version.id, chunk.branch.order
+
+
+def _progress(op: str, branch: Branch) -> Progress:
+    new = slice(branch.streamed, None)
+    branch.streamed = len(branch.generated)
+    return Progress(
+        op,
+        branch.index,
+        np.asarray(branch.generated[new], np.int32),
+        np.asarray(branch.logprobs[new], np.float32),
+    )
+
+
+def _result(request: Request) -> SampleResult:
+    return SampleResult(
+        tuple(branch.result() for branch in request.branches),
+        request.scores.logprobs,
+        request.scores.topk,
+        request.scores.targets(),
+        request.scores.alternatives,
+        request.cached_tokens or 0,
+    )

@@ -1,0 +1,134 @@
+"""The adapters that can be sampled from, by name. What a name stands for never changes.
+
+Their tensors are kept up to a budget; beyond it those not in use for longest are let go and read
+again from their folders when asked for. A version in use is never let go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.errors import UserError
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import Slot, slots
+
+Products = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
+"""By (layer, slot): (A.T [in, r], scaled B.T [r, out]), modules of a slot side by side."""
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One adapter, or with no folder the base model. `id` is unique for the store's lifetime."""
+
+    id: int
+    folder: str | None
+    products: Products | None = None
+    users: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes + b.nbytes for a, b in (self.products or {}).values())
+
+
+class VersionStore:
+    def __init__(
+        self,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        budget_bytes: int,
+        read: Callable[[str], AdapterWeights],
+    ) -> None:
+        self._slots = slots(config)
+        self._device, self._dtype = device, dtype
+        self._budget = budget_bytes
+        self._read = read
+        self._next_id = 1
+        self._versions: OrderedDict[str, Version] = OrderedDict({"": Version(0, None, {})})
+
+    def __len__(self) -> int:
+        return len(self._versions) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return sum(version.nbytes for version in self._versions.values())
+
+    def add(self, name: str, folder: str) -> None:
+        """Serve the adapter in `folder` under `name`; a name already served stays as it is."""
+        if name in self._versions:
+            return
+        version = Version(self._next_id, folder, self._products(folder))
+        self._next_id += 1
+        self._versions[name] = version
+        self._let_go()
+
+    def drop(self, name: str) -> None:
+        """Serve `name` no more. Requests under way keep it until they end."""
+        if name == "":
+            raise UserError('weights: the base model "" cannot be dropped')
+        self._versions.pop(name, None)
+
+    def acquire(self, name: str) -> Version:
+        """The version under `name`, in use until `release`."""
+        version = self._versions.get(name)
+        if version is None:
+            raise UserError(f"weights: {name!r} is not loaded; send LoadWeights first")
+        if version.products is None:
+            assert version.folder is not None
+            version.products = self._products(version.folder)
+        version.users += 1
+        self._versions.move_to_end(name)
+        self._let_go()
+        return version
+
+    def release(self, version: Version) -> None:
+        version.users -= 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        total = self.nbytes
+        for version in self._versions.values():
+            if total <= self._budget:
+                return
+            if not version.users and version.folder is not None:
+                total -= version.nbytes
+                version.products = None
+
+    def _products(self, folder: str) -> Products:
+        weights = self._read(folder)
+        layers = sorted({layer for layer, _ in weights.factors})
+        found = {}
+        for layer in layers:
+            for name, slot in self._slots.items():
+                product = _slot_product(weights, layer, slot)
+                if product is not None:
+                    a, b = (part.to(self._device, self._dtype) for part in product)
+                    found[layer, name] = (a, b)
+        return found
+
+
+def _slot_product(weights: AdapterWeights, layer: int, slot: Slot) -> tuple[Tensor, Tensor] | None:
+    """The slot's modules as one product: A's side by side, B's on the diagonal."""
+    present = [
+        (index, *weights.factors[layer, module])
+        for index, (module, _) in enumerate(slot.modules)
+        if (layer, module) in weights.factors
+    ]
+    if not present:
+        return None
+    widths = [width for _, width in slot.modules]
+    ranks = [a.shape[0] for _, a, _ in present]
+    b = torch.zeros(sum(ranks), sum(widths), dtype=torch.float32, device=present[0][2].device)
+    row = 0
+    for index, _, factor in present:
+        column = sum(widths[:index])
+        b[row : row + factor.shape[1], column : column + widths[index]] = factor.T
+        row += factor.shape[1]
+    a = torch.cat([a for _, a, _ in present]).T.contiguous()
+    return a, b.mul_(weights.scaling)
