@@ -62,7 +62,7 @@ def train(
 
 
 def strike(server: serving.Server) -> None:
-    """Kill the server while two operations are under way; bring it back behind the client's back."""
+    """Kill the server with two operations under way; bring it back behind the client's back."""
     print("  kill -9, and a restart on the same home")
     server.kill()
     threading.Thread(target=server.start).start()

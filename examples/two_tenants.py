@@ -18,7 +18,10 @@ import curve
 
 import tinkex
 
-TEXTS = {"tml-tenant-a": "Red sky at night, sailors' delight.", "tml-tenant-b": "Still waters run deep."}  # fmt: skip
+TEXTS = {
+    "tml-tenant-a": "Red sky at night, sailors' delight.",
+    "tml-tenant-b": "Still waters run deep.",
+}
 ADAM = tinkex.AdamParams(learning_rate=2e-3)
 TOLERANCE = 1e-4
 
