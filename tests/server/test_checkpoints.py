@@ -246,6 +246,11 @@ async def test_an_encrypted_export_holds_only_encrypted_files(
     await checkpoints.verified(row)
 
 
+def test_a_bad_recipient_is_refused_before_anything_is_written(checkpoints: Checkpoints) -> None:
+    with pytest.raises(Refusal, match=r"recipients\[0\]"):
+        checkpoints.admit(Save(RUN, "external_weights", "out", recipients=("age1x",)))
+
+
 async def test_what_checkpoints_use_is_counted_by_hour(
     checkpoints: Checkpoints, store: Store, folders: Folders, clock: Hands
 ) -> None:

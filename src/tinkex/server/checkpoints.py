@@ -107,7 +107,7 @@ class Checkpoints:
         """Refuse a save that cannot succeed, before anything is written."""
         check_name(save.name, self._name_limit)
         check_ttl(save.ttl_seconds)
-        encryption.parse_recipients(save.recipients)
+        _check_recipients(save.recipients)
         self._store.read(lambda connection: _check_free(connection, save))
         used = self._store.read(
             lambda connection: checkpoints.bytes_of(connection, save.run.tenant)
@@ -322,6 +322,13 @@ class Checkpoints:
             path=row.path,
         )
         audit.add(connection, entry)
+
+
+def _check_recipients(recipients: tuple[str, ...]) -> None:
+    try:
+        encryption.parse_recipients(recipients)
+    except encryption.BadRecipient as error:
+        raise Refusal(str(error)) from error
 
 
 def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:
