@@ -1,0 +1,261 @@
+"""One packed batch of training calls, run a micro-batch at a time.
+
+Calls are checked first, each on its own; those that fail are out before anything runs. Gradients
+gather in a vector per call and reach the runs only at the end, so a batch that breaks on the way
+has changed nothing, and a call whose numbers overflow fails alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tinkex.engine.attention import PackedAttention
+from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.head import Cells, Head, Slopes
+from tinkex.engine.limits import Limits
+from tinkex.engine.lora import PackedLora, Segment
+from tinkex.engine.losses.evaluation import BoundSlopes, Evaluation
+from tinkex.engine.losses.inputs import CheckedDatum
+from tinkex.engine.messages import ForwardBackwardResult
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.packing import MicroBatch, Piece, pack
+from tinkex.engine.state import Run
+
+Outcome = ForwardBackwardResult | EngineError
+
+
+@dataclass(slots=True)
+class Call:
+    """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
+
+    `failure` is why it failed on the way, by its own doing.
+    """
+
+    run: Run
+    data: list[CheckedDatum]
+    loss: Evaluation
+    forward_only: bool
+    staged: Tensor | None = None
+    failure: EngineError | None = None
+    found: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The part of a micro-batch that belongs to one call: tokens and cells [start, stop)."""
+
+    call: Call
+    pieces: tuple[Piece, ...]
+    rows: tuple[int, int]
+    cells: tuple[int, int]
+
+    @property
+    def data(self) -> list[CheckedDatum]:
+        return [self.call.data[piece.datum] for piece in self.pieces]
+
+
+class Batch(Iterator[int]):
+    """Each `next` runs one micro-batch and returns its number of tokens.
+
+    When it is exhausted `outcomes` has an entry per call, in order, and the runs have their
+    gradients. An exception on the way is stored for every call; none is raised.
+    """
+
+    def __init__(
+        self, decoder: Decoder, limits: Limits, calls: Sequence[Call | EngineError]
+    ) -> None:
+        self._decoder, self._limits = decoder, limits
+        self._calls = calls
+        self.outcomes: list[Outcome] = []
+        self._waiting = self._plan()
+        self._done = False
+
+    def __next__(self) -> int:
+        if self._waiting:
+            micro = self._waiting.pop(0)
+            try:
+                self._run(micro)
+            except Exception as error:
+                self._break(error)
+                raise StopIteration from None
+            return sum(piece.length for piece in micro)
+        if not self._done:
+            self._done = True
+            self.outcomes = [self._finish(call) for call in self._calls]
+        raise StopIteration
+
+    @property
+    def remaining(self) -> int:
+        """Micro-batches still to run. At 0 one more `next` makes the outcomes."""
+        return len(self._waiting)
+
+    def _plan(self) -> list[MicroBatch]:
+        kinds: dict[bool, list[Piece]] = {False: [], True: []}
+        for index, call in enumerate(self._calls):
+            if isinstance(call, Call):
+                kinds[call.forward_only].extend(
+                    Piece(index, i, len(datum.tokens)) for i, datum in enumerate(call.data)
+                )
+        budget = self._limits.micro_batch_tokens
+        return pack(kinds[False], budget) + pack(kinds[True], budget)
+
+    def _run(self, micro: MicroBatch) -> None:
+        spans = self._spans(micro)
+        training = not spans[0].call.forward_only
+        device, config = self._decoder.device, self._decoder.config
+        data = [datum for span in spans for datum in span.data]
+        lengths = [len(datum.tokens) for datum in data]
+        lora = PackedLora([self._segment(span, training) for span in spans], device)
+        with torch.set_grad_enabled(training):
+            hidden = self._decoder.hidden(
+                _on(device, np.concatenate([datum.tokens for datum in data])),
+                _on(device, np.concatenate([np.arange(length) for length in lengths])),
+                PackedAttention(lengths, config.windows, device),
+                lora,
+                recompute=training and self._heavy(sum(lengths)),
+            )
+        rows = max(1, self._limits.logit_elements // config.vocab_size)
+        head = Head(self._decoder, lora, _cells(data), rows)
+        gradient = torch.zeros_like(hidden, requires_grad=False) if training else None
+        logprobs = self._losses(head, hidden.detach(), spans, gradient)
+        if gradient is not None and hidden.requires_grad:
+            torch.autograd.backward([hidden], [gradient])
+        self._collect(spans, logprobs)
+
+    def _losses(
+        self, head: Head, hidden: Tensor, spans: Sequence[_Span], gradient: Tensor | None
+    ) -> Tensor:
+        """Logprobs of all cells; neighbouring calls that allow it share blocks of logits."""
+        found = []
+        for whole, group in groupby(spans, key=lambda span: span.call.loss.whole_sequence):
+            members = list(group)
+            first, last = members[0].rows[0], members[-1].rows[1]
+            slopes = _joint_slopes(members, hidden.device) if gradient is not None else None
+            if whole and slopes is not None:
+                low, high = members[0].cells[0], members[-1].cells[1]
+                logprobs = head.run(hidden, first, last, None, None)
+                slopes = _known_slopes(low, slopes(low, high, logprobs))
+            found.append(head.run(hidden, first, last, slopes, gradient))
+        return torch.cat(found)
+
+    def _spans(self, micro: MicroBatch) -> list[_Span]:
+        spans, row, cell = [], 0, 0
+        for index, group in groupby(micro, key=lambda piece: piece.call):
+            call, pieces = self._calls[index], tuple(group)
+            assert isinstance(call, Call)
+            rows = row + sum(piece.length for piece in pieces)
+            cells = cell + sum(len(call.data[piece.datum].targets) for piece in pieces)
+            spans.append(_Span(call, pieces, (row, rows), (cell, cells)))
+            row, cell = rows, cells
+        return spans
+
+    def _segment(self, span: _Span, training: bool) -> Segment:
+        call, adapter = span.call, span.call.run.adapter
+        if training and call.staged is None:
+            call.staged = torch.zeros_like(adapter.master)
+        grads = adapter.layout.factors(call.staged) if call.staged is not None else None
+        return Segment(*span.rows, adapter.layout.scaling, adapter.factors, grads)
+
+    def _heavy(self, tokens: int) -> bool:
+        """Whether this many tokens would keep more activations than the limit allows."""
+        config, width = self._decoder.config, self._decoder.dtype.itemsize
+        kept = 4 * config.hidden_size + 3 * config.q_size + 4 * config.kv_size
+        kept += 3 * config.intermediate_size
+        return tokens * config.layers * kept * width > self._limits.activation_bytes
+
+    def _collect(self, spans: Sequence[_Span], logprobs: Tensor) -> None:
+        for span in spans:
+            sizes = [len(datum.targets) for datum in span.data]
+            parts = logprobs[span.cells[0] : span.cells[1]].split_with_sizes(sizes)
+            for piece, part in zip(span.pieces, parts, strict=True):
+                span.call.found[piece.datum] = part
+
+    def _finish(self, call: Call | EngineError) -> Outcome:
+        if isinstance(call, EngineError):
+            return call
+        if call.failure is not None:
+            return call.failure
+        flat = [call.found[index].cpu().numpy() for index in range(len(call.data))]
+        try:
+            metrics = call.loss.metrics(call.data, flat)
+            _refuse_overflow(call, metrics)
+        except EngineError as error:
+            return error
+        if call.staged is not None:
+            run = call.run
+            run.gradient = call.staged if run.gradient is None else run.gradient.add_(call.staged)
+        outputs = tuple(
+            {"logprobs": own.reshape(datum.shape)}
+            for own, datum in zip(flat, call.data, strict=True)
+        )
+        return ForwardBackwardResult(outputs, metrics)
+
+    def _break(self, error: Exception) -> None:
+        self._waiting, self._done = [], True
+        failure = EngineError(f"the training pass failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        self.outcomes = [c if isinstance(c, EngineError) else failure for c in self._calls]
+
+
+def _refuse_overflow(call: Call, metrics: dict[str, float]) -> None:
+    finite = bool(np.isfinite(metrics["loss:sum"]))
+    if finite and call.staged is not None:
+        finite = bool(torch.isfinite(torch.linalg.vector_norm(call.staged)))
+    if not finite:
+        raise UserError(
+            "the loss or its gradient is not finite with these weights and inputs; nothing was "
+            "added. Check logprobs, advantages and weights for extreme values, or the learning rate"
+        )
+
+
+def _joint_slopes(spans: Sequence[_Span], device: torch.device) -> Slopes:
+    """Asks each call for the slopes of its own cells."""
+    bound = [(span, span.call.loss.bind(span.data, device)) for span in spans]
+
+    def slopes(first: int, last: int, logprobs: Tensor) -> Tensor:
+        parts = []
+        for span, own in bound:
+            start, stop = span.cells
+            low, high = max(start, first), min(stop, last)
+            if low < high:
+                mine = logprobs[low - first : high - first]
+                parts.append(_slopes_or_zero(span.call, own, low - start, high - start, mine))
+        return torch.cat(parts)
+
+    return slopes
+
+
+def _slopes_or_zero(
+    call: Call, bound: BoundSlopes, first: int, last: int, logprobs: Tensor
+) -> Tensor:
+    """A loss that fails takes its own call out and leaves the others alone."""
+    try:
+        return bound(first, last, logprobs)
+    except EngineError as error:
+        call.failure = error
+        return torch.zeros_like(logprobs)
+
+
+def _known_slopes(start: int, values: Tensor) -> Slopes:
+    return lambda first, last, logprobs: values[first - start : last - start]
+
+
+def _cells(data: Sequence[CheckedDatum]) -> Cells:
+    widths = np.concatenate([np.full(len(d.tokens), d.targets.size // len(d.tokens)) for d in data])
+    return Cells(
+        rows=np.repeat(np.arange(len(widths)), widths),
+        targets=np.concatenate([datum.targets for datum in data]),
+        starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
+        live=np.concatenate([datum.live for datum in data]),
+    )
+
+
+def _on(device: torch.device, array: NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(array).to(device)

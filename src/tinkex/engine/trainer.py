@@ -1,0 +1,191 @@
+"""The runs of one engine and what commands do to them. The worker drives it; it owns no thread.
+
+A command that raises has changed nothing. The same commands in the same order give the same
+numbers again, on one machine and one build of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
+from tinkex.engine.batch import Batch, Call, Outcome
+from tinkex.engine.custom_loss import CustomEvaluation, CustomLoss
+from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.limits import Limits
+from tinkex.engine.losses.evaluation import BuiltinEvaluation, Evaluation
+from tinkex.engine.losses.inputs import Bounds, check_data
+from tinkex.engine.losses.registry import find_loss, read_config
+from tinkex.engine.messages import (
+    CreateLoss,
+    CreateRun,
+    DropRun,
+    ForwardBackward,
+    LoadRun,
+    LoraSpec,
+    OptimStep,
+    OptimStepResult,
+    RunInfo,
+    SaveResult,
+    SaveRun,
+)
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
+from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
+
+
+class Trainer:
+    """Fine-tunes many runs on one frozen decoder."""
+
+    def __init__(self, decoder: Decoder, limits: Limits | None = None) -> None:
+        self.decoder = decoder
+        self.limits = limits or Limits()
+        self._runs: dict[str, Run] = {}
+        self._losses: dict[str, CustomLoss] = {}
+        config = decoder.config
+        self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all runs: weights, optimizer state and gathered gradients."""
+        return sum(run.nbytes for run in self._runs.values())
+
+    # ---- runs
+
+    def create_run(self, command: CreateRun) -> RunInfo:
+        self._refuse_taken(command.run)
+        self._runs[command.run] = run = self._make(command.run, command.lora, command.optimizer)
+        return run.info
+
+    def drop_run(self, command: DropRun) -> None:
+        self._find(command.run)
+        del self._runs[command.run]
+
+    def weights(self, run: str) -> AdapterWeights:
+        """A frozen copy of a run's weights as they are now."""
+        return self._find(run).adapter.weights()
+
+    # ---- training
+
+    def begin(self, commands: Sequence[ForwardBackward]) -> Batch:
+        """One packed batch, to be run micro-batch by micro-batch. Nothing has run yet.
+
+        Until it is exhausted the runs in it must get no other command.
+        """
+        calls: list[Call | EngineError] = []
+        for command in commands:
+            try:
+                calls.append(self._check(command))
+            except EngineError as error:
+                calls.append(error)
+        return Batch(self.decoder, self.limits, calls)
+
+    def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
+        """The whole batch at once: a result or an error for each command, in order."""
+        batch = self.begin(commands)
+        for _ in batch:
+            pass
+        return batch.outcomes
+
+    def optim_step(self, command: OptimStep) -> OptimStepResult:
+        """Apply and clear what was gathered; with nothing gathered the gradient is zero."""
+        run = self._find(command.run)
+        if command.optimizer != run.optimizer.name:
+            raise UserError(
+                f"optim_params: this run's optimizer is {run.optimizer.name}, not "
+                f"{command.optimizer}; send the parameters of {run.optimizer.name}"
+            )
+        check_params(command.optimizer, command.params)
+        gradient = run.gradient
+        if gradient is None:
+            gradient = torch.zeros_like(run.adapter.master)
+        norm = clip(gradient, command.params["grad_clip_norm"])
+        moved = run.optimizer.step(run.adapter.master, gradient, run.step + 1, command.params)
+        run.adapter.refresh()
+        run.gradient = None
+        run.step += 1
+        metrics = {
+            "grad_norm": norm,
+            "update_norm": moved,
+            "step": float(run.step),
+            "learning_rate": command.params["learning_rate"],
+        }
+        return OptimStepResult(metrics)
+
+    # ---- custom losses
+
+    def create_loss(self, command: CreateLoss) -> None:
+        """Register a traced loss; the same id again replaces it."""
+        if len(self._losses) >= self.limits.max_losses and command.loss_id not in self._losses:
+            raise UserError(f"custom loss: {self.limits.max_losses} are registered, the limit")
+        self._losses[command.loss_id] = CustomLoss(
+            command.inputs, command.graph, self.limits.max_loss_nodes
+        )
+
+    # ---- state
+
+    def snapshot(self, run: str, training: bool) -> Snapshot:
+        """A copy of the run as it is now; `write_snapshot` may write it from any thread."""
+        return take_snapshot(self._find(run), training)
+
+    def save_run(self, command: SaveRun) -> SaveResult:
+        return write_snapshot(self.snapshot(command.run, command.training), command.folder)
+
+    def load_run(self, command: LoadRun) -> RunInfo:
+        if command.create:
+            self._refuse_taken(command.run)
+            info = read_info(command.folder)
+            run = self._make(command.run, info.lora, info.optimizer)
+        else:
+            run = self._find(command.run)
+        restore(run, command.folder, command.optimizer)
+        self._runs[command.run] = run
+        return run.info
+
+    # ---- inside
+
+    def _find(self, name: str) -> Run:
+        if name not in self._runs:
+            raise UserError(f"run: {name!r} is not known to this engine; create or load it first")
+        return self._runs[name]
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._runs:
+            raise UserError(f"run: {name!r} exists already")
+        if len(self._runs) >= self.limits.max_runs:
+            raise UserError(f"run: this engine holds {self.limits.max_runs} runs, its limit")
+
+    def _make(self, name: str, spec: LoraSpec, optimizer: str) -> Run:
+        if not 1 <= spec.rank <= self.limits.max_rank:
+            raise UserError(
+                f"lora: rank {spec.rank} is outside what this engine takes, "
+                f"1 to {self.limits.max_rank}"
+            )
+        check_family(optimizer)
+        layout, device = AdapterLayout(self.decoder.config, spec), self.decoder.device
+        seed = seed_of(name) if spec.seed is None else spec.seed
+        adapter = Adapter(layout, initial_weights(layout, seed, device), self.decoder.dtype)
+        return Run(adapter, make_optimizer(optimizer, layout, device))
+
+    def _check(self, command: ForwardBackward) -> Call:
+        run = self._find(command.run)
+        loss = self._evaluation(command)
+        data = check_data(command.data, loss.wanted, self._bounds)
+        return Call(run, data, loss, command.forward_only)
+
+    def _evaluation(self, command: ForwardBackward) -> Evaluation:
+        if command.loss_fn != "custom":
+            loss = find_loss(command.loss_fn)
+            return BuiltinEvaluation(loss, read_config(loss, command.loss_config))
+        loss_id = command.loss_config.get("loss_id")
+        if command.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
+            raise UserError("loss_fn_config: a custom loss takes one setting, loss_id, a text")
+        if loss_id not in self._losses:
+            raise UserError(f"loss_fn_config: loss_id {loss_id!r} is not known to this engine")
+        return CustomEvaluation(self._losses[loss_id])
