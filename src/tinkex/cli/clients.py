@@ -1,0 +1,94 @@
+"""The one place that makes SDK clients for commands, and explains why one cannot be made.
+
+Hands over only what the user gave; the SDK's configuration adds environment, stored login and
+defaults. A person is waiting, so clients give up early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from tinkex.cli.dependencies import Connection
+from tinkex.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tinkex.client.config import Config
+
+CONNECT_SECONDS = 10.0
+_WAYS_TO_A_KEY = (
+    "Next: add --local to use this machine, or start your own server with tinkex serve,\n"
+    "      or tinkex auth login, or export TINKER_API_KEY=tml-..."
+)
+
+
+class SdkClients:
+    """Clients of the real SDK."""
+
+    def rest(self, connection: Connection) -> Any:
+        from tinkex import RestClient
+
+        return RestClient(config=self.config(connection))
+
+    def admin(self, connection: Connection) -> Any:
+        from tinkex import AdminClient
+
+        return AdminClient(config=self.config(connection))
+
+    def service(self, connection: Connection) -> Any:
+        from tinkex import ServiceClient
+
+        return ServiceClient(config=self.config(connection))
+
+    def close(self, client: Any, status: str) -> None:
+        """Ends the client's session and background work; a server that is gone is no failure."""
+        with contextlib.suppress(Exception):
+            client.close(status).result()
+
+    def address(self, connection: Connection) -> str | None:
+        try:
+            return self._resolve(connection).base_url
+        except Exception:
+            return connection.base_url
+
+    def account(self, connection: Connection) -> str:
+        """What tells this server and account from others."""
+        from tinkex.client.credentials import stored_key
+
+        config = self._resolve(connection)
+        key = config.api_key or config.credential_command or stored_key(config.credentials_path)
+        return f"{config.base_url} {key}"
+
+    def has_credentials(self, connection: Connection) -> bool:
+        from tinkex.client.credentials import stored_key
+
+        config = self._resolve(connection)
+        known = config.api_key or config.credential_command
+        return bool(known or stored_key(config.credentials_path))
+
+    def config(self, connection: Connection) -> Config:
+        """The configuration for a command; a missing or malformed part is explained."""
+        try:
+            config = self._resolve(connection)
+            known = self.has_credentials(connection)
+        except ImportError as error:
+            raise CliError(f"Failed to import Tinker SDK: {error}") from error
+        except Exception as error:
+            raise CliError(f"Configuration error: {error}", None, _WAYS_TO_A_KEY) from error
+        if not known:
+            raise CliError(
+                "Configuration error: No API key is configured",
+                f"Server: {config.base_url}",
+                _WAYS_TO_A_KEY,
+            )
+        return config
+
+    def _resolve(self, connection: Connection) -> Config:
+        from tinkex.client.config import Config, Timeout
+        from tinkex.client.timings import Timings
+
+        return Config.resolve(
+            **connection.options(),
+            timings=Timings.impatient(),
+            timeout=Timeout(60.0, connect=CONNECT_SECONDS),
+        )

@@ -1,0 +1,1 @@
+"""The commands, one module or package per group; `tinkex.cli.table` says which is where."""

@@ -1,0 +1,1 @@
+"""The `tinkex auth` commands."""

@@ -1,0 +1,58 @@
+"""Asks for a secret without showing it."""
+
+from __future__ import annotations
+
+import sys
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+
+_BACKSPACES = ("\x7f", "\b")
+_INTERRUPT = "\x03"
+_END = "\x04"
+
+
+def ask_secret(context: CommandContext, question: str) -> str:
+    """What the person typed, shown as stars on a terminal; a line of stdin otherwise."""
+    context.streams.err.write(f"{question}: ")
+    context.streams.err.flush()
+    if context.stdin is not sys.stdin or not context.stdin.isatty():
+        answer = context.stdin.readline()
+        if not answer:
+            raise CliError("Aborted.")
+        return answer.strip()
+    return _masked(context).strip()
+
+
+def _masked(context: CommandContext) -> str:
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        return _read_keys(context)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        context.note("")
+
+
+def _read_keys(context: CommandContext) -> str:
+    typed: list[str] = []
+    while True:
+        key = sys.stdin.read(1)
+        if key in ("\r", "\n"):
+            return "".join(typed)
+        if key == _INTERRUPT:
+            raise KeyboardInterrupt
+        if key in ("", _END):
+            raise CliError("Aborted.")
+        if key in _BACKSPACES:
+            if typed:
+                typed.pop()
+                context.streams.err.write("\b \b")
+        elif key.isprintable():
+            typed.append(key)
+            context.streams.err.write("*")
+        context.streams.err.flush()

@@ -1,0 +1,45 @@
+"""`tinkex auth status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+from tinkex.cli.options import command
+from tinkex.cli.output import LineOutput
+
+
+class Status(LineOutput):
+    """Whether there is a credential, and whether a server takes it."""
+
+    def __init__(self, available: bool, accessible: bool | None) -> None:
+        self.available = available
+        self.accessible = accessible
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"credentials_available": self.available, "tinker_accessible": self.accessible}
+
+    def lines(self) -> list[str]:
+        lines = [f"Credentials available: {'yes' if self.available else 'no'}"]
+        if self.accessible is not None:
+            lines.append(f"Tinker accessible: {'yes' if self.accessible else 'no'}")
+        return lines
+
+
+@command
+def status(context: CommandContext) -> Status:
+    """Check whether a credential is configured and whether the server accepts it."""
+    if not context.deps.clients.has_credentials(context.connection):
+        Status(False, None).write(context.streams.out, context.format)
+        raise CliError(
+            "No Tinker credentials are available",
+            "Set TINKER_API_KEY, or log in, or use this machine with --local.",
+            "Next: tinkex auth login",
+        )
+    try:
+        context.service.get_server_capabilities()
+    except Exception:
+        Status(True, False).write(context.streams.out, context.format)
+        raise
+    return Status(True, True)

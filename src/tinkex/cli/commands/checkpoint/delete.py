@@ -1,0 +1,142 @@
+"""`tinkex checkpoint delete`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.checkpoint_path import check_path
+from tinkex.cli.commands.checkpoint.selection import Selection
+from tinkex.cli.commands.checkpoint.sharing import Cancelled
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import explain
+from tinkex.cli.formats import format_size, format_timestamp
+from tinkex.cli.options import command
+from tinkex.cli.output import LineOutput, Output
+
+if TYPE_CHECKING:
+    from tinkex.types import Checkpoint
+
+_AT_ONCE = 32
+
+
+class Deleted(LineOutput):
+    """How many checkpoints are gone, and which refused to go."""
+
+    def __init__(self, deleted: int, failed: list[tuple[str, str]]) -> None:
+        self.deleted = deleted
+        self.failed = failed
+        self.exit_code = 1 if failed else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        failed = [{"tinker_path": path, "error": error} for path, error in self.failed]
+        return {"deleted_count": self.deleted, "failed": failed}
+
+    def lines(self) -> list[str]:
+        lines = [f"Deleted {_count(self.deleted)}"]
+        if self.failed:
+            lines.append(f"Failed to delete {_count(len(self.failed))}:")
+            lines += [f"  - {path}: {error}" for path, error in self.failed]
+        return lines
+
+
+class NothingMatched(LineOutput):
+    """No checkpoint of the run fits the filters."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"deleted_count": 0, "failed": []}
+
+    def lines(self) -> list[str]:
+        return [f"No checkpoints found for run {self.run_id} matching filters"]
+
+
+@command
+@click.argument("checkpoint_paths", nargs=-1)
+@click.option("--run-id", metavar="RUN_ID", help="Delete checkpoints of this training run.")
+@click.option(
+    "--type", "kind", help="With --run-id: only weights, sampler_weights or external_weights."
+)
+@click.option("--before", metavar="DATE", help="With --run-id: only those made before (ISO 8601).")
+@click.option("--after", metavar="DATE", help="With --run-id: only those made after (ISO 8601).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def delete(
+    context: CommandContext,
+    checkpoint_paths: tuple[str, ...],
+    run_id: str | None,
+    kind: str | None,
+    before: str | None,
+    after: str | None,
+    yes: bool,
+) -> Output:
+    """Delete checkpoints, permanently.
+
+    Name them by their paths, or choose those of one run with --run-id and filters. What will be
+    deleted is shown and confirmed first; --yes skips the question.
+    """
+    selection = Selection.read(checkpoint_paths, run_id, kind, before, after)
+    _refuse_to_guess(context, yes)
+    listed: list[Checkpoint] = []
+    if run_id is not None:
+        found = context.wait(context.rest.list_checkpoints(run_id)).checkpoints
+        listed = [item for item in found if selection.matches(item)]
+        if not listed:
+            return NothingMatched(run_id)
+    paths = [item.tinker_path for item in listed] or list(checkpoint_paths)
+    for path in paths:
+        check_path(path)
+    if not yes and not _confirmed(context, paths, listed):
+        return Cancelled("Deletion cancelled.")
+    return _delete_all(context, paths)
+
+
+def _refuse_to_guess(context: CommandContext, yes: bool) -> None:
+    if not yes and not context.can_ask:
+        raise click.UsageError("Nobody can be asked here: add --yes to delete without asking.")
+
+
+def _confirmed(context: CommandContext, paths: list[str], listed: list[Checkpoint]) -> bool:
+    context.note(f"Will delete {_count(len(paths))}:")
+    for line in [_line(item, context) for item in listed] or paths:
+        context.note(f"  - {line}")
+    if listed:
+        total = sum(item.size_bytes or 0 for item in listed)
+        context.note(f"Total size: {format_size(total)}")
+    context.note("\nWARNING: This action is permanent and cannot be undone.\n")
+    return context.confirm(f"Are you sure you want to delete {_count(len(paths))}?")
+
+
+def _line(item: Checkpoint, context: CommandContext) -> str:
+    size = "size unknown" if item.size_bytes is None else format_size(item.size_bytes)
+    return f"{item.tinker_path} ({size}, created {format_timestamp(item.time, context.now)})"
+
+
+def _delete_all(context: CommandContext, paths: list[str]) -> Deleted:
+    rest = context.rest
+    starting, running = deque(paths), deque[tuple[str, Any]]()
+    failed: list[tuple[str, str]] = []
+    with context.bar("Deleting checkpoints", len(paths), "checkpoints") as bar:
+        while starting or running:
+            while starting and len(running) < _AT_ONCE:
+                path = starting.popleft()
+                running.append((path, rest.delete_checkpoint_from_tinker_path(path)))
+            path, future = running.popleft()
+            try:
+                context.wait(future)
+            except Exception as error:
+                failed.append((path, _reason(error)))
+            bar.advance(1)
+    return Deleted(len(paths) - len(failed), failed)
+
+
+def _reason(error: Exception) -> str:
+    """One line; each failure belongs to its own path and does not stop the others."""
+    return str(error) or explain(error).message
+
+
+def _count(number: int) -> str:
+    return f"{number} checkpoint{'' if number == 1 else 's'}"

@@ -1,0 +1,70 @@
+"""`tinkex checkpoint info`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.checkpoint_path import check_path
+from tinkex.cli.commands.run.info import lora_text
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+from tinkex.cli.formats import format_bool, format_size, format_timestamp
+from tinkex.cli.options import command
+from tinkex.cli.output import PropertyOutput
+
+if TYPE_CHECKING:
+    from tinkex.types import Checkpoint, TrainingRun
+
+
+class CheckpointInfo(PropertyOutput):
+    """One checkpoint and what its run says about it."""
+
+    def __init__(self, checkpoint: Checkpoint, run: TrainingRun, now: datetime) -> None:
+        self.checkpoint = checkpoint
+        self.run = run
+        self.now = now
+
+    def to_dict(self) -> dict[str, Any]:
+        lora = {"is_lora": self.run.is_lora, "lora_rank": self.run.lora_rank}
+        return {**self.checkpoint.model_dump(), **lora}
+
+    def title(self) -> str:
+        return f"Checkpoint: {self.checkpoint.checkpoint_id}"
+
+    def rows(self) -> list[list[str]]:
+        item = self.checkpoint
+        size = [] if item.size_bytes is None else [["Size", format_size(item.size_bytes)]]
+        expires = format_timestamp(item.expires_at, self.now) if item.expires_at else "Never"
+        return [
+            ["Checkpoint ID", item.checkpoint_id],
+            ["Type", item.checkpoint_type],
+            ["Tinker Path", item.tinker_path],
+            *size,
+            ["Public", format_bool(item.public)],
+            ["Created", format_timestamp(item.time, self.now)],
+            ["Expires", expires],
+            ["Training Run ID", self.run.training_run_id],
+            ["LoRA", lora_text(self.run)],
+        ]
+
+
+@command
+@click.argument("checkpoint_path")
+def info(context: CommandContext, checkpoint_path: str) -> CheckpointInfo:
+    """Show one checkpoint.
+
+    CHECKPOINT_PATH looks like tinker://RUN_ID/weights/NAME.
+    """
+    run_id = check_path(checkpoint_path).training_run_id
+    rest = context.rest
+    listed, run = rest.list_checkpoints(run_id), rest.get_training_run(run_id)
+    for checkpoint in context.wait(listed).checkpoints:
+        if checkpoint.tinker_path == checkpoint_path:
+            return CheckpointInfo(checkpoint, context.wait(run), context.now)
+    raise CliError(
+        f"Checkpoint not found: {checkpoint_path}",
+        next_step=f"Next: tinkex checkpoint list --run-id {run_id}",
+    )

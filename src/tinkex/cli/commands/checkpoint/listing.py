@@ -1,0 +1,89 @@
+"""`tinkex checkpoint list`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.formats import format_bool, format_optional, format_size, format_timestamp
+from tinkex.cli.options import command
+from tinkex.cli.output import TableOutput
+from tinkex.cli.paging import Listing, Pages
+
+if TYPE_CHECKING:
+    from tinkex.types import Checkpoint, CheckpointsListResponse
+
+PAGE_SIZE = 1000
+
+
+class CheckpointList(TableOutput):
+    """Checkpoints of one run, or of all."""
+
+    def __init__(self, listing: Listing[Checkpoint], run_id: str | None, now: datetime) -> None:
+        self.listing = listing
+        self.run_id = run_id
+        self.now = now
+
+    def to_dict(self) -> dict[str, Any]:
+        checkpoints = [item.model_dump() for item in self.listing.items]
+        owner = {} if self.run_id is None else {"run_id": self.run_id}
+        return {**owner, "checkpoints": checkpoints}
+
+    def title(self) -> str:
+        return self.listing.title("checkpoint", f" for run {self.run_id}" if self.run_id else "")
+
+    def columns(self) -> list[str]:
+        return ["Checkpoint ID", "Type", "Size", "Public", "Created", "Expires", "Path"]
+
+    def rows(self) -> list[list[str]]:
+        return [self._row(item) for item in self.listing.items]
+
+    def _row(self, item: Checkpoint) -> list[str]:
+        expires = format_timestamp(item.expires_at, self.now) if item.expires_at else "Never"
+        return [
+            item.checkpoint_id,
+            item.checkpoint_type,
+            format_optional(item.size_bytes, format_size),
+            format_bool(item.public),
+            format_timestamp(item.time, self.now),
+            expires,
+            item.tinker_path,
+        ]
+
+
+@command
+@click.option("--run-id", metavar="RUN_ID", help="Only the checkpoints of this training run.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="The most checkpoints to show; 0 shows all. Ignored with --run-id.",
+)
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How many to skip. Ignored with --run-id.",
+)
+def list_(context: CommandContext, run_id: str | None, limit: int, offset: int) -> CheckpointList:
+    """List checkpoints, newest first: those of one run with --run-id, otherwise all of yours."""
+    if run_id is not None:
+        found = context.wait(context.rest.list_checkpoints(run_id)).checkpoints
+        return CheckpointList(Listing(found, more=0), run_id, context.now)
+    rest = context.rest
+    pages: Pages[Checkpoint] = Pages(
+        "checkpoint",
+        PAGE_SIZE,
+        lambda limit, offset: rest.list_user_checkpoints(limit=limit, offset=offset),
+        _read_page,
+    )
+    return CheckpointList(pages.fetch(context, limit, offset), None, context.now)
+
+
+def _read_page(page: CheckpointsListResponse) -> tuple[list[Checkpoint], int]:
+    return list(page.checkpoints), page.cursor.total_count if page.cursor else len(page.checkpoints)

@@ -1,0 +1,121 @@
+"""`tinkex run list`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.commands.run.info import SCOPE, status_text
+from tinkex.cli.context import CommandContext
+from tinkex.cli.formats import format_timestamp
+from tinkex.cli.options import command
+from tinkex.cli.output import TableOutput
+from tinkex.cli.paging import Listing, Pages
+
+if TYPE_CHECKING:
+    from tinkex.types import TrainingRun, TrainingRunsResponse
+
+PAGE_SIZE = 100
+
+
+def _lora(run: TrainingRun, _now: datetime) -> str:
+    if not run.is_lora:
+        return "No"
+    return f"Rank {run.lora_rank}" if run.lora_rank else "Yes"
+
+
+def _checkpoint(run: TrainingRun, _now: datetime) -> str:
+    return run.last_checkpoint.checkpoint_id if run.last_checkpoint else "None"
+
+
+def _checkpoint_time(run: TrainingRun, now: datetime) -> str:
+    return format_timestamp(run.last_checkpoint.time if run.last_checkpoint else None, now)
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Any, datetime], str]]] = {
+    "id": ("Run ID", lambda run, _: run.training_run_id),
+    "model": ("Base Model", lambda run, _: run.base_model),
+    "owner": ("Owner", lambda run, _: run.model_owner),
+    "lora": ("LoRA", _lora),
+    "updated": ("Last Update", lambda run, now: format_timestamp(run.last_request_time, now)),
+    "status": ("Status", lambda run, _: status_text(run)),
+    "checkpoint": ("Last Checkpoint", _checkpoint),
+    "checkpoint_time": ("Checkpoint Time", _checkpoint_time),
+}
+DEFAULT_COLUMNS = "id,model,owner,lora,updated,status"
+
+
+class RunList(TableOutput):
+    """Training runs, in the columns the user chose."""
+
+    def __init__(self, listing: Listing[TrainingRun], chosen: list[str], now: datetime) -> None:
+        self.listing = listing
+        self.chosen = chosen
+        self.now = now
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"runs": [run.model_dump() for run in self.listing.items]}
+
+    def title(self) -> str:
+        return self.listing.title("training run")
+
+    def columns(self) -> list[str]:
+        return [COLUMNS[name][0] for name in self.chosen]
+
+    def rows(self) -> list[list[str]]:
+        show = [COLUMNS[name][1] for name in self.chosen]
+        return [[cell(run, self.now) for cell in show] for run in self.listing.items]
+
+
+@command
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="The most runs to show; 0 shows all.",
+)
+@click.option(
+    "--offset", type=click.IntRange(min=0), default=0, show_default=True, help="How many to skip."
+)
+@click.option(
+    "-c",
+    "--columns",
+    default=DEFAULT_COLUMNS,
+    show_default=True,
+    help=f"What to show, with commas between: {', '.join(COLUMNS)}.",
+)
+@SCOPE
+def list_(
+    context: CommandContext, limit: int, offset: int, columns: str, access_scope: str
+) -> RunList:
+    """List training runs, the most recently used first."""
+    chosen = _chosen(columns)
+    rest = context.rest
+    pages: Pages[TrainingRun] = Pages(
+        "training run",
+        PAGE_SIZE,
+        lambda limit, offset: rest.list_training_runs(
+            limit=limit, offset=offset, access_scope=access_scope
+        ),
+        _read_page,
+    )
+    return RunList(pages.fetch(context, limit, offset), chosen, context.now)
+
+
+def _read_page(page: TrainingRunsResponse) -> tuple[list[TrainingRun], int]:
+    return list(page.training_runs), page.cursor.total_count
+
+
+def _chosen(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise click.BadParameter(
+            f"Unknown column(s): {', '.join(unknown)}. Available: {', '.join(COLUMNS)}",
+            param_hint="'--columns'",
+        )
+    return names

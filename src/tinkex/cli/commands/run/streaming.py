@@ -1,0 +1,53 @@
+"""Prints a sample while it is being made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tinkex.types import ModelInput, SamplingParams
+
+_UNFINISHED = "\ufffd"
+
+
+class TextSoFar:
+    """Turns growing token lists into text that can be printed piece by piece."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._printed = ""
+
+    def add(self, tokens: list[int]) -> str:
+        """The new text; a character whose bytes are still coming waits for the rest."""
+        self._tokens += tokens
+        text = str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
+        whole = text.rstrip(_UNFINISHED)
+        new = whole[len(self._printed) :]
+        self._printed = whole if new else self._printed
+        return new
+
+
+def stream_sample(
+    context: CommandContext,
+    client: Any,
+    tokenizer: Any,
+    prompt: ModelInput,
+    params: SamplingParams,
+) -> None:
+    """Writes the text as it comes, then a line that says why it ended on stderr."""
+    start = getattr(client, "sample_stream", None)
+    if start is None:
+        raise CliError("This server does not stream", next_step="Leave out --stream")
+    text = TextSoFar(tokenizer)
+    out = context.streams.out
+    reason = None
+    for piece in start(prompt, params):
+        out.write(text.add(list(piece.tokens)))
+        out.flush()
+        reason = piece.stop_reason or reason
+    out.write("\n")
+    context.narrate(f"Sampling complete (stop_reason={reason})")

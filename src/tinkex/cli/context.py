@@ -1,0 +1,118 @@
+"""What a command has in its hands while it runs: format, connection, streams, clients, prompts.
+
+Commands receive this one object and reach the outside world through it only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from tinkex.cli.dependencies import Connection, Dependencies
+from tinkex.cli.dispatch import Streams
+from tinkex.cli.errors import CliError
+from tinkex.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from tinkex.cli.transfer.source import Source
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """One command's surroundings."""
+
+    format: str
+    connection: Connection
+    verbose: bool
+    streams: Streams
+    deps: Dependencies
+    words: tuple[str, ...] = ()
+    _clients: list[Any] = field(default_factory=list, repr=False)
+
+    @property
+    def is_json(self) -> bool:
+        return self.format == "json"
+
+    @property
+    def stdin(self) -> TextIO:
+        return self.deps.stdin()
+
+    @cached_property
+    def now(self) -> datetime:
+        """The moment ages are counted from, the same for everything the command prints."""
+        return self.deps.now()
+
+    @property
+    def rest(self) -> Any:
+        """The client for runs, checkpoints and sessions."""
+        return self._keep(self.deps.clients.rest)
+
+    @property
+    def admin(self) -> Any:
+        """The client for an organization's records."""
+        return self._keep(self.deps.clients.admin)
+
+    @property
+    def service(self) -> Any:
+        """The client that trains and samples."""
+        return self._keep(self.deps.clients.service)
+
+    @cached_property
+    def source(self) -> Source:
+        """Where files are downloaded from."""
+        return self.deps.source()
+
+    def _keep(self, make: Callable[[Connection], T]) -> T:
+        """One client of a kind per command, closed when the command ends."""
+        for kind, client in self._clients:
+            if kind == make:
+                return client  # type: ignore[no-any-return]
+        client = make(self.connection)
+        self._clients.append((make, client))
+        return client
+
+    def close(self, status: str) -> None:
+        """Ends what the command opened. `status`: success, errored or interrupted."""
+        if "source" in self.__dict__:
+            self.source.close()
+        while self._clients:
+            _, client = self._clients.pop()
+            self.deps.clients.close(client, status)
+
+    def wait(self, future: Any) -> Any:
+        """The future's result, within the time the user allows."""
+        return future.result(self.connection.timeout)
+
+    def note(self, text: str) -> None:
+        """Says something that is not the result."""
+        self.streams.say(text)
+
+    def narrate(self, text: str) -> None:
+        """Says what is being done, unless a program is reading."""
+        if not self.is_json:
+            self.streams.say(text)
+
+    def bar(self, label: str, total: int | None, unit: str = "items") -> Bar:
+        """A progress bar on stderr; invisible in JSON mode and when stderr is no terminal."""
+        shown = not self.is_json and self.streams.err.isatty()
+        return Bar(self.streams.err if shown else None, label, total, unit)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question would reach a person."""
+        return not self.is_json and self.stdin.isatty()
+
+    def confirm(self, question: str) -> bool:
+        """Asks a yes/no question on stderr; anything but yes is no. End of input aborts."""
+        self.streams.err.write(f"{question} [y/N]: ")
+        self.streams.err.flush()
+        answer = self.stdin.readline()
+        if not answer:
+            self.note("")
+            raise CliError("Aborted.")
+        return answer.strip().lower() in ("y", "yes")

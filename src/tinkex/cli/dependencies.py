@@ -1,0 +1,99 @@
+"""What commands reach outside themselves for, in one replaceable value.
+
+Tests hand in their own; the defaults are the real things. Nothing here is imported by the quick
+paths.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from tinkex.cli.commands.auth.key_service import KeyService
+    from tinkex.cli.hub import Hub
+    from tinkex.cli.transfer.source import Source
+    from tinkex.client.credentials import CredentialStore
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How the user asked to reach the server. None means: as configured."""
+
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    timeout: float | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What was given, by the names the SDK takes; nothing else."""
+        given = {"api_key": self.api_key, "base_url": self.base_url}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Clients(Protocol):
+    """Makes SDK clients, turning set-up problems into one clear line, and closes them."""
+
+    def rest(self, connection: Connection) -> Any: ...
+    def admin(self, connection: Connection) -> Any: ...
+    def service(self, connection: Connection) -> Any: ...
+    def close(self, client: Any, status: str) -> None: ...
+    def address(self, connection: Connection) -> str | None: ...
+    def has_credentials(self, connection: Connection) -> bool: ...
+    def account(self, connection: Connection) -> str: ...
+
+
+def _sdk_clients() -> Clients:
+    from tinkex.cli.clients import SdkClients
+
+    return SdkClients()
+
+
+def _credentials() -> CredentialStore:
+    from tinkex.client.config import Config
+    from tinkex.client.credentials import JsonCredentialStore, default_credentials_path
+
+    path = Config.resolve(base_url="local", api_key="tml-unused").credentials_path
+    return JsonCredentialStore(path or default_credentials_path())
+
+
+def _key_service(connection: Connection) -> KeyService:
+    from tinkex.cli.clients import SdkClients
+    from tinkex.cli.commands.auth.key_service import HttpKeyService
+
+    return HttpKeyService(SdkClients().address(connection) or "")
+
+
+def _any_source() -> Source:
+    from tinkex.cli.transfer.embedded import AnySource
+
+    return AnySource()
+
+
+def _hub() -> Hub:
+    from tinkex.cli.hub import Hub
+
+    return Hub()
+
+
+def _cache_folder() -> Path:
+    from tinkex.client.config import user_cache_directory
+
+    return user_cache_directory()
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The outside world of a command."""
+
+    clients: Clients = field(default_factory=_sdk_clients)
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    stdin: Callable[[], TextIO] = lambda: sys.stdin
+    credentials: Callable[[], CredentialStore] = _credentials
+    key_service: Callable[[Connection], KeyService] = _key_service
+    source: Callable[[], Source] = _any_source
+    hub: Callable[[], Hub] = _hub
+    cache_folder: Callable[[], Path] = _cache_folder

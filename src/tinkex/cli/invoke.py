@@ -1,0 +1,98 @@
+"""Runs one command: parses its options, calls it, prints its result or explains its failure."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+from tinkex.cli.arguments import Tokens
+from tinkex.cli.context import CommandContext
+from tinkex.cli.dependencies import Dependencies
+from tinkex.cli.dispatch import Streams
+from tinkex.cli.errors import CliError, explain
+from tinkex.cli.options import Invocation, LeafCommand
+from tinkex.cli.output import Output
+from tinkex.cli.result import FAILED, OK, WRONG_USAGE, CommandResult
+from tinkex.cli.table import Command
+
+
+def load(command: Command) -> LeafCommand:
+    """Imports a command from where the table says it lives."""
+    module, _, attribute = command.target.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, LeafCommand):
+        raise TypeError(f"{command.target} is no command")
+    return found
+
+
+def invoke(
+    command: Command,
+    words: tuple[str, ...],
+    tokens: Tokens,
+    deps: Dependencies | None,
+    streams: Streams,
+) -> CommandResult:
+    """Runs `command` with the rest of the command line."""
+    invocation = Invocation(words, tokens.options, deps or Dependencies(), streams, [])
+    status = "errored"
+    try:
+        result = _call(load(command), tokens.rest, invocation)
+        status = "success" if result.exit_code == OK else "errored"
+        return result
+    except click.UsageError as error:
+        return _wrong_usage(error, words, streams)
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _failure(error, invocation)
+    finally:
+        for context in invocation.opened:
+            context.close(status)
+
+
+def _call(command: LeafCommand, args: list[str], invocation: Invocation) -> CommandResult:
+    value = command.main(
+        args=args,
+        prog_name=" ".join(("tinkex", *invocation.words)),
+        standalone_mode=False,
+        obj=invocation,
+    )
+    if not isinstance(value, Output):
+        return CommandResult(OK)
+    value.write(invocation.streams.out, invocation.opened[0].format)
+    return CommandResult(value.exit_code, value)
+
+
+def _wrong_usage(
+    error: click.UsageError, words: tuple[str, ...], streams: Streams
+) -> CommandResult:
+    if error.ctx is not None:
+        streams.say(error.ctx.get_usage() + "\n")
+    streams.say(f"Error: {error.format_message()}")
+    streams.say(f"See: tinkex {' '.join(words)} --help")
+    return CommandResult(WRONG_USAGE, error=error)
+
+
+def _failure(error: Exception, invocation: Invocation) -> CommandResult:
+    context = invocation.opened[0] if invocation.opened else None
+    if _wants_traceback(context):
+        traceback.print_exception(error, file=invocation.streams.err)
+    if isinstance(error, click.Abort):
+        error = CliError("Aborted.")
+    address = context.deps.clients.address(context.connection) if context else None
+    explained = explain(error, address)
+    explained.write(invocation.streams.err)
+    return CommandResult(explained.exit_code or FAILED, error=error)
+
+
+def _wants_traceback(context: CommandContext | None) -> bool:
+    if os.environ.get("TINKEX_DEBUG", "") not in ("", "0"):
+        return True
+    return context.verbose if context else "--verbose" in sys.argv

@@ -1,0 +1,70 @@
+"""The way in: `run` does what a command line asks, `main` turns the outcome into an exit code.
+
+`main` is the only place that ends the process. Nothing heavy is imported until a command that
+needs it has been found, so help, version and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, TextIO
+
+    from tinkex.cli.dependencies import Dependencies
+    from tinkex.cli.result import CommandResult
+
+
+def main() -> NoReturn:
+    """Runs the process's command line and exits with its code."""
+    try:
+        code = run().exit_code
+    except KeyboardInterrupt:
+        code = 130
+    _leave(code)
+
+
+def run(
+    argv: list[str] | None = None,
+    *,
+    deps: Dependencies | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+) -> CommandResult:
+    """Runs one command line and returns its outcome; never exits.
+
+    `deps` replaces what commands reach outside themselves for (clients, clock, terminal input).
+    """
+    from tinkex.cli.dispatch import Streams, dispatch
+    from tinkex.cli.result import FAILED, INTERRUPTED, OK, CommandResult
+
+    streams = Streams(stdout or sys.stdout, stderr or sys.stderr)
+    try:
+        result = dispatch(sys.argv[1:] if argv is None else argv, deps, streams)
+        streams.out.flush()
+        return result
+    except KeyboardInterrupt as error:
+        streams.say("Interrupted.")
+        return CommandResult(INTERRUPTED, error=error)
+    except BrokenPipeError as error:
+        # The reader has what it wanted (`| head -1`): that is no failure of ours.
+        return CommandResult(OK, error=error)
+    except OSError as error:
+        streams.say(f"Error: Could not write the output: {error}")
+        return CommandResult(FAILED, error=error)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exits without a traceback, whatever the reader of our output or the user's Ctrl-C does."""
+    import os
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # The interpreter flushes once more at exit; give it somewhere to write.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
