@@ -71,7 +71,7 @@ class Scheduler:
         return chunks
 
     def _next_tokens(self) -> list[Chunk]:
-        chunks = []
+        chunks: list[Chunk] = []
         for branch in list(self.active):
             if branch.pending != 1 or len(chunks) == self._max_rows or not branch.pages:
                 continue

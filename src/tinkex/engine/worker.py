@@ -1,0 +1,298 @@
+"""One engine: takes commands, trains and samples in turns, emits events.
+
+`run` is the loop; it works in any thread, and `process` runs it in a child. Commands of a run are
+carried out in the order they came; the forward passes that wait at the head of several runs become
+one packed batch. Saving writes in the background from a snapshot. A command that fails is answered
+`Failed` and the engine goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.batch import Batch
+from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.export import read_adapter
+from tinkex.engine.interleave import Interleave
+from tinkex.engine.messages import (
+    Cancel,
+    Command,
+    CreateLoss,
+    CreateRun,
+    Done,
+    DropRun,
+    DropWeights,
+    Event,
+    Failed,
+    ForwardBackward,
+    LoadRun,
+    LoadWeights,
+    OptimStep,
+    Ping,
+    Ready,
+    Result,
+    Sample,
+    SaveRun,
+    Stats,
+)
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.placement import choose_placement, sampling_limits, training_limits
+from tinkex.engine.sampling.ending import read_ending
+from tinkex.engine.sampling.sampler import Sampler
+from tinkex.engine.settings import WorkerConfig
+from tinkex.engine.state import write_snapshot
+from tinkex.engine.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+Emit: TypeAlias = Callable[[Event], None]
+RunCommand: TypeAlias = CreateRun | ForwardBackward | OptimStep | SaveRun | LoadRun | DropRun
+
+BATCH_MICRO_BATCHES = 8
+"""Waiting forward passes join a batch up to this many micro-batches, so that a short one never
+waits for several long ones."""
+
+
+def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
+    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served."""
+    placement = choose_placement(config)
+    folder = Path(config.model)
+    decoder = load_decoder(folder, placement.device, placement.dtype)
+
+    def read(path: str) -> AdapterWeights:
+        return read_adapter(Path(path), placement.device)
+
+    trainer = Trainer(decoder, training_limits(config, placement.device))
+    sampler = Sampler(decoder, read_ending(folder), sampling_limits(config, decoder), read)
+    emit(
+        Ready(
+            architecture=_architecture(folder, decoder.config.family),
+            vocab_size=decoder.config.vocab_size,
+            max_context=sampler.context,
+            parameters=decoder.parameters,
+            device=str(placement.device),
+            dtype=str(placement.dtype).removeprefix("torch."),
+            max_rank=config.max_rank,
+        )
+    )
+    return Worker(trainer, sampler, Interleave(config.sampling_share), emit)
+
+
+class Worker:
+    def __init__(self, trainer: Trainer, sampler: Sampler, policy: Interleave, emit: Emit) -> None:
+        self._trainer, self._sampler, self._policy = trainer, sampler, policy
+        self._emit = emit
+        self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._runs: dict[str, deque[RunCommand]] = {}
+        self._batch: Batch | None = None
+        self._batched: list[ForwardBackward] = []
+        self._batch_started = 0.0
+        self._train_tokens = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
+        self._stopping = False
+
+    def submit(self, command: Command) -> None:
+        """Queue a command. Any thread may."""
+        self._inbox.put(command)
+
+    def stop(self) -> None:
+        """Let `run` return after the unit of work in progress. Any thread may."""
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """Work until `stop`. Saves under way are finished first."""
+        while not self._stopping:
+            if not self.turn():
+                self._accept(self._inbox.get())
+        self._writer.shutdown()
+
+    def turn(self) -> bool:
+        """Take in what has arrived and run one unit of work; False if there is nothing to do."""
+        while not self._stopping:
+            try:
+                self._accept(self._inbox.get_nowait())
+            except queue.Empty:
+                break
+        if self._stopping:
+            return False
+        self._serve_runs()
+        turn = self._policy.next(training=self._batch is not None, sampling=self._sampler.busy)
+        if turn is None:
+            return False
+        started = time.monotonic()
+        if turn == "train":
+            self._train()
+        else:
+            self._sample()
+        self._policy.spent(turn, time.monotonic() - started)
+        return True
+
+    # ---- commands
+
+    def _accept(self, command: Command | None) -> None:
+        if command is None:
+            self._stopping = True
+        elif isinstance(command, RunCommand):
+            self._runs.setdefault(command.run, deque()).append(command)
+        elif isinstance(command, Sample):
+            self._begin_sample(command)
+        else:
+            self._answer(command.op, lambda: self._carry_out(command))
+
+    def _carry_out(self, command: CreateLoss | LoadWeights | DropWeights | Cancel | Ping) -> Result:
+        match command:
+            case CreateLoss():
+                self._trainer.create_loss(command)
+            case LoadWeights():
+                self._sampler.versions.add(command.weights, command.folder)
+            case DropWeights():
+                self._sampler.versions.drop(command.weights)
+            case Cancel():
+                failed = self._sampler.cancel(command.target)
+                if failed is not None:
+                    self._emit(failed)
+            case Ping():
+                return self._stats()
+        return None
+
+    def _begin_sample(self, command: Sample) -> None:
+        try:
+            self._sampler.submit(command)
+        except Exception as error:
+            self._emit(_failure(command.op, error))
+
+    def _serve_runs(self) -> None:
+        """Carry out what waits at the head of each run, up to a forward pass; batch those."""
+        busy = {command.run for command in self._batched}
+        for run, waiting in list(self._runs.items()):
+            while run not in busy and waiting and not isinstance(waiting[0], ForwardBackward):
+                self._serve(waiting.popleft())
+            if not waiting and run not in busy:
+                del self._runs[run]
+        if self._batch is None:
+            self._begin_batch()
+
+    def _serve(self, command: RunCommand) -> None:
+        match command:
+            case CreateRun():
+                self._answer(command.op, lambda: self._trainer.create_run(command))
+            case OptimStep():
+                self._answer(command.op, lambda: self._trainer.optim_step(command))
+            case LoadRun():
+                self._answer(command.op, lambda: self._trainer.load_run(command))
+            case DropRun():
+                self._answer(command.op, lambda: self._trainer.drop_run(command))
+            case SaveRun():
+                self._save(command)
+
+    def _save(self, command: SaveRun) -> None:
+        """Copy the run now, write the copy in the background; later commands need not wait."""
+        try:
+            snapshot = self._trainer.snapshot(command.run, command.training)
+        except Exception as error:
+            self._emit(_failure(command.op, error))
+            return
+        write = lambda: write_snapshot(snapshot, command.folder)  # noqa: E731
+        self._writer.submit(self._answer, command.op, write)
+
+    def _answer(self, op: str, work: Callable[[], Result]) -> None:
+        started = time.monotonic()
+        try:
+            result = work()
+        except Exception as error:
+            self._emit(_failure(op, error))
+        else:
+            self._emit(Done(op, result, time.monotonic() - started))
+
+    # ---- units of work
+
+    def _begin_batch(self) -> None:
+        room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
+        for waiting in self._runs.values():
+            head = waiting[0] if waiting else None
+            if not isinstance(head, ForwardBackward):
+                continue
+            tokens = sum(len(datum.tokens) for datum in head.data)
+            if self._batched and tokens > room:
+                continue
+            room -= tokens
+            self._batched.append(head)
+            waiting.popleft()
+        if self._batched:
+            self._batch_started = time.monotonic()
+            self._batch = self._trainer.begin(self._batched)
+
+    def _train(self) -> None:
+        """One micro-batch; after the last one, the answers."""
+        assert self._batch is not None
+        self._train_tokens += next(self._batch, 0)
+        if self._batch.remaining:
+            return
+        next(self._batch, None)
+        seconds = time.monotonic() - self._batch_started
+        for command, outcome in zip(self._batched, self._batch.outcomes, strict=True):
+            if isinstance(outcome, EngineError):
+                self._emit(_failure(command.op, outcome))
+            else:
+                self._emit(Done(command.op, outcome, seconds))
+        self._batch, self._batched = None, []
+
+    def _sample(self) -> None:
+        try:
+            events = self._sampler.step()
+        except Exception as error:
+            logger.exception("a sampling step failed")
+            events = self._sampler.abort(_short(error))
+            _release_memory(error)
+        for event in events:
+            self._emit(event)
+
+    def _stats(self) -> Stats:
+        sampler = self._sampler
+        return Stats(
+            runs=self._trainer.runs,
+            weights=len(sampler.versions),
+            train_tokens=self._train_tokens,
+            sampled_tokens=sampler.sampled_tokens,
+            prompt_tokens=sampler.prompt_tokens,
+            pages_used=sampler.pool.used,
+            pages_total=sampler.pool.total,
+            adapter_bytes=self._trainer.nbytes + sampler.versions.nbytes,
+        )
+
+
+def _failure(op: str, error: Exception) -> Failed:
+    """Mistakes of the sender are theirs to read; anything else is logged with its trace."""
+    if isinstance(error, UserError):
+        return Failed(op, "user", str(error))
+    logger.error("command %s failed", op, exc_info=error)
+    _release_memory(error)
+    return Failed(op, "server", _short(error))
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "out of memory: send less at once, or give the engine a smaller kv_bytes"
+    text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+    return text[:500]
+
+
+def _release_memory(error: Exception) -> None:
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+
+
+def _architecture(folder: Path, family: str) -> str:
+    names = json.loads((folder / "config.json").read_text()).get("architectures") or [family]
+    return str(names[0])
