@@ -29,9 +29,9 @@ _SHARED = """
     log_softmax eq ne lt le gt ge greater less greater_equal less_equal logical_and logical_or
     logical_not logical_xor isnan isfinite isinf nan_to_num where masked_fill gather take
     index_select masked_select squeeze unsqueeze reshape flatten transpose permute flip roll diff
-    dot norm any all sort topk narrow select broadcast_to detach numel isclose lerp remainder fmod nansum
-    nanmean tril triu negative absolute xlogy hypot atan2 addcmul addcdiv count_nonzero unbind split
-    chunk t
+    dot norm any all sort topk narrow select broadcast_to detach numel isclose lerp remainder fmod
+    nansum nanmean tril triu negative absolute xlogy hypot atan2 addcmul addcdiv count_nonzero
+    unbind split chunk t
 """
 
 _TORCH_ONLY = """
