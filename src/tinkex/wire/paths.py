@@ -10,7 +10,9 @@ from tinkex.types.tinker_path import CHECKPOINT_KINDS, CheckpointType, PathParts
 from tinkex.wire.errors import WireError
 from tinkex.wire.limits import MAX_NAME_LENGTH
 
-KIND_OF_TYPE: dict[CheckpointType, str] = {kind: segment for segment, kind in CHECKPOINT_KINDS.items()}
+KIND_OF_TYPE: dict[CheckpointType, str] = {
+    kind: segment for segment, kind in CHECKPOINT_KINDS.items()
+}
 """Checkpoint type -> path segment."""
 
 

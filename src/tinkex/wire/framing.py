@@ -1,0 +1,110 @@
+"""Protobuf's wire format by hand: varints, tags and lengths around buffers that are not copied.
+
+Messages that carry megabytes are written as a list of pieces, joined once, and read as positions in
+the body. Everything smaller uses the generated classes. Knows no message.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from tinkex.wire.errors import WireError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Pieces: TypeAlias = list[Any]
+"""bytes and contiguous numpy arrays, in the order they travel."""
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+
+_MAX_VARINT_BYTES = 10
+_SIGN = 1 << 63
+_WRAP = 1 << 64
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint; a negative number travels as its 64-bit complement."""
+    if value < 0:
+        value += _WRAP
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def tag(number: int, kind: int) -> bytes:
+    return varint(number << 3 | kind)
+
+
+def length_field(number: int, size: int) -> bytes:
+    """What stands before `size` bytes of field `number`."""
+    return varint(number << 3 | LENGTH) + varint(size)
+
+
+def text_field(number: int, text: str) -> bytes:
+    data = text.encode()
+    return length_field(number, len(data)) + data
+
+
+def varint_field(number: int, value: int) -> bytes:
+    return varint(number << 3) + varint(value)
+
+
+Field: TypeAlias = tuple[int, int, int, int]
+"""(number, kind, a, b): for a varint `a` is its value, for the rest data[a:b] is the content."""
+
+
+def fields(data: Buffer, position: int, end: int) -> Iterator[Field]:
+    """The fields of the message in data[position:end], unknown ones included."""
+    while position < end:
+        key, position = read_varint(data, position, end)
+        number, kind = key >> 3, key & 7
+        if not number:
+            raise WireError("", "has a field number 0; the message is damaged")
+        if kind == VARINT:
+            value, position = read_varint(data, position, end)
+            yield number, kind, value, position
+            continue
+        if kind == LENGTH:
+            size, position = read_varint(data, position, end)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise WireError("", f"field {number} has unknown wire type {kind}")
+        start, position = position, position + size
+        if position > end:
+            raise WireError("", f"field {number} is cut short by {position - end} bytes")
+        yield number, kind, start, position
+
+
+def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    """(value, next position)."""
+    if position < end and data[position] < 0x80:
+        return data[position], position + 1
+    value = 0
+    for index in range(_MAX_VARINT_BYTES):
+        if position >= end:
+            raise WireError("", "ends inside a number; the message is cut short")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value & (_WRAP - 1), position
+    raise WireError("", "holds a number longer than 64 bits")
+
+
+def signed(value: int) -> int:
+    """The int64 meaning of a varint."""
+    return value - _WRAP if value & _SIGN else value
+
+
+def expect(kind: int, wanted: int, name: str) -> None:
+    if kind != wanted:
+        raise WireError(name, f"has wire type {kind}, expected {wanted}")
+
+
+def read_text(data: Buffer, start: int, end: int, name: str) -> str:
+    try:
+        return bytes(data[start:end]).decode()
+    except UnicodeDecodeError as error:
+        raise WireError(name, "is not UTF-8") from error
