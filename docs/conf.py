@@ -1,11 +1,17 @@
 """Sphinx configuration: Markdown pages, the API from docstrings, one theme."""
 
-from importlib.metadata import version
+import subprocess
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+import tinkex
+import tinkex.types
 
 project = "tinkex"
 author = "The tinkex developers"
 copyright = "2026, the tinkex developers"
-release = version("tinkex")
+release = installed_version("tinkex")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
@@ -21,3 +27,15 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
 nitpicky = False
+# Docstrings write `name`; it reads as code in both reStructuredText and Markdown.
+default_role = "code"
+
+# Figures come from the recorded results, never from a page someone edited.
+page_script = Path(__file__).resolve().parent.parent / "scripts" / "performance_page.py"
+subprocess.run([sys.executable, str(page_script)], check=True, capture_output=True)
+
+# Names load when they are first read. Autodoc would read them while it pretends to be a type
+# checker, which pydantic does not survive, so they are all read now.
+for package in (tinkex, tinkex.types):
+    for name in package.__all__:
+        getattr(package, name)

@@ -1,0 +1,136 @@
+"""Every code block in README and the guides does what it says.
+
+Python blocks of a page run in order in one namespace, against the embedded server. The model that
+the pages name is replaced by a tiny one, so that a page takes seconds; nothing else is changed.
+Blocks marked `no-run: reason` are counted. Console blocks may only name commands, options, targets
+and scripts that exist.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinkex
+from support.documents import ROOT, Block, blocks, pages
+from support.embedded import embedded_server
+from tinkex.cli.table import COMMANDS, Command, Group
+
+SHOWN_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+TEST_MODEL = "tinkex/tiny-llama"
+NOT_RUN = 3
+"""How many Python blocks do not run, in all pages. Raise it only with a reason in the block."""
+
+PYTHON_PAGES = [page for page in pages() if any(b.language == "python" for b in blocks(page))]
+CONSOLE = [block for page in pages() for block in blocks(page) if block.language == "console"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One embedded server for all pages: a page does not wait for a model to load."""
+    with embedded_server(tmp_path_factory.mktemp("home"), TEST_MODEL):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page: Path, server: None, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    try:
+        for block in _runnable(page):
+            exec(_compiled(block), namespace)
+    finally:
+        _close_clients(namespace)
+
+
+def test_blocks_that_do_not_run_say_why_and_are_few() -> None:
+    skipped = [b for page in PYTHON_PAGES for b in blocks(page) if b.notes.startswith("no-run")]
+    assert all(re.match(r"no-run: \w+", block.notes) for block in skipped), skipped
+    assert len(skipped) == NOT_RUN, [block.where for block in skipped]
+
+
+def test_every_python_block_compiles() -> None:
+    for page in PYTHON_PAGES:
+        for block in blocks(page):
+            if block.language == "python":
+                _compiled(block)
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
+def test_console_blocks_name_things_that_exist(block: Block) -> None:
+    for line in block.code.replace("\\\n", " ").splitlines():
+        for command in re.split(r"&&|\|", line):
+            _check_command(shlex.split(command, comments=True), f"{block.where}: {command.strip()}")
+
+
+def _runnable(page: Path) -> list[Block]:
+    return [b for b in blocks(page) if b.language == "python" and not b.notes.startswith("no-run")]
+
+
+def _compiled(block: Block) -> Any:
+    code = block.code.replace(SHOWN_MODEL, TEST_MODEL)
+    # Blank lines in front make the line numbers of a traceback those of the page.
+    return compile("\n" * (block.line - 1) + code, str(block.page), "exec")
+
+
+def _close_clients(namespace: dict[str, Any]) -> None:
+    for value in namespace.values():
+        if isinstance(value, tinkex.ServiceClient):
+            value.close("success").result(timeout=30)
+
+
+def _check_command(words: list[str], where: str) -> None:
+    words = [word for word in words if word not in ("$", "export")]
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    if not words:
+        return
+    program = Path(words[0]).name
+    if program == "tinkex":
+        _check_tinkex(words[1:], where)
+    elif program == "make":
+        _check_make(words[1:], where)
+    elif program.startswith("python"):
+        _check_python(words[1:], where)
+
+
+def _check_tinkex(words: list[str], where: str) -> None:
+    if not words or words[0].startswith("-"):
+        return
+    entry = COMMANDS.get(words[0])
+    assert entry is not None, f"{where}: no command {words[0]!r}"
+    rest = words[1:]
+    if isinstance(entry, Group):
+        if not rest or (rest[0].startswith("-") and entry.default is None):
+            return
+        name = entry.default if rest[0].startswith("-") else rest[0]
+        group, entry = entry, entry.find(str(name))
+        assert entry is not None, f"{where}: no command {group.name} {name!r}"
+    _check_options(entry, [word for word in rest if word.startswith("-") and word != "-"], where)
+
+
+def _check_options(entry: Command, given: list[str], where: str) -> None:
+    module, _, attribute = entry.target.partition(":")
+    command = getattr(import_module(module), attribute)
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    unknown = [word for word in given if word.partition("=")[0] not in known | {"-h", "--help"}]
+    assert not unknown, f"{where}: no option {unknown} of tinkex {entry.name}"
+
+
+def _check_make(words: list[str], where: str) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    unknown = [word for word in words if "=" not in word and word not in targets]
+    assert not unknown, f"{where}: no make target {unknown}"
+
+
+def _check_python(words: list[str], where: str) -> None:
+    if not words or not words[0].endswith(".py") or "/" not in words[0]:
+        return
+    assert (ROOT / words[0]).is_file(), f"{where}: no script {words[0]}"
