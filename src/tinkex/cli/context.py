@@ -32,7 +32,7 @@ class CommandContext:
     streams: Streams
     deps: Dependencies
     words: tuple[str, ...] = ()
-    _clients: list[Any] = field(default_factory=list, repr=False)
+    _opened: list[Any] = field(default_factory=list, repr=False)
 
     @property
     def is_json(self) -> bool:
@@ -62,27 +62,30 @@ class CommandContext:
         """The client that trains and samples."""
         return self._keep(self.deps.clients.service)
 
-    @cached_property
+    @property
     def source(self) -> Source:
         """Where files are downloaded from."""
-        return self.deps.source()
+        return self._keep_open("source", self.deps.source, lambda source, _: source.close())
 
     def _keep(self, make: Callable[[Connection], T]) -> T:
         """One client of a kind per command, closed when the command ends."""
-        for kind, client in self._clients:
-            if kind == make:
-                return client  # type: ignore[no-any-return]
-        client = make(self.connection)
-        self._clients.append((make, client))
-        return client
+        return self._keep_open(
+            make.__name__, lambda: make(self.connection), self.deps.clients.close
+        )
+
+    def _keep_open(self, kind: str, make: Callable[[], T], close: Callable[[T, str], None]) -> T:
+        for known, thing, _ in self._opened:
+            if known == kind:
+                return thing  # type: ignore[no-any-return]
+        made = make()
+        self._opened.append((kind, made, close))
+        return made
 
     def close(self, status: str) -> None:
         """Ends what the command opened. `status`: success, errored or interrupted."""
-        if "source" in self.__dict__:
-            self.source.close()
-        while self._clients:
-            _, client = self._clients.pop()
-            self.deps.clients.close(client, status)
+        while self._opened:
+            _, thing, close = self._opened.pop()
+            close(thing, status)
 
     def wait(self, future: Any) -> Any:
         """The future's result, within the time the user allows."""

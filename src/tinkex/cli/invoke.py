@@ -13,7 +13,7 @@ from tinkex.cli.arguments import Tokens
 from tinkex.cli.context import CommandContext
 from tinkex.cli.dependencies import Dependencies
 from tinkex.cli.dispatch import Streams
-from tinkex.cli.errors import CliError, explain
+from tinkex.cli.errors import explain
 from tinkex.cli.options import Invocation, LeafCommand
 from tinkex.cli.output import Output
 from tinkex.cli.result import FAILED, OK, WRONG_USAGE, CommandResult
@@ -58,12 +58,12 @@ def invoke(
 
 
 def _call(command: LeafCommand, args: list[str], invocation: Invocation) -> CommandResult:
-    value = command.main(
-        args=args,
-        prog_name=" ".join(("tinkex", *invocation.words)),
-        standalone_mode=False,
-        obj=invocation,
-    )
+    name = " ".join(("tinkex", *invocation.words))
+    try:
+        with command.make_context(name, args, obj=invocation) as ctx:
+            value = command.invoke(ctx)
+    except click.exceptions.Exit as leave:  # help was printed
+        return CommandResult(leave.exit_code)
     if not isinstance(value, Output):
         return CommandResult(OK)
     value.write(invocation.streams.out, invocation.opened[0].format)
@@ -84,8 +84,6 @@ def _failure(error: Exception, invocation: Invocation) -> CommandResult:
     context = invocation.opened[0] if invocation.opened else None
     if _wants_traceback(context):
         traceback.print_exception(error, file=invocation.streams.err)
-    if isinstance(error, click.Abort):
-        error = CliError("Aborted.")
     address = context.deps.clients.address(context.connection) if context else None
     explained = explain(error, address)
     explained.write(invocation.streams.err)

@@ -139,7 +139,7 @@ def _sample(
 
 def _no_retries() -> Any:
     """A person is waiting: an error is shown, not retried behind their back."""
-    from tinkex.client.retry_handler import RetryConfig
+    from tinkex import RetryConfig
 
     return RetryConfig(enable_retry_logic=False)
 

@@ -1,0 +1,150 @@
+"""`tinkex keys`: the API keys of your own server, kept in its home."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+from tinkex.cli.formats import format_timestamp
+from tinkex.cli.options import Duration, command
+from tinkex.cli.output import LineOutput, TableOutput
+from tinkex.cli.server_floor import default_home, require_server
+
+if TYPE_CHECKING:
+    from tinkex.server.keys import Key, KeyFile
+
+HOME = click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The server's home (default: the one tinkex serve uses).",
+)
+
+
+class KeyCreated(LineOutput):
+    """A new key and its secret, which is shown this once."""
+
+    def __init__(self, key: Key, secret: str) -> None:
+        self.key = key
+        self.secret = secret
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**facts(self.key), "key": self.secret}
+
+    def lines(self) -> list[str]:
+        return [self.secret]
+
+
+class KeyList(TableOutput):
+    """All keys, without their secrets."""
+
+    def __init__(self, keys: tuple[Key, ...], now: datetime) -> None:
+        self.keys = keys
+        self.now = now
+
+    def to_dict(self) -> dict[str, Any]:
+        now = self.now.timestamp()
+        return {"keys": [{**facts(key), "status": key.status(now)} for key in self.keys]}
+
+    def title(self) -> str:
+        count = len(self.keys)
+        return f"{count or 'No'} key{'' if count == 1 else 's'}"
+
+    def columns(self) -> list[str]:
+        return ["ID", "Name", "Status", "Created", "Expires"]
+
+    def rows(self) -> list[list[str]]:
+        return [self._row(key) for key in self.keys]
+
+    def _row(self, key: Key) -> list[str]:
+        expires = moment(key.expires_at)
+        return [
+            key.id,
+            key.name,
+            key.status(self.now.timestamp()),
+            format_timestamp(moment(key.created_at), self.now),
+            format_timestamp(expires, self.now) if expires else "Never",
+        ]
+
+
+class KeyRevoked(LineOutput):
+    """A key that no longer opens anything."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+
+    def to_dict(self) -> dict[str, Any]:
+        return facts(self.key)
+
+    def lines(self) -> list[str]:
+        return [f"Revoked key {self.key.id} of {self.key.name}"]
+
+
+def facts(key: Key) -> dict[str, Any]:
+    """What may be shown of a key."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "created_at": moment(key.created_at),
+        "expires_at": moment(key.expires_at),
+        "revoked_at": moment(key.revoked_at),
+    }
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A stored time, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(int(seconds), UTC)
+
+
+@command
+@click.argument("name")
+@click.option("--expires-in", type=Duration(), metavar="TIME", help="How long it works: 24h, 30m.")
+@HOME
+def create(
+    context: CommandContext, name: str, expires_in: float | None, home: Path | None
+) -> KeyCreated:
+    """Create a key for the user NAME and print it. It cannot be shown again.
+
+    Keys with the same name belong to the same user: they see the same runs and checkpoints.
+    """
+    keys = _keys(home)
+    try:
+        key, secret = keys.create(name, expires_in)
+    except ValueError as error:
+        raise CliError(f"Could not create the key: {error}") from error
+    context.narrate("Keep this key: only a hash of it is stored.")
+    return KeyCreated(key, secret)
+
+
+@command
+@HOME
+def list_(context: CommandContext, home: Path | None) -> KeyList:
+    """List all keys ever made, never their secrets."""
+    try:
+        return KeyList(_keys(home).list(), context.now)
+    except ValueError as error:
+        raise CliError(f"Could not read the keys: {error}") from error
+
+
+@command
+@click.argument("key_id")
+@HOME
+def revoke(_context: CommandContext, key_id: str, home: Path | None) -> KeyRevoked:
+    """Revoke the key with the id KEY_ID; a running server refuses it at once."""
+    try:
+        return KeyRevoked(_keys(home).revoke(key_id))
+    except ValueError as error:
+        raise CliError(
+            f"Could not revoke the key: {error}", next_step="Next: tinkex keys list"
+        ) from error
+
+
+def _keys(home: Path | None) -> KeyFile:
+    require_server()
+    from tinkex.server.keys import KeyFile
+
+    return KeyFile(home or default_home())

