@@ -1,0 +1,252 @@
+"""The engine on one GPU at the shape of an 8B model, in bf16, with weights drawn at random.
+
+Training: tokens per second of a rank-32 step over packed 4,096-token sequences, for one run and for
+eight runs in one batch, against the card's own matrix rate measured in the same run. Decoding:
+tokens per second at several batch sizes, with no adapter, one, and 32, against the time one read of
+the weights and the cache takes at the card's own copy bandwidth.
+
+    python benchmarks/engine_gpu.py [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from report import Row, write
+
+from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.limits import Limits
+from tinkex.engine.messages import (
+    CreateRun,
+    Datum,
+    ForwardBackward,
+    ForwardBackwardResult,
+    LoraSpec,
+    OptimStep,
+    Sample,
+    SamplingParams,
+)
+from tinkex.engine.model.config import ModelConfig, parse_config
+from tinkex.engine.model.decoder import Decoder, LayerWeights, Weights
+from tinkex.engine.sampling.cache import PAGE_SIZE
+from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
+from tinkex.engine.trainer import Trainer
+
+EIGHT_BILLION = {
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 8192, "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+SMALL = EIGHT_BILLION | {
+    "vocab_size": 1024, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2,
+}  # fmt: skip
+ADAM = {
+    "learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0,
+    "grad_clip_norm": 0.0,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
+    small = parser.parse_args().small
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = parse_config(SMALL if small else EIGHT_BILLION)
+    decoder = random_decoder(
+        config, device, torch.bfloat16 if device.type == "cuda" else torch.float32
+    )
+    flops, bandwidth = ceilings(device, small)
+    rows = [
+        Row("matrix product 8192³, bf16", flops / 1e12, "TFLOP/s", higher_is_better=True),
+        Row("device copy, bytes read and written", bandwidth / 1e12, "TB/s", higher_is_better=True),
+    ]
+    length, count = (128, 4) if small else (4096, 8)
+    for runs in (1, 8):
+        rate = train_rate(decoder, runs, length, count)
+        peak = flops / train_flops(config, length)
+        rows.append(
+            Row(
+                f"train, rank 32, {count} × {length} packed, {runs} run(s) in the batch",
+                rate, "tokens/s", against=peak, higher_is_better=True,
+                bar="≥ 14,300 tokens/s" if runs == 1 else "within 10 % of one run",
+            )
+        )  # fmt: skip
+    for batch, adapters in ((1, 0), (32, 0), (128, 0), (256, 0), (32, 1), (32, 32)):
+        rate, context = decode_rate(decoder, batch, adapters, small)
+        floor = bandwidth * batch / step_bytes(decoder, batch, context)
+        rows.append(
+            Row(
+                f"decode, batch {batch}, {adapters} adapter(s)",
+                rate, "tokens/s", against=floor, higher_is_better=True,
+                bar="≤ 10 % (1), ≤ 20 % (32) under none" if adapters else "≥ 70 % of bandwidth",
+            )
+        )  # fmt: skip
+    note = (
+        "“The alternative” is the ceiling: for training, the measured matrix rate over the "
+        "operations of a LoRA step (2 per parameter and token forwards, 2 backwards, attention "
+        "added); for decoding, the measured copy bandwidth over one read of weights and cache. "
+        f"Peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB."
+        if device.type == "cuda"
+        else "No GPU: the script ran for its own sake."
+    )
+    write("engine_gpu_small" if small else "engine_gpu", "The engine on a GPU", rows, note)
+
+
+def random_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Decoder:
+    generator = torch.Generator(device).manual_seed(0)
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        values = torch.empty(rows, columns, device=device, dtype=dtype)
+        return values.normal_(0, columns**-0.5, generator=generator)
+
+    def ones() -> torch.Tensor:
+        return torch.ones(config.hidden_size, device=device, dtype=dtype)
+
+    hidden, inner = config.hidden_size, config.intermediate_size
+    layers = tuple(
+        LayerWeights(
+            input_norm=ones(),
+            qkv=matrix(config.q_size + 2 * config.kv_size, hidden),
+            o=matrix(hidden, config.q_size),
+            post_norm=ones(),
+            gate_up=matrix(2 * inner, hidden),
+            down=matrix(hidden, inner),
+        )
+        for _ in range(config.layers)
+    )
+    embed, unembed = matrix(config.vocab_size, hidden), matrix(config.vocab_size, hidden)
+    return Decoder(config, Weights(embed, layers, ones(), unembed))
+
+
+# ---- ceilings
+
+
+def ceilings(device: torch.device, small: bool) -> tuple[float, float]:
+    """The card's own matrix rate (FLOP/s) and copy bandwidth (B/s)."""
+    size = 512 if small else 8192
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    product = median_seconds(lambda: a @ b, device)
+    source = torch.randn(2**20 if small else 2**30, device=device)
+    target = torch.empty_like(source)
+    copy = median_seconds(lambda: target.copy_(source), device)
+    return 2 * size**3 / product, 2 * source.nbytes / copy
+
+
+def median_seconds(work: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
+    for _ in range(3):
+        work()
+    times = []
+    for _ in range(repeats):
+        synchronize(device)
+        start = time.perf_counter()
+        work()
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+# ---- training
+
+
+def train_flops(config: ModelConfig, length: int) -> float:
+    """Operations per token of a LoRA step: frozen matrices need no weight gradient."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    layer = hidden * (2 * config.q_size + 2 * config.kv_size) + 3 * hidden * inner
+    matrices = config.layers * layer + config.vocab_size * hidden
+    attention = config.layers * config.q_size * length / 2 * 2
+    return 4.0 * matrices + 2.0 * attention + 5.0 * attention
+
+
+def train_rate(decoder: Decoder, runs: int, length: int, count: int) -> float:
+    trainer = Trainer(decoder, Limits(micro_batch_tokens=2 * length, activation_bytes=40 << 30))
+    rng = np.random.default_rng(0)
+    per_run = max(1, count // runs)
+    for run in range(runs):
+        trainer.create_run(CreateRun(f"c{run}", f"run{run}", LoraSpec(rank=32, seed=run)))
+
+    def step() -> None:
+        commands = [
+            ForwardBackward(
+                f"f{run}", f"run{run}", data(rng, decoder, per_run, length), "cross_entropy"
+            )
+            for run in range(runs)
+        ]
+        for outcome in trainer.forward_backward(commands):
+            assert isinstance(outcome, ForwardBackwardResult), outcome
+        for run in range(runs):
+            trainer.optim_step(OptimStep(f"o{run}", f"run{run}", "adamw", ADAM))
+
+    seconds = median_seconds(step, decoder.device, repeats=3)
+    return per_run * runs * length / seconds
+
+
+def data(rng: np.random.Generator, decoder: Decoder, count: int, length: int) -> tuple[Datum, ...]:
+    found = []
+    for _ in range(count):
+        ids = rng.integers(0, decoder.config.vocab_size, length + 1, dtype=np.int64)
+        weights = np.ones(length, np.float32)
+        found.append(
+            Datum(ids[:-1].astype(np.int32), {"target_tokens": ids[1:], "weights": weights})
+        )
+    return tuple(found)
+
+
+# ---- decoding
+
+
+def step_bytes(decoder: Decoder, batch: int, context: int) -> float:
+    """What one decode step must read: every matrix once, every sequence's cache once."""
+    weights = sum(t.nbytes for t in decoder.weights.tensors()) - decoder.weights.embed.nbytes
+    cache = batch * context * decoder.config.layers * 2 * decoder.config.kv_size
+    return weights + cache * decoder.dtype.itemsize
+
+
+def decode_rate(decoder: Decoder, batch: int, adapters: int, small: bool) -> tuple[float, int]:
+    """Tokens per second of `batch` requests that all decode, and their mean context."""
+    prompt, new = (16, 32) if small else (512, 64)
+    pages = batch * -(-(prompt + new + PAGE_SIZE) // PAGE_SIZE) + 8
+    limits = SamplerLimits(pages=pages, max_context=prompt + new + 1, rows=batch, step_tokens=8192)
+    sampler = Sampler(
+        decoder, Ending((), None), limits, lambda folder: adapter(decoder, int(folder))
+    )
+    for index in range(adapters):
+        sampler.versions.add(f"w{index}", str(index))
+    rng = np.random.default_rng(0)
+    for index in range(batch):
+        ids = rng.integers(0, decoder.config.vocab_size, prompt, dtype=np.int64).astype(np.int32)
+        weights = f"w{index % adapters}" if adapters else ""
+        params = SamplingParams(max_tokens=new, seed=index, stop=())
+        sampler.submit(Sample(f"s{index}", weights, ids, params))
+    while sampler.sampled_tokens < batch * 8:
+        sampler.step()
+    synchronize(decoder.device)
+    start, before = time.perf_counter(), sampler.sampled_tokens
+    while sampler.sampled_tokens < batch * (new - 8):
+        sampler.step()
+    synchronize(decoder.device)
+    rate = (sampler.sampled_tokens - before) / (time.perf_counter() - start)
+    while sampler.busy:
+        sampler.step()
+    return rate, prompt + new // 2
+
+
+def adapter(decoder: Decoder, seed: int) -> AdapterWeights:
+    trainer = Trainer(decoder)
+    trainer.create_run(CreateRun("c", "adapter", LoraSpec(rank=32, seed=seed)))
+    return trainer.weights("adapter")
+
+
+if __name__ == "__main__":
+    main()
