@@ -1,0 +1,114 @@
+"""AdminClient: audit log, billing and storage of an organisation."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from concurrent.futures import Future as ConcurrentFuture
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import BaseModel
+
+from tinkex.client import purposes
+from tinkex.client.bridge import future_of, on_sdk_loop
+from tinkex.client.config import Config
+from tinkex.client.rest import _sdk_headers, open_shared_holder
+from tinkex.types import (
+    AuditLogResponse,
+    BillingUsageResponse,
+    CurrentCheckpointStorageUsageResponse,
+    GetBillingUsageRequest,
+)
+from tinkex.wire import routes
+
+if TYPE_CHECKING:
+    from tinkex.client.holder import InternalClientHolder
+    from tinkex.client.telemetry import Telemetry
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+AuditEventType = Literal["all", "checkpoints", "projects", "teams", "organizations"]
+
+
+class AdminClient:
+    """What administrators may see. The server decides who is one."""
+
+    def __init__(
+        self,
+        _holder: InternalClientHolder | None = None,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        if _holder is not None and (base_url is not None or api_key is not None):
+            raise ValueError("give a holder, or base_url and api_key, not both")
+        self.holder = _holder or open_shared_holder(
+            Config.resolve(base_url=base_url, api_key=api_key)
+        )
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """A client for an explicit configuration (an addition to the official SDK)."""
+        return cls(open_shared_holder(config))
+
+    def __repr__(self) -> str:
+        return f"AdminClient(base_url={self.holder.config.base_url!r})"
+
+    def get_telemetry(self) -> Telemetry | None:
+        return self.holder.get_telemetry()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+        return self.holder.submit(work)
+
+    async def _get(self, method: str, path: str, model: type[M], **params: Any) -> M:
+        await self.holder.ready()
+        return await self.holder.api.get(
+            path, model, purposes.REST, headers=_sdk_headers(method), **params
+        )
+
+    @on_sdk_loop
+    async def get_audit_log_async(
+        self, event_type: AuditEventType = "all", day: date | None = None
+    ) -> AuditLogResponse:
+        """The organisation's events of one UTC day, or the recent ones."""
+        if event_type not in get_args(AuditEventType):
+            known = ", ".join(get_args(AuditEventType))
+            raise ValueError(f"event_type: must be one of {known}, got {event_type!r}")
+        return await self._get(
+            "get_audit_log",
+            routes.AUDIT_LOG,
+            AuditLogResponse,
+            event_type=event_type,
+            day=None if day is None else day.isoformat(),
+        )
+
+    get_audit_log = future_of(get_audit_log_async)
+
+    @on_sdk_loop
+    async def get_billing_usage_async(
+        self, starting_on: datetime | str, ending_before: datetime | str
+    ) -> BillingUsageResponse:
+        """Usage in hourly buckets; both ends UTC-hour aligned, at most 14 days apart."""
+        window = GetBillingUsageRequest.model_validate(
+            {"starting_on": starting_on, "ending_before": ending_before}
+        ).model_dump(mode="json")
+        return await self._get(
+            "get_billing_usage", routes.BILLING_USAGE, BillingUsageResponse, **window
+        )
+
+    get_billing_usage = future_of(get_billing_usage_async)
+
+    @on_sdk_loop
+    async def get_current_checkpoint_storage_usage_async(
+        self, project_id: str | None = None
+    ) -> CurrentCheckpointStorageUsageResponse:
+        """How much checkpoints take up now, by project and owner."""
+        return await self._get(
+            "get_current_checkpoint_storage_usage",
+            routes.CURRENT_CHECKPOINT_STORAGE,
+            CurrentCheckpointStorageUsageResponse,
+            project_id=project_id,
+        )
+
+    get_current_checkpoint_storage_usage = future_of(get_current_checkpoint_storage_usage_async)

@@ -1,0 +1,324 @@
+"""Every error the SDK raises, in one tree.
+
+    Exception
+    └─ TinkerError
+       ├─ APIError(message, request, *, body)
+       │  ├─ APIResponseValidationError(response, body, message=None)
+       │  ├─ APIStatusError(message, response, body)
+       │  │  ├─ BadRequestError 400        ├─ AuthenticationError 401
+       │  │  ├─ BillingError 402           ├─ PermissionDeniedError 403
+       │  │  ├─ NotFoundError 404          ├─ ConflictError 409
+       │  │  ├─ UnprocessableEntityError 422
+       │  │  ├─ RateLimitError 429         └─ InternalServerError >= 500
+       │  └─ APIConnectionError(request, message)
+       │     ├─ APITimeoutError(request)
+       │     └─ CircuitOpenError(request, retry_after)        (addition)
+       ├─ RequestFailedError(message, request_id, category)
+       ├─ FutureRetrievalError, also a ValueError             (addition)
+       ├─ RetryableException                                  (a promise the server lost)
+       ├─ ClientClosedError, also a RuntimeError              (addition)
+       └─ TokenizerError, also a RuntimeError                 (addition)
+    FutureWarning
+    └─ ExperimentalWarning
+
+Additions on every error: ``is_user_error`` (the caller must change something; otherwise a retry
+may help), ``category``, ``request_id`` and ``retry_after``. All of them pickle. Requests kept on
+errors are descriptions with their secrets removed, never the live request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tinkex.client.redaction import redact_headers, redact_text
+
+if TYPE_CHECKING:
+    from tinkex.types import RequestErrorCategory
+
+# 4xx answers that say nothing about the caller's input.
+_TRANSIENT_CLIENT_STATUSES = frozenset({408, 429})
+
+
+@dataclass(frozen=True)
+class RequestInfo:
+    """The request an error is about: method, URL and headers, secrets removed."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def describe(cls, method: str, url: str, headers: Mapping[str, str]) -> RequestInfo:
+        return cls(method, redact_text(url), redact_headers(headers))
+
+
+@dataclass(frozen=True)
+class ResponseInfo:
+    """The answer an error is about: status, headers (secrets removed) and its request."""
+
+    status_code: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    request: RequestInfo | None = None
+
+
+class TinkerError(Exception):
+    """Root of everything raised by this SDK on purpose."""
+
+    request_id: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
+        return False
+
+    @property
+    def category(self) -> RequestErrorCategory:
+        """Whose fault it is, in the server's vocabulary: user, server or unknown."""
+        from tinkex.types import RequestErrorCategory
+
+        return RequestErrorCategory.User if self.is_user_error else RequestErrorCategory.Unknown
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses take keyword arguments, which the default protocol would lose.
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(cls: type[TinkerError], args: tuple[Any, ...], state: dict[str, Any]) -> TinkerError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class APIError(TinkerError):
+    """A request was made and did not end well."""
+
+    message: str
+    request: Any
+    body: object | None
+
+    def __init__(self, message: str, request: Any, *, body: object | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.request = request
+        self.body = body
+
+
+class APIResponseValidationError(APIError):
+    """The server answered with something this API does not allow."""
+
+    response: Any
+    status_code: int
+
+    def __init__(self, response: Any, body: object | None, message: str | None = None) -> None:
+        text = message or "Data returned by the server does not match the expected schema."
+        super().__init__(text, getattr(response, "request", None), body=body)
+        self.response = response
+        self.status_code = response.status_code
+
+
+class APIStatusError(APIError):
+    """The server answered with a 4xx or 5xx status."""
+
+    response: Any
+    status_code: int
+
+    def __init__(self, message: str, response: Any, body: object | None) -> None:
+        super().__init__(message, getattr(response, "request", None), body=body)
+        self.response = response
+        self.status_code = response.status_code
+        self.request_id = _header(response, "x-request-id")
+
+    @property
+    def is_user_error(self) -> bool:
+        return 400 <= self.status_code < 500 and self.status_code not in _TRANSIENT_CLIENT_STATUSES
+
+    @property
+    def category(self) -> RequestErrorCategory:
+        from tinkex.types import RequestErrorCategory
+
+        return RequestErrorCategory.Server if self.status_code >= 500 else super().category
+
+
+class BadRequestError(APIStatusError):
+    """400: the server could not make sense of the request."""
+
+
+class AuthenticationError(APIStatusError):
+    """401: the key is missing, unknown or revoked."""
+
+
+class BillingError(APIStatusError):
+    """402: the account cannot pay for this."""
+
+
+class PermissionDeniedError(APIStatusError):
+    """403: the key is known but may not do this."""
+
+
+class NotFoundError(APIStatusError):
+    """404: no such thing, or not yours."""
+
+
+class ConflictError(APIStatusError):
+    """409: the thing is not in a state that allows this."""
+
+
+class UnprocessableEntityError(APIStatusError):
+    """422: the request was understood and refused."""
+
+
+class RateLimitError(APIStatusError):
+    """429: too many requests; ``retry_after`` says how long to wait when the server said so."""
+
+
+class InternalServerError(APIStatusError):
+    """5xx: the server failed; the same request may succeed later."""
+
+
+class APIConnectionError(APIError):
+    """No usable answer arrived."""
+
+    def __init__(self, request: Any, message: str = "Connection error.") -> None:
+        super().__init__(message, request, body=None)
+
+
+class APITimeoutError(APIConnectionError):
+    """The answer did not arrive in time."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__(request, "Request timed out.")
+
+
+class CircuitOpenError(APIConnectionError):
+    """The circuit breaker is open: recent calls failed, so this one was not sent."""
+
+    def __init__(self, request: Any, retry_after: float) -> None:
+        super().__init__(
+            request,
+            f"Circuit breaker open after repeated failures; next attempt in {retry_after:.1f} s.",
+        )
+        self.retry_after = retry_after
+
+
+class RequestFailedError(TinkerError):
+    """The server took the request, worked on it and reports that it failed."""
+
+    message: str
+    request_id: str
+
+    def __init__(self, message: str, request_id: str, category: RequestErrorCategory) -> None:
+        super().__init__(message)
+        self.message = message
+        self.request_id = request_id
+        self._category = category
+
+    @property
+    def category(self) -> RequestErrorCategory:
+        return self._category
+
+    @property
+    def is_user_error(self) -> bool:
+        return self._category == "user"
+
+
+class FutureRetrievalError(TinkerError, ValueError):
+    """The result of an accepted request cannot be fetched or read; asking again will not help."""
+
+    def __init__(self, message: str, request_id: str, status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+        self.status_code = status_code
+
+    @property
+    def is_user_error(self) -> bool:
+        status = self.status_code
+        return (
+            status is not None and 400 <= status < 500 and status not in _TRANSIENT_CLIENT_STATUSES
+        )
+
+
+class RetryableException(TinkerError):
+    """The server no longer knows the promise (410): submit the work again."""
+
+    def __init__(self, message: str, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+
+
+class ClientClosedError(TinkerError, RuntimeError):
+    """The client was used after it was closed, or in a process it does not belong to."""
+
+    @property
+    def is_user_error(self) -> bool:
+        return True
+
+
+class TokenizerError(TinkerError, RuntimeError):
+    """A tokenizer could not be loaded; the message names it and says what was tried."""
+
+    @property
+    def is_user_error(self) -> bool:
+        return True
+
+
+class ExperimentalWarning(FutureWarning):
+    """The feature may change or go away without notice."""
+
+
+_BY_STATUS: dict[int, type[APIStatusError]] = {
+    400: BadRequestError,
+    401: AuthenticationError,
+    402: BillingError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    422: UnprocessableEntityError,
+    429: RateLimitError,
+}
+
+
+def status_error(response: ResponseInfo, content: bytes) -> APIStatusError:
+    """The right subclass for an answer of 400 or more, with its body decoded where it can be."""
+    body = _decode_body(content)
+    status = response.status_code
+    cls = _BY_STATUS.get(status, InternalServerError if status >= 500 else APIStatusError)
+    if isinstance(body, str):
+        message = body or f"Error code: {status}"
+    elif body is None:
+        message = f"Error code: {status}"
+    else:
+        message = f"Error code: {status} - {body}"
+    return cls(redact_text(message), response=response, body=body)
+
+
+def _decode_body(content: bytes) -> object | None:
+    if not content:
+        return None
+    try:
+        return json.loads(content)  # type: ignore[no-any-return]
+    except ValueError:
+        return content.decode("utf-8", errors="replace").strip()
+
+
+def _header(response: Any, name: str) -> str | None:
+    headers = getattr(response, "headers", None)
+    if headers is None:
+        return None
+    return next((value for key, value in headers.items() if key.lower() == name), None)
+
+
+def is_user_error(exception: BaseException) -> bool:
+    """Whether this exception, or one it was raised from, is the caller's to fix."""
+    seen: set[int] = set()
+    current: BaseException | None = exception
+    while current is not None and id(current) not in seen:
+        if isinstance(current, TinkerError) and current.is_user_error:
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__
+    return False

@@ -1,0 +1,126 @@
+"""The SDK's event loop: one daemon thread per process, alive while something holds a lease.
+
+Every network call runs here, whatever thread or loop the caller is on. A forked child starts with
+no loop and gets its own on first use. Knows nothing about requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ENCODER_THREADS = 2
+
+
+class LoopThread:
+    """A running event loop on a thread of its own, with a small pool for CPU-heavy encoding."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.encoders = ThreadPoolExecutor(ENCODER_THREADS, thread_name_prefix="tinkex-encode")
+        self.loop.set_default_executor(self.encoders)
+        self.leases = 0
+        self.thread = threading.Thread(target=self._run, name="tinkex-loop", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self._finish_tasks()
+            self.loop.close()
+
+    def _finish_tasks(self) -> None:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    def stop(self) -> None:
+        self.encoders.shutdown(wait=False)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+class Lease:
+    """Keeps the loop thread alive until released; releasing twice is harmless."""
+
+    def __init__(self, owner: LoopThread) -> None:
+        self._owner = owner
+        self._pid = os.getpid()
+        self._released = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._owner.loop
+
+    @property
+    def usable(self) -> bool:
+        """False after release, and in a child process that inherited this object."""
+        return not self._released and self._pid == os.getpid()
+
+    @property
+    def on_loop(self) -> bool:
+        """Whether the caller is on the loop's own thread, where blocking would deadlock."""
+        return threading.current_thread() is self._owner.thread
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop from any thread."""
+        if not self.usable:
+            work.close()
+            raise RuntimeError("the SDK's event loop was used after its client was closed")
+        return asyncio.run_coroutine_threadsafe(work, self._owner.loop)
+
+    async def encode(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run CPU-heavy work off the loop; call it from the loop."""
+        return await self._owner.loop.run_in_executor(None, lambda: function(*arguments))
+
+    def release(self) -> None:
+        """Give the lease back; the last one out stops the thread."""
+        global _current
+        with _lock:
+            if self._released or self._pid != os.getpid():
+                return
+            self._released = True
+            self._owner.leases -= 1
+            if self._owner.leases == 0:
+                if _current is self._owner:
+                    _current = None
+                self._owner.stop()
+
+    def join(self, timeout: float) -> None:
+        """After release: wait for the thread to end if nobody else uses it."""
+        if self._owner.leases == 0 and not self.on_loop:
+            self._owner.thread.join(timeout)
+
+
+_lock = threading.Lock()
+_current: LoopThread | None = None
+
+
+def acquire() -> Lease:
+    """A lease on this process's loop thread, starting it if needed."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = LoopThread()
+        _current.leases += 1
+        return Lease(_current)
+
+
+def _forget_after_fork() -> None:
+    # The thread does not exist in the child; its lock may have been held at the fork.
+    global _current, _lock
+    _lock = threading.Lock()
+    _current = None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,52 @@
+"""The seam between the SDK and whatever carries its bytes.
+
+A transport sends one request and returns one whole answer; it is told nothing about
+authentication, retries or the protocol. Forms: ``network`` (sockets), ``local`` (an ASGI app in
+this process), ``scripted`` (tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request. ``timeout`` covers everything from connecting to the last byte."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """One whole answer; header names are in lower case and bodies are decompressed."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes = field(default=b"", repr=False)
+
+
+class TransportError(Exception):
+    """No whole answer arrived: refused, cut, malformed or too large."""
+
+
+class TransportTimeout(TransportError):
+    """The time for this request ran out."""
+
+
+class Transport(Protocol):
+    """Two methods; anything that has them can carry the SDK's requests."""
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """Send and return the answer, whatever its status. TransportError when there is none."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections. No request may be made afterwards."""
+        ...

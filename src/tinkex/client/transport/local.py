@@ -1,0 +1,199 @@
+"""Requests to an ASGI app in this process: no socket, no port, the same server code.
+
+``base_url="local"`` finds the embedded server by name, so the SDK imports nothing of it until
+then. All clients of a process share one running app; it starts with the first and shuts down
+with the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+from tinkex.client.errors import TinkerError
+from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+EMBEDDED_SERVER = "tinkex.server.local"
+LOCAL_ORIGIN = "http://local.tinkex"
+
+logger = logging.getLogger("tinkex")
+
+
+class LocalTransport:
+    """Drives one app on the loop it is used from."""
+
+    def __init__(self, open_app: Callable[[], ASGIApp] | None = None) -> None:
+        self._open_app = open_app or _open_embedded
+        self._running: RunningApp | None = None
+        self._closed = False
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        if self._closed:
+            raise TransportError("the local transport is closed")
+        if self._running is None:
+            self._running = RunningApp.shared(self._open_app)
+        app = await self._running.started()
+        exchange = _Exchange(request)
+        try:
+            async with asyncio.timeout(request.timeout):
+                await app(exchange.scope, exchange.receive, exchange.send)
+        except TimeoutError as error:
+            raise TransportTimeout("timed out") from error
+        except Exception as error:
+            if not exchange.complete:
+                logger.exception("the local server failed on %s", exchange.scope["path"])
+                raise TransportError(f"the local server failed: {type(error).__name__}") from error
+        return exchange.response()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.release()
+
+
+class _Exchange:
+    """One HTTP request in ASGI terms."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        parts = urlsplit(request.url)
+        headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in request.headers.items()]
+        body = request.body or b""
+        headers += [(b"host", b"local"), (b"content-length", str(len(body)).encode())]
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "http",
+            "path": unquote(parts.path),
+            "raw_path": parts.path.encode(),
+            "query_string": parts.query.encode(),
+            "root_path": "",
+            "headers": headers,
+            "client": ("127.0.0.1", 0),
+            "server": ("local", 80),
+            "state": {},
+        }
+        self.complete = False
+        self._body: bytes | None = body
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._pieces: list[bytes] = []
+        self._done = asyncio.Event()
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._done.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in message.get("headers", ())
+            }
+        elif message["type"] == "http.response.body":
+            self._pieces.append(bytes(message.get("body", b"")))
+            if not message.get("more_body", False):
+                self.complete = True
+                self._done.set()
+
+    def response(self) -> HttpResponse:
+        if not self.complete:
+            raise TransportError("the local server ended without a whole answer")
+        return HttpResponse(self._status, self._headers, b"".join(self._pieces))
+
+
+class RunningApp:
+    """An app between its lifespan startup and shutdown, shared by the transports using it."""
+
+    _shared: RunningApp | None = None
+
+    def __init__(self, open_app: Callable[[], ASGIApp]) -> None:
+        self._open_app = open_app
+        self._loop = asyncio.get_running_loop()
+        self._users = 0
+        self._app: ASGIApp | None = None
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._lifespan = self._loop.create_task(self._run(), name="tinkex-local-server")
+
+    @classmethod
+    def shared(cls, open_app: Callable[[], ASGIApp]) -> RunningApp:
+        """The running app of this loop for this opener, counted as used once more."""
+        current = cls._shared
+        loop = asyncio.get_running_loop()
+        if current is None or current._loop is not loop or current._open_app is not open_app:
+            current = cls(open_app)
+            if open_app is _open_embedded:
+                cls._shared = current
+        current._users += 1
+        return current
+
+    async def started(self) -> ASGIApp:
+        await asyncio.shield(self._started)
+        assert self._app is not None
+        return self._app
+
+    async def release(self) -> None:
+        """Count one user less; the last one shuts the app down and waits for it."""
+        self._users -= 1
+        if self._users:
+            return
+        if RunningApp._shared is self:
+            RunningApp._shared = None
+        await self._inbox.put({"type": "lifespan.shutdown"})
+        await asyncio.wait([self._lifespan])
+
+    async def _run(self) -> None:
+        try:
+            # Opening may load models or start processes: not on the loop.
+            self._app = await asyncio.to_thread(self._open_app)
+            await self._inbox.put({"type": "lifespan.startup"})
+            scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+            await self._app(scope, self._inbox.get, self._send)
+            self._settle(None)
+        except Exception as error:
+            self._settle(error)
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            raise TinkerError(f"the local server did not start: {message.get('message', '')}")
+        if message["type"] == "lifespan.startup.complete":
+            self._settle(None)
+
+    def _settle(self, error: Exception | None) -> None:
+        if self._started.done():
+            if error is not None:
+                logger.error("the local server stopped: %s", error, exc_info=error)
+            return
+        if error is None:
+            self._started.set_result(None)
+        else:
+            self._started.set_exception(error)
+            self._started.exception()  # retrieved here too, in case nobody is waiting
+
+
+def _open_embedded() -> ASGIApp:
+    try:
+        module = importlib.import_module(EMBEDDED_SERVER)
+    except ImportError as error:
+        raise TinkerError(
+            f'base_url="local" needs the embedded server, which cannot be imported ({error}). '
+            "Install it with: pip install 'tinkex[server]'"
+        ) from error
+    return cast(ASGIApp, module.open_app())

@@ -1,0 +1,86 @@
+"""Requests over real sockets, through pyqwest: keep-alive, HTTP/2 over TLS, proxies.
+
+Reads at most the configured number of body bytes, after decompression.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pyqwest
+
+from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+
+if TYPE_CHECKING:
+    from tinkex.client.config import Config
+
+IDLE_CONNECTIONS = 512
+IDLE_SECONDS = 60.0
+
+logger = logging.getLogger("tinkex")
+
+
+class NetworkTransport:
+    """A connection pool for one client."""
+
+    def __init__(self, config: Config) -> None:
+        self._limit = config.max_response_bytes
+        self._transport = pyqwest.HTTPTransport(
+            tls_include_system_certs=True,
+            proxy=_proxy(config),
+            connect_timeout=config.timeout.connect,
+            pool_idle_timeout=IDLE_SECONDS,
+            pool_max_idle_per_host=IDLE_CONNECTIONS,
+            enable_otel=False,
+        )
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        outgoing = pyqwest.Request(
+            request.method, request.url, pyqwest.Headers(request.headers), request.body
+        )
+        try:
+            async with asyncio.timeout(request.timeout):
+                return await self._exchange(outgoing)
+        except TimeoutError as error:
+            raise TransportTimeout("timed out") from error
+        except _FAILURES as error:
+            raise TransportError(str(error) or type(error).__name__) from error
+
+    async def _exchange(self, outgoing: pyqwest.Request) -> HttpResponse:
+        response = await self._transport.execute(outgoing)
+        async with response:
+            content = await self._read(response)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpResponse(response.status, headers, content)
+
+    async def _read(self, response: pyqwest.Response) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in response.content:
+            size += len(piece)
+            if size > self._limit:
+                raise TransportError(
+                    f"the response body exceeds max_response_bytes ({self._limit} bytes)"
+                )
+            pieces.append(bytes(piece))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+_FAILURES = (
+    OSError,
+    pyqwest.ReadError,
+    pyqwest.WriteError,
+    pyqwest.RemoteProtocolError,
+    pyqwest.TooManyRedirects,
+)
+
+
+def _proxy(config: Config) -> pyqwest.Proxy | None:
+    if not config.proxy:
+        return None
+    return pyqwest.Proxy(config.proxy, no_proxy=config.no_proxy)
