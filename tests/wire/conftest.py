@@ -1,0 +1,3 @@
+from support.properties import use_project_profile
+
+use_project_profile()
