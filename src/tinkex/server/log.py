@@ -70,6 +70,7 @@ class RunLog:
     ) -> None:
         self.base = base
         self.entries: dict[int, Entry] = {}
+        self.retained_bytes = 0
         self._cursor = base
         self._high = base
         self._gap_timeout_s = gap_timeout_s
@@ -85,12 +86,14 @@ class RunLog:
     def admit(self, entry: Entry) -> None:
         """Put a new entry in line. It runs only once it is no longer `accepting`."""
         self.entries[entry.seq_id] = entry
+        self.retained_bytes += entry.payload_bytes
         if entry.state in ("done", "failed"):
             self._high = max(self._high, entry.seq_id)
 
     def withdraw(self, entry: Entry) -> None:
-        """Take back an entry that could not be made durable."""
+        """Take an entry out, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
+        self.retained_bytes -= entry.payload_bytes
 
     def next(self, now: float) -> Entry | Gap | None:
         """The operation to run now, the gap that is waited for, or None when nothing can run."""
@@ -129,13 +132,15 @@ class RunLog:
                 replayed += 1
         return replayed
 
-    def cover(self, seq_id: int) -> None:
-        """A snapshot holds everything up to `seq_id`: those entries are no longer needed."""
-        for covered in [number for number in self.entries if number <= seq_id]:
-            del self.entries[covered]
+    def cover(self, seq_id: int) -> list[Entry]:
+        """A snapshot holds everything up to `seq_id`: forget and return those entries."""
+        covered = [self.entries[number] for number in self.entries if number <= seq_id]
+        for entry in covered:
+            self.withdraw(entry)
         self.base = max(self.base, seq_id)
         self._cursor = max(self._cursor, seq_id)
         self._high = max(self._high, seq_id)
+        return covered
 
     @property
     def begun_through(self) -> int:
@@ -150,8 +155,12 @@ class RunLog:
             if number <= seq_id
         )
 
-    def retained_bytes(self) -> int:
-        return sum(entry.payload_bytes for entry in self.entries.values())
+    def unfinished(self) -> bool:
+        """Whether something waits that never ran to its end."""
+        return any(
+            entry.state in ("waiting", "running") and not entry.replay
+            for entry in self.entries.values()
+        )
 
     def pending_count(self) -> int:
         return sum(entry.pending or entry.state == "running" for entry in self.entries.values())

@@ -6,8 +6,9 @@ engine. What makes a run whole again is on disk: its snapshot and the operations
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinkex.server.clock import Clock
 from tinkex.server.log import Entry, RunLog
@@ -44,6 +45,7 @@ class Run:
     used_at: float = 0.0
     restoring: str | None = None
     broken: str | None = None
+    _progress: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def model_id(self) -> str:
@@ -52,6 +54,14 @@ class Run:
     @property
     def tenant(self) -> str:
         return self.row.tenant
+
+    async def progress(self) -> None:
+        """Wait until something of this run has come to its end."""
+        self._progress.clear()
+        await self._progress.wait()
+
+    def progressed(self) -> None:
+        self._progress.set()
 
 
 class Runs:

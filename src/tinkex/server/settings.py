@@ -96,6 +96,7 @@ class Settings:
 
     home: Path
     models: tuple[ModelSpec, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8000
     keys: Mapping[str, str] | None = None

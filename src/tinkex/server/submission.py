@@ -215,7 +215,7 @@ class Submissions:
                 "collect some results first",
                 1.0,
             )
-        retained = {other: other.log.retained_bytes() for other in self._runs}
+        retained = {other: other.log.retained_bytes for other in self._runs}
         mine = sum(size for other, size in retained.items() if other.tenant == run.tenant)
         if mine + len(asked.body) > limits.pending_bytes_per_tenant:
             raise Busy("this key's waiting operations fill their share of the disk", 5.0)

@@ -13,7 +13,8 @@ from typing import Any
 class RunRow:
     """A run as stored. `state` is live, or ended once nothing may be asked of it any more.
 
-    The LoRA settings are empty only until a run made from a checkpoint has been created.
+    `optimizer` is the optimizer's configuration as JSON text. The seed is chosen when the run is
+    accepted, so that creating it again gives the same adapters.
     """
 
     model_id: str
@@ -55,20 +56,12 @@ def live(connection: sqlite3.Connection) -> list[RunRow]:
     return [from_row(row) for row in rows]
 
 
-def set_lora(
-    connection: sqlite3.Connection,
-    model_id: str,
-    rank: int,
-    train_attn: bool,
-    train_mlp: bool,
-    train_unembed: bool,
-    optimizer: str,
-) -> None:
+def set_lora(connection: sqlite3.Connection, row: RunRow) -> None:
     """Record what a run made from a checkpoint turned out to be."""
     connection.execute(
-        """UPDATE runs SET rank = ?, train_attn = ?, train_mlp = ?, train_unembed = ?,
-            optimizer = ? WHERE model_id = ?""",
-        (rank, train_attn, train_mlp, train_unembed, optimizer, model_id),
+        """UPDATE runs SET rank = ?, train_attn = ?, train_mlp = ?, train_unembed = ?
+            WHERE model_id = ?""",
+        (row.rank, row.train_attn, row.train_mlp, row.train_unembed, row.model_id),
     )
 
 

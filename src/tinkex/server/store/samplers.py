@@ -40,6 +40,14 @@ def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
     )
 
 
+def insert_once(connection: sqlite3.Connection, row: SamplerRow) -> SamplerRow:
+    """Insert, unless the sampler exists: then give the one that does."""
+    known = get(connection, row.sampler_id)
+    if known is None:
+        insert(connection, row)
+    return known or row
+
+
 def get(connection: sqlite3.Connection, sampler_id: str) -> SamplerRow | None:
     row = connection.execute(
         "SELECT * FROM samplers WHERE sampler_id = ?", (sampler_id,)

@@ -1,0 +1,185 @@
+"""Between the protocol's binary messages and the engine's. Values in, values out; blocks the CPU.
+
+Keep large ones off the event loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinkex.engine.messages import (
+    Csr,
+    Datum,
+    ForwardBackwardResult,
+    SampleResult,
+    Sequence,
+    Tensor,
+    TopK,
+)
+from tinkex.server.refusals import Refusal
+from tinkex.types.csr import Csr as WireCsr
+from tinkex.types.sampling import (
+    PromptAltTokens,
+    SampledSequence,
+    SampleResponse,
+    TopkLogprobs,
+)
+from tinkex.types.tensor_data import TensorData
+from tinkex.wire.calls import ForwardBackwardCall, WireDatum, WireTensor
+from tinkex.wire.framing import LENGTH, VARINT, fields, read_text, signed
+from tinkex.wire.protobuf import (
+    WireError,
+    decode_forward_backward,
+    encode_forward_backward_output,
+    encode_sample_response,
+)
+
+_SEQ_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a forward/backward body says about itself before its datums are looked at."""
+
+    model_id: str
+    seq_id: int
+    forward_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRequest:
+    """A decoded forward/backward request; `digest` is of its meaning, not its bytes."""
+
+    data: tuple[Datum, ...]
+    loss_fn: str
+    loss_config: Mapping[str, float | str]
+    forward_only: bool
+    tokens: int
+    digest: bytes
+
+
+def peek(body: bytes) -> Header:
+    """Read as much of a header as a damaged body allows; `Refusal` if it cannot be addressed."""
+    model_id, seq_id, forward_only = "", 0, False
+    try:
+        for number, kind, start, end in fields(body, 0, len(body)):
+            if number == 1 and kind == LENGTH:
+                model_id = read_text(body, start, end, "model_id")
+            elif number == 2 and kind == VARINT:
+                seq_id = signed(start)
+            elif number == 6 and kind == VARINT:
+                forward_only = bool(start)
+    except WireError as error:
+        if not model_id or not 1 <= seq_id <= _SEQ_LIMIT:
+            raise Refusal(f"the body is not a ForwardBackwardRequest: {error}") from None
+    if not model_id:
+        raise Refusal("model_id is required: the body is not a ForwardBackwardRequest")
+    if not 1 <= seq_id <= _SEQ_LIMIT:
+        raise Refusal(f"seq_id is {seq_id}; it must be between 1 and {_SEQ_LIMIT}")
+    return Header(model_id, seq_id, forward_only)
+
+
+def decode(body: bytes) -> ForwardRequest:
+    """Decode a whole body; raises `Refusal` naming the field."""
+    try:
+        call = decode_forward_backward(body)
+        data = tuple(_datum(datum, index) for index, datum in enumerate(call.data))
+    except WireError as error:
+        raise Refusal(str(error)) from None
+    if not data:
+        raise Refusal("data is empty: give at least one datum")
+    tokens = sum(len(datum.tokens) for datum in data)
+    return ForwardRequest(
+        data, call.loss_fn, call.loss_fn_config, call.forward_only, tokens, _digest(call)
+    )
+
+
+def same_meaning(one: bytes, other: bytes) -> bool:
+    """Whether two bodies ask for the same: map entries may come in any order."""
+    try:
+        return decode(one).digest == decode(other).digest
+    except Refusal:
+        return False
+
+
+def encode_forward(result: ForwardBackwardResult) -> bytes:
+    return encode_forward_backward_output(result.outputs, result.metrics)
+
+
+def encode_sample(result: SampleResult) -> bytes:
+    response = SampleResponse(
+        sequences=[_sequence(sequence) for sequence in result.sequences],
+        prompt_logprobs_np=result.prompt_logprobs,
+        topk_prompt_logprobs_np=_topk(result.topk_prompt_logprobs),
+        target_prompt_logprobs=_tensor_data(result.target_prompt_logprobs),
+        prompt_cache_hit_tokens=result.cached_tokens,
+        prompt_alt_tokens=_alternatives(result.alt_tokens),
+    )
+    return encode_sample_response(response)
+
+
+def _datum(datum: WireDatum, index: int) -> Datum:
+    try:
+        tokens = datum.tokens
+    except WireError as error:
+        raise error.inside(f"data[{index}]") from None
+    return Datum(tokens, {name: _tensor(tensor) for name, tensor in datum.inputs.items()})
+
+
+def _tensor(tensor: WireTensor) -> Tensor:
+    if isinstance(tensor, WireCsr):
+        return Csr(tensor.values, tensor.crow, tensor.col, tensor.shape)
+    return tensor
+
+
+def _digest(call: ForwardBackwardCall) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    config = sorted(call.loss_fn_config.items())
+    digest.update(repr((call.model_id, call.seq_id, call.loss_fn, config)).encode())
+    digest.update(repr((call.forward_only, len(call.data))).encode())
+    for datum in call.data:
+        digest.update(np.ascontiguousarray(datum.tokens))
+        for name in sorted(datum.inputs):
+            tensor = datum.inputs[name]
+            arrays = (
+                (tensor.values, tensor.crow, tensor.col)
+                if isinstance(tensor, WireCsr)
+                else (tensor,)
+            )
+            digest.update(repr((name, tensor.shape, str(arrays[0].dtype))).encode())
+            for array in arrays:
+                digest.update(np.ascontiguousarray(array))
+    return digest.digest()
+
+
+def _sequence(sequence: Sequence) -> SampledSequence:
+    return SampledSequence(
+        stop_reason=sequence.stop_reason,
+        sequence_id="",
+        tokens_np=sequence.tokens,
+        logprobs_np=sequence.logprobs,
+        topk_logprobs_np=_topk(sequence.topk),
+    )
+
+
+def _topk(topk: TopK | None) -> TopkLogprobs | None:
+    return None if topk is None else TopkLogprobs(topk.ids, topk.logprobs)
+
+
+def _tensor_data(tensor: Tensor | None) -> TensorData | None:
+    if tensor is None:
+        return None
+    if isinstance(tensor, Csr):
+        return TensorData(tensor.values, "float32", tensor.shape, tensor.crow, tensor.col)
+    return TensorData.from_numpy(tensor)
+
+
+def _alternatives(topk: TopK | None) -> PromptAltTokens | None:
+    if topk is None:
+        return None
+    tokens = TensorData.from_numpy(topk.ids.astype(np.int64))
+    return PromptAltTokens(tokens, TensorData.from_numpy(topk.logprobs))

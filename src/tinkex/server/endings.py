@@ -1,0 +1,125 @@
+"""Writes down how an operation ended, then wakes who waits for it. In that order.
+
+A full or failing disk stops nothing but time: the result is kept in memory and written again until it
+is durable, because it was computed from an accepted operation and must not be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+
+from tinkex.server.blobs import BlobStore, new_name
+from tinkex.server.clock import Clock
+from tinkex.server.kinds.prepared import Conclusion, Prepared
+from tinkex.server.log import Entry
+from tinkex.server.outcomes import failure
+from tinkex.server.refusals import Refusal
+from tinkex.server.runs import Run
+from tinkex.server.settings import Settings
+from tinkex.server.store import Store
+from tinkex.server.store import operations as table
+from tinkex.server.store import runs as runs_table
+from tinkex.server.store.operations import Finish
+from tinkex.server.store.usage import Source
+from tinkex.server.usage import Meter
+from tinkex.server.waiting import Outcome, Promises
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+class Endings:
+    """The last step of every operation."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        promises: Promises,
+        meter: Meter,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._promises = promises
+        self._meter = meter
+        self._clock = clock
+        self._inline_bytes = settings.inline_bytes
+
+    async def write(
+        self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
+    ) -> bool:
+        """Make an ending durable and known; return whether the operation failed after all."""
+        while True:
+            try:
+                await self._commit(run, entry, prepared, conclusion)
+                break
+            except Refusal as refusal:
+                conclusion = Conclusion(failure("user", refusal.detail))
+            except (OSError, sqlite3.Error) as error:
+                logger.error("the end of %s cannot be written: %s", entry.request_id, error)
+                await asyncio.sleep(_RETRY_S)
+        failed = conclusion.outcome.failed
+        if prepared is not None and not failed:
+            source = Source(run.tenant, run.row.session_id, "", run.row.base_model)
+            self._meter.add(source, "training", prepared.tokens)
+        self._promises.add(entry.request_id, run.tenant).resolve(conclusion.outcome)
+        return failed
+
+    async def _commit(
+        self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
+    ) -> None:
+        outcome, now = conclusion.outcome, self._clock.now()
+        blob = new_name() if len(outcome.body) > self._inline_bytes else None
+        if blob is not None:
+            await asyncio.to_thread(self._blobs.put, blob, outcome.body)
+        tokens = 0 if prepared is None or outcome.failed else prepared.tokens
+        finish = Finish(
+            request_id=entry.request_id,
+            state="failed" if outcome.failed else "done",
+            result_kind=outcome.kind,
+            result=None if blob else outcome.body,
+            result_blob=blob,
+            result_bytes=len(outcome.body),
+            finished_at=now,
+            tokens=tokens,
+            canonical=None if prepared is None else prepared.canonical,
+        )
+
+        def work(db: sqlite3.Connection) -> None:
+            table.finish(db, finish)
+            runs_table.touch(db, run.model_id, now)
+            for write in conclusion.writes:
+                write(db)
+
+        try:
+            await self._store.write(work)
+        except BaseException:
+            if blob is not None:
+                self._blobs.delete(blob)
+            raise
+
+    async def matches(self, entry: Entry, outcome: Outcome) -> bool:
+        """Whether a repeated operation came out as it was written down, if that is still known."""
+        row = await self._store.query(lambda db: table.get(db, entry.request_id))
+        if row is None or row.result_kind is None:
+            return True
+        if row.result_blob is not None:
+            before: bytes | None = await asyncio.to_thread(self._blobs.get, row.result_blob)
+        else:
+            before = await self._store.query(
+                lambda db: table.inline_result(db, entry.request_id)
+            )
+        return before is None or _same(before, outcome)
+
+
+def _same(before: bytes, outcome: Outcome) -> bool:
+    if outcome.kind == "json":
+        return bool(json.loads(before) == json.loads(outcome.body))
+    return before == outcome.body
+

@@ -1,0 +1,47 @@
+"""The engines of this server by the names clients use for their base models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tinkex.server.clock import Clock
+from tinkex.server.refusals import Refusal
+from tinkex.server.settings import ModelSpec, Settings
+from tinkex.server.supervisor import Engine
+from tinkex.server.workers import Launch
+
+
+class Engines:
+    """One engine per served model; an alias is another name for one of them."""
+
+    def __init__(self, settings: Settings, launch: Launch, clock: Clock) -> None:
+        backoff = settings.timings.restart_backoff_s
+        self._engines = {
+            spec.name: Engine(spec, launch, clock, backoff) for spec in settings.models
+        }
+        self._aliases: Mapping[str, str] = settings.aliases
+
+    def __iter__(self) -> Iterator[Engine]:
+        return iter(self._engines.values())
+
+    def names(self) -> list[str]:
+        return [*self._engines, *self._aliases]
+
+    def get(self, name: str) -> Engine:
+        """The engine that serves a base model; refuses names that are not served."""
+        engine = self._engines.get(self._aliases.get(name, name))
+        if engine is None:
+            known = ", ".join(self.names())
+            raise Refusal(f"base_model {name[:200]!r} is not served here; served are: {known}")
+        return engine
+
+    def spec(self, name: str) -> ModelSpec:
+        return self.get(name).spec
+
+    def start(self) -> None:
+        for engine in self:
+            engine.start()
+
+    async def stop(self) -> None:
+        for engine in self:
+            await engine.stop()

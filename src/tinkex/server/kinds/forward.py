@@ -1,0 +1,50 @@
+"""forward_backward and forward: decoded once, in a thread, when its turn comes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tinkex.engine.messages import Command, ForwardBackward, ForwardBackwardResult, Result
+from tinkex.server.codec import ForwardRequest, decode, encode_forward
+from tinkex.server.kinds.prepared import Conclusion, Prepared
+from tinkex.server.log import Entry
+from tinkex.server.losses import Losses
+from tinkex.server.refusals import Refusal
+from tinkex.server.runs import Run
+from tinkex.server.waiting import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What forward and backward passes need around them: the custom losses."""
+
+    losses: Losses
+
+    async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
+        request = await asyncio.to_thread(decode, body)
+        command = ForwardBackward(
+            op=entry.request_id,
+            run=run.model_id,
+            data=request.data,
+            loss_fn=request.loss_fn,
+            loss_config=request.loss_config,
+            forward_only=request.forward_only,
+        )
+        before = self._custom_loss(run, entry, request)
+
+        async def conclude(result: Result) -> Conclusion:
+            assert isinstance(result, ForwardBackwardResult)
+            return Conclusion(
+                Outcome("protobuf", await asyncio.to_thread(encode_forward, result))
+            )
+
+        return Prepared((*before, command), conclude, request.tokens, request.digest)
+
+    def _custom_loss(self, run: Run, entry: Entry, request: ForwardRequest) -> tuple[Command, ...]:
+        if request.loss_fn != "custom":
+            return ()
+        loss_id = request.loss_config.get("loss_id")
+        if not isinstance(loss_id, str):
+            raise Refusal("loss_fn_config.loss_id must name a custom loss")
+        return (self.losses.command(run.tenant, loss_id, f"{entry.request_id}:loss"),)

@@ -1,0 +1,119 @@
+"""load_weights: a run's weights are replaced by a checkpoint's, or a run is made from one.
+
+The checkpoint's files are pinned before they are first read: the run must be able to repeat the load
+until a snapshot covers it, whatever becomes of the checkpoint meanwhile. A foreign access token never
+gets this far: the log keeps the tenant it stands for, as `bearer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tinkex.engine.messages import Command, CreateRun, LoadRun, LoraSpec, Result, RunInfo
+from tinkex.server.checkpoints import Checkpoints
+from tinkex.server.engines import Engines
+from tinkex.server.fields import Fields
+from tinkex.server.kinds.prepared import Conclusion, Prepared
+from tinkex.server.log import Entry
+from tinkex.server.outcomes import success
+from tinkex.server.pins import Pins
+from tinkex.server.refusals import Refusal
+from tinkex.server.runs import Run
+from tinkex.server.store import runs as runs_table
+from tinkex.server.store.checkpoints import CheckpointRow
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What loading needs around it."""
+
+    checkpoints: Checkpoints
+    pins: Pins
+    engines: Engines
+
+    def source(self, tenant: str, path: str, bearer: str | None, base_model: str) -> CheckpointRow:
+        """A checkpoint that can be trained on, of the right base model."""
+        row = self.checkpoints.find(tenant, path, bearer)
+        if row.kind == "external_weights":
+            raise Refusal(f"{path} is an export for use elsewhere: load a training checkpoint")
+        if self.engines.get(row.base_model) is not self.engines.get(base_model):
+            raise Refusal(f"{path} belongs to {row.base_model}, this run to {base_model}")
+        return row
+
+    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+        """`load_weights` into a run that exists."""
+        fields = Fields.parse(body)
+        fields.text("model_id")
+        fields.raw("seq_id")
+        path, optimizer = fields.text("path"), fields.flag("optimizer")
+        bearer = fields.optional_text("bearer")
+        fields.finish()
+        folder = await self._pinned(run, entry, path, bearer, optimizer)
+        command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
+
+        async def conclude(_: Result) -> Conclusion:
+            return Conclusion(
+                success({"path": path, "model_id": run.model_id, "type": "load_weights"})
+            )
+
+        return Prepared((command,), conclude)
+
+    async def prepare_creation(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+        """The first operation of a run that is made from a checkpoint."""
+        asked = json.loads(body)
+        path, optimizer = asked["path"], asked["optimizer"]
+        folder = await self._pinned(run, entry, path, asked["bearer"], optimizer)
+        family = json.loads(run.row.optimizer)["type"]
+
+        async def conclude(result: Result) -> Conclusion:
+            assert isinstance(result, RunInfo)
+            run.row = replace(
+                run.row,
+                rank=result.lora.rank,
+                train_attn=result.lora.train_attn,
+                train_mlp=result.lora.train_mlp,
+                train_unembed=result.lora.train_unembed,
+            )
+            row = run.row
+            values = {"path": path, "model_id": run.model_id, "type": "load_weights"}
+            return Conclusion(success(values), (lambda db: runs_table.set_lora(db, row),))
+
+        commands = _creation(run, entry, folder, optimizer, family, asked["family"])
+        return Prepared(commands, conclude)
+
+    async def _pinned(
+        self, run: Run, entry: Entry, path: str, bearer: str | None, optimizer: bool
+    ) -> Path:
+        pinned = self.pins.find(entry.request_id)
+        if pinned is not None:
+            return pinned
+        row = self.source(run.tenant, path, bearer, run.row.base_model)
+        if optimizer and row.kind != "weights":
+            raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
+        folder = await self.checkpoints.verified(row)
+        return await asyncio.to_thread(self.pins.pin, entry.request_id, folder)
+
+
+def _creation(
+    run: Run, entry: Entry, folder: Path, optimizer: bool, family: str, saved_family: str
+) -> tuple[Command, ...]:
+    """One command when the run takes the checkpoint's optimizer family, else two."""
+    if family == saved_family:
+        return (LoadRun(entry.request_id, run.model_id, str(folder), optimizer, create=True),)
+    if optimizer:
+        raise Refusal(f"the checkpoint's optimizer is {saved_family}, not {family}")
+    row = run.row
+    assert row.rank is not None
+    lora = LoraSpec(
+        rank=row.rank,
+        train_attn=bool(row.train_attn),
+        train_mlp=bool(row.train_mlp),
+        train_unembed=bool(row.train_unembed),
+    )
+    return (
+        CreateRun(f"{entry.request_id}:create", run.model_id, lora, family),
+        LoadRun(entry.request_id, run.model_id, str(folder), optimizer),
+    )

@@ -1,0 +1,76 @@
+"""optim_step: apply the accumulated gradient and clear it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from tinkex.engine.messages import OptimStep, OptimStepResult, Result
+from tinkex.server.fields import Fields
+from tinkex.server.kinds.prepared import Conclusion, Prepared
+from tinkex.server.log import Entry
+from tinkex.server.outcomes import success
+from tinkex.server.refusals import Refusal
+from tinkex.server.runs import Run
+
+
+def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
+    fields = Fields.parse(body)
+    fields.text("model_id")
+    fields.raw("seq_id")
+    optimizer, params = _params(fields)
+    fields.finish()
+    family = json.loads(run.row.optimizer)["type"]
+    if optimizer != family:
+        raise Refusal(f"this run was created for {family} and cannot take a step of {optimizer}")
+    command = OptimStep(entry.request_id, run.model_id, optimizer, params)
+
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, OptimStepResult)
+        return Conclusion(success({"metrics": _finite(dict(result.metrics))}))
+
+    return Prepared((command,), conclude)
+
+
+def _params(fields: Fields) -> tuple[str, dict[str, float]]:
+    adam, other = fields.nested("adam_params"), fields.nested("optimizer_params")
+    if (adam is None) == (other is None):
+        raise Refusal("give either adam_params or optimizer_params")
+    if adam is not None:
+        return "adamw", _adam(adam)
+    assert other is not None
+    family = other.text("type", limit=64)
+    if family == "adamw":
+        return "adamw", _adam(other)
+    if family == "dimuon":
+        return "dimuon", _dimuon(other)
+    raise Refusal(f"optimizer_params.type is {family!r}; known are adamw and dimuon")
+
+
+def _adam(fields: Fields) -> dict[str, float]:
+    below_one = math.nextafter(1.0, 0.0)
+    params = {
+        "learning_rate": fields.number("learning_rate", low=0.0, default=1e-4),
+        "beta1": fields.number("beta1", low=0.0, high=below_one, default=0.9),
+        "beta2": fields.number("beta2", low=0.0, high=below_one, default=0.95),
+        "eps": fields.number("eps", low=0.0, default=1e-12),
+        "weight_decay": fields.number("weight_decay", low=0.0, default=0.0),
+        "grad_clip_norm": fields.number("grad_clip_norm", low=0.0, default=0.0),
+    }
+    fields.finish()
+    return params
+
+
+def _dimuon(fields: Fields) -> dict[str, float]:
+    params = {
+        "learning_rate": fields.number("learning_rate", low=0.0),
+        "beta1": fields.number("beta1", low=0.0, high=math.nextafter(1.0, 0.0), default=0.9),
+        "grad_clip_norm": fields.number("grad_clip_norm", low=-math.inf, default=0.0),
+    }
+    fields.finish()
+    return params
+
+
+def _finite(metrics: dict[str, float]) -> dict[str, float]:
+    """JSON has no infinities; a metric that is not a number is left out, never sent as text."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}

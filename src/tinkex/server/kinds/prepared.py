@@ -1,0 +1,36 @@
+"""The two halves of an operation's life with the engine, as every kind fills them in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tinkex.engine.messages import Command, Result
+from tinkex.server.store.commit import Work
+from tinkex.server.waiting import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What an operation came to: its outcome, and what else becomes true in the same commit."""
+
+    outcome: Outcome
+    writes: tuple[Work, ...] = ()
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An operation ready for the engine.
+
+    `commands` are sent in order; the answer to the last one goes to `conclude`. `abandon` cleans up
+    when it is never reached. `canonical` is the digest of the body by meaning.
+    """
+
+    commands: tuple[Command, ...]
+    conclude: Callable[[Result], Awaitable[Conclusion]]
+    tokens: int = 0
+    canonical: bytes | None = None
+    abandon: Callable[[], None] = _nothing

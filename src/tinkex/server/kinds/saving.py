@@ -1,0 +1,117 @@
+"""save_weights, save_weights_for_sampler, save_weights_external: a run's weights get a name.
+
+Without a name, weights for a sampler become a sampling session at once and no checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tinkex.engine.messages import Result, SaveResult, SaveRun
+from tinkex.server.blobs import Folders
+from tinkex.server.checkpoints import Checkpoints, Save
+from tinkex.server.clock import Clock
+from tinkex.server.fields import Fields
+from tinkex.server.kinds.prepared import Conclusion, Prepared
+from tinkex.server.log import Entry
+from tinkex.server.outcomes import success
+from tinkex.server.runs import Run
+from tinkex.server.store import samplers as samplers_table
+from tinkex.server.store.checkpoints import Kind
+from tinkex.server.store.samplers import SamplerRow
+
+FOLDER_KINDS: dict[str, Kind] = {
+    "save_weights": "weights",
+    "save_weights_for_sampler": "sampler_weights",
+    "save_weights_external": "external_weights",
+}
+_SEQ_LIMIT = 2**63 - 1
+
+Conclude: TypeAlias = Callable[[Result], Awaitable[Conclusion]]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What saving needs around it."""
+
+    checkpoints: Checkpoints
+    folders: Folders
+    clock: Clock
+
+    def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+        fields = Fields.parse(body)
+        fields.text("model_id")
+        fields.raw("seq_id")
+        if entry.kind == "save_weights_for_sampler" and not fields.has("path"):
+            return self._sampler(run, entry, fields)
+        return self._checkpoint(run, entry, fields)
+
+    def _checkpoint(self, run: Run, entry: Entry, fields: Fields) -> Prepared:
+        save = _asked(run, entry, fields)
+        self.checkpoints.admit(save)
+        draft = self.folders.begin()
+
+        async def conclude(result: Result) -> Conclusion:
+            assert isinstance(result, SaveResult)
+            row = await self.checkpoints.seal(save, draft, result.step)
+            values = {"path": row.path, "type": entry.kind}
+            if entry.kind == "save_weights_external":
+                values = {"path": row.path, "size_bytes": row.size_bytes}
+            return Conclusion(
+                success(values), (lambda db: self.checkpoints.record(db, save, row),)
+            )
+
+        return self._prepared(run, entry, draft, entry.kind == "save_weights", conclude)
+
+    def _sampler(self, run: Run, entry: Entry, fields: Fields) -> Prepared:
+        number = fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT)
+        fields.optional_integer("ttl_seconds", low=0, high=_SEQ_LIMIT)
+        fields.mapping("user_metadata")
+        fields.finish()
+        draft = self.folders.begin()
+        sampler_id = f"{run.row.session_id}:sample:{number}"
+
+        async def conclude(_: Result) -> Conclusion:
+            folder = await asyncio.to_thread(
+                self.checkpoints.seal_unnamed, draft, run.row.base_model
+            )
+            row = SamplerRow(
+                sampler_id=sampler_id,
+                session_id=run.row.session_id,
+                tenant=run.tenant,
+                base_model=run.row.base_model,
+                created_at=self.clock.now(),
+                folder=folder,
+            )
+            values = {"sampling_session_id": sampler_id, "type": entry.kind}
+            return Conclusion(success(values), (lambda db: samplers_table.insert(db, row),))
+
+        return self._prepared(run, entry, draft, False, conclude)
+
+    def _prepared(
+        self, run: Run, entry: Entry, draft: Path, training: bool, conclude: Conclude
+    ) -> Prepared:
+        command = SaveRun(entry.request_id, run.model_id, str(draft), training)
+        return Prepared((command,), conclude, abandon=lambda: self.folders.abandon(draft))
+
+
+def _asked(run: Run, entry: Entry, fields: Fields) -> Save:
+    save = Save(
+        run=run.row,
+        kind=FOLDER_KINDS[entry.kind],
+        name=fields.text("path"),
+        ttl_seconds=fields.optional_integer("ttl_seconds", low=-_SEQ_LIMIT, high=_SEQ_LIMIT),
+        overwrite=entry.kind == "save_weights" and fields.flag("overwrite", False),
+        user_metadata=fields.mapping("user_metadata"),
+        recipients=tuple(
+            fields.texts("age_encryption_recipients", limit=10) or ()
+            if entry.kind == "save_weights_external"
+            else ()
+        ),
+    )
+    fields.finish()
+    return save

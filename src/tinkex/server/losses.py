@@ -1,0 +1,95 @@
+"""Custom losses: checked by an engine when they are uploaded, kept, and handed over before each use.
+
+A loss belongs to the session that made it and to no model. Handing the same one over again is cheap
+and spares the server from knowing which engine has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+from tinkex.engine.messages import CreateLoss
+from tinkex.server.clock import Clock
+from tinkex.server.engines import Engines
+from tinkex.server.outcomes import failure, success
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.store import Store
+from tinkex.server.store import losses as table
+from tinkex.server.store.losses import LossRow
+from tinkex.server.supervisor import CommandFailed, EngineLost
+from tinkex.server.waiting import Outcome, Promises
+
+
+class Losses:
+    """The custom losses of all sessions."""
+
+    def __init__(self, store: Store, engines: Engines, promises: Promises, clock: Clock) -> None:
+        self._store = store
+        self._engines = engines
+        self._promises = promises
+        self._clock = clock
+        self._tasks: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+
+    async def create(
+        self, tenant: str, session_id: str, number: int, name: str, spec: dict[str, Any]
+    ) -> str:
+        """Have a loss checked and kept; the same number again gives the same future."""
+        loss_id = f"{session_id}:loss:{number}"
+        digest = hashlib.sha256(json.dumps([name, spec], sort_keys=True).encode()).digest()
+        row = LossRow(loss_id, session_id, tenant, name, spec, digest, self._clock.now())
+        under_way = self._tasks.get(loss_id)
+        known = self._store.read(lambda db: table.get(db, loss_id))
+        before = under_way[0] if under_way else known.digest if known else digest
+        if before != digest:
+            raise Refusal(f"custom_loss_seq_id {number} was already used for another loss")
+        if under_way is None and known is None:
+            self._promises.add(loss_id, tenant)
+            task = asyncio.get_running_loop().create_task(self._check(row))
+            self._tasks[loss_id] = (digest, task)
+        return loss_id
+
+    def outcome(self, tenant: str, loss_id: str) -> Outcome | None:
+        """How the upload of a kept loss ended."""
+        row = self._store.read(lambda db: table.get(db, loss_id))
+        return _created(loss_id) if row is not None and row.tenant == tenant else None
+
+    def command(self, tenant: str, loss_id: str, op: str) -> CreateLoss:
+        """What tells an engine about a tenant's loss."""
+        row = self._store.read(lambda db: table.get(db, loss_id))
+        if row is None or row.tenant != tenant:
+            raise NotFound(f"no custom loss {loss_id[:200]!r}")
+        return _command(row, op)
+
+    async def stop(self) -> None:
+        for _, task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._tasks.values()), return_exceptions=True)
+
+    async def _check(self, row: LossRow) -> None:
+        engine = next(iter(self._engines))
+        while True:
+            await engine.ready()
+            try:
+                await engine.submit(_command(row, f"{row.loss_id}:check"))
+            except EngineLost:
+                continue
+            except CommandFailed as failed:
+                category = "user" if failed.kind == "user" else "server"
+                outcome = failure(category, failed.message)
+                break
+            await self._store.write(lambda db: table.insert(db, row))
+            outcome = _created(row.loss_id)
+            break
+        self._promises.add(row.loss_id, row.tenant).resolve(outcome)
+
+
+def _created(loss_id: str) -> Outcome:
+    return success({"loss_id": loss_id, "type": "create_custom_loss"})
+
+
+def _command(row: LossRow, op: str) -> CreateLoss:
+    inputs = tuple((entry["name"], entry["rank"]) for entry in row.spec["inputs"])
+    return CreateLoss(op, row.loss_id, inputs, tuple(row.spec["nodes"]))

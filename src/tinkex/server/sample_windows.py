@@ -1,0 +1,59 @@
+"""Which sample numbers may have been accepted, written ahead, so that a restart can own up to losses.
+
+Samples are not logged one by one. Instead a range of numbers per sampler and client is made durable
+before the first number in it is accepted; after a restart every number in the range that is not here
+counts as lost. A client that knows of none of them ignores that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinkex.server.store import Store
+from tinkex.server.store import samplers as table
+from tinkex.server.store.samplers import Window
+
+_STRETCH = 1024
+_LONGEST = 16 * _STRETCH
+
+
+@dataclass(slots=True)
+class _Range:
+    low: int
+    high: int
+
+
+class SampleWindows:
+    """The written ranges of this life of the server, and those of the one before."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ranges: dict[tuple[str, int], _Range] = {}
+        self._before: dict[tuple[str, int], Window | None] = {}
+
+    def covers(self, sampler_id: str, clone: int, number: int) -> bool:
+        window = self._ranges.get((sampler_id, clone))
+        return window is not None and window.low <= number < window.high
+
+    async def extend(self, sampler_id: str, clone: int, number: int) -> None:
+        """Make a range around `number` durable."""
+        key = sampler_id, clone
+        self._remember(key)
+        known = self._ranges.get(key)
+        low = number if known is None else min(known.low, number)
+        high = max(number + _STRETCH, 0 if known is None else known.high)
+        low = max(low, high - _LONGEST)
+        await self._store.write(
+            lambda db: table.put_window(db, Window(sampler_id, clone, low, high))
+        )
+        self._ranges[key] = _Range(low, high)
+
+    def lost(self, sampler_id: str, clone: int) -> range:
+        """The numbers an earlier life of the server may have accepted."""
+        window = self._remember((sampler_id, clone))
+        return range(0) if window is None else range(window.low, window.high)
+
+    def _remember(self, key: tuple[str, int]) -> Window | None:
+        if key not in self._before:
+            self._before[key] = self._store.read(lambda db: table.get_window(db, *key))
+        return self._before[key]
