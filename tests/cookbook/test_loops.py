@@ -1,0 +1,81 @@
+"""The public cookbook's own loops run against our server, with the official SDK and with ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.live_server import LiveServer, live_server
+from tinkex.server.models import default_cache, resolve
+
+SCRIPT = Path(__file__).parent / "loops.py"
+ALIAS = "Qwen/Qwen3-8B=tinkex/tiny-qwen3"
+LIMIT_S = 400
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with live_server(tmp_path_factory.mktemp("cookbook") / "home", "--alias", ALIAS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["official", "tinkex"])
+def report(
+    request: pytest.FixtureRequest, server: LiveServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What all loops logged with one SDK; run once, looked at by every test."""
+    folder = resolve("tinkex/tiny-qwen3", default_cache(os.environ), os.environ).folder
+    work = tmp_path_factory.mktemp(f"loops-{request.param}")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), request.param, server.url, str(folder), str(work)],
+        env={**os.environ, "TINKER_API_KEY": f"tml-cookbook-{request.param}"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["sdk"] == ("tinker" if request.param == "official" else "tinkex")
+    return found
+
+
+def test_supervised_training_learns_and_saves(report: dict[str, Any]) -> None:
+    losses = report["supervised"]["losses"]
+    assert losses[-1] < losses[0]
+    assert report["supervised"]["checkpoint"]["state_path"].startswith("tinker://")
+
+
+def test_reinforcement_learning_trains_on_its_own_samples(report: dict[str, Any]) -> None:
+    found = report["reinforcement"]
+    assert found["rewards"]
+    assert all(drift < 1e-3 for drift in found["drift"]), "sampler and trainer numbers differ"
+
+
+def test_preference_training_starts_at_the_logarithm_of_two(report: dict[str, Any]) -> None:
+    losses = report["preferences"]["losses"]
+    assert math.isclose(losses[0], math.log(2), abs_tol=5e-3)
+    assert losses[-1] < losses[0]
+
+
+def test_distillation_measures_its_distance_to_the_teacher(report: dict[str, Any]) -> None:
+    assert all(math.isfinite(value) for value in report["distillation"]["teacher_kl"])
+    assert report["distillation"]["teacher_kl"]
+
+
+def test_weights_are_exported_decrypted_and_merged(report: dict[str, Any]) -> None:
+    found = report["export"]
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= set(found["adapter"])
+    assert {"config.json", "model.safetensors"} <= set(found["merged"])
+    if report["sdk"] == "tinkex":
+        assert "adapter_model.safetensors" in found["archive"]
