@@ -1,0 +1,43 @@
+"""Promises of the server's log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tinkex.server import journal
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("tinkex")
+    before = (root.handlers[:], root.level, ours.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def test_json_is_one_object_per_line_whatever_the_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    journal.configure("json")
+    logging.getLogger("tinkex.server.x").info("two\nlines %s", '"quoted"')
+    try:
+        raise ValueError("inner")
+    except ValueError:
+        logging.getLogger("other").exception("broke")
+    first, second = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (first["level"], first["message"]) == ("info", 'two\nlines "quoted"')
+    assert "ValueError: inner" in second["error"]
+
+
+def test_text_is_for_people_and_libraries_are_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    journal.configure("text")
+    logging.getLogger("library").info("chatter")
+    logging.getLogger("tinkex.server").info("hello")
+    assert capsys.readouterr().err.endswith("INFO hello\n")
+    assert len(capsys.readouterr().err.splitlines()) == 0
