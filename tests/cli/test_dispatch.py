@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.command_line import CommandLine, FakeClients, FakeRest, checkpoint, training_run
 
+from support.command_line import CommandLine, FakeClients, FakeRest, checkpoint, training_run
 from tinkex.cli.table import COMMANDS, Group
 
 GROUPS = [name for name, entry in COMMANDS.items() if isinstance(entry, Group)]

@@ -1,0 +1,106 @@
+"""A small HTTP server for files: ranges and tags, and on demand cuts, refusals and slowness."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Behaviour:
+    """How the server treats its clients."""
+
+    files: dict[str, bytes]
+    cut_after: list[int] = field(default_factory=list)
+    """Bytes to send before hanging up, one entry per request until used up."""
+    statuses: list[int] = field(default_factory=list)
+    """Statuses to answer instead of the file, one per request until used up."""
+    digest: str | None = None
+    """What to state as the SHA-256 of every file; "" states the true one."""
+    pause: float = 0.0
+    """Seconds to wait after every block of 64 KiB."""
+    ranges: list[str | None] = field(default_factory=list)
+    """The Range header of every request that came."""
+
+
+@contextmanager
+def file_server(behaviour: Behaviour) -> Iterator[str]:
+    """Serves until the block ends; gives the address."""
+
+    class Handler(_Handler):
+        server_behaviour = behaviour
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_behaviour: Behaviour
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        behaviour = self.server_behaviour
+        behaviour.ranges.append(self.headers.get("Range"))
+        if behaviour.statuses:
+            self._refuse(behaviour.statuses.pop(0))
+            return
+        name = self.path.partition("?")[0].lstrip("/")
+        content = behaviour.files.get(name)
+        if content is None:
+            self._refuse(404)
+        else:
+            self._send(content)
+
+    def _refuse(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, content: bytes) -> None:
+        behaviour = self.server_behaviour
+        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(asked[1]) if asked and self.headers.get("If-Range") == tag else 0
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("ETag", tag)
+        if behaviour.digest is not None:
+            digest = behaviour.digest or b64encode(hashlib.sha256(content).digest()).decode()
+            self.send_header("Repr-Digest", f"sha-256=:{digest}:")
+        self.end_headers()
+        end = len(content)
+        if behaviour.cut_after:
+            end = min(end, start + behaviour.cut_after.pop(0))
+        self._write(content, start, end)
+        if end < len(content):
+            self.close_connection = True
+
+    def _write(self, content: bytes, start: int, end: int) -> None:
+        try:
+            for position in range(start, end, 1 << 16):
+                self.wfile.write(content[position : min(position + (1 << 16), end)])
+                if self.server_behaviour.pause:
+                    time.sleep(self.server_behaviour.pause)
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Says nothing."""
