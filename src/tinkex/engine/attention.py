@@ -1,14 +1,19 @@
 """Causal attention over packed sequences: each token sees the earlier ones of its own sequence.
 
 On a GPU one variable-length kernel takes the whole pack. Elsewhere, and for dtypes that kernel does
-not know, neighbours of equal length go as one rectangle through torch's attention.
+not know, sequences of equal length go as one rectangle through torch's attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
+from typing import Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,6 +29,10 @@ class PackedAttention:
     ) -> None:
         self._windows = windows
         self._rectangles = rectangles(lengths)
+        self._order: tuple[Tensor, Tensor] | None = None
+        if len(self._rectangles) > len(set(lengths)):
+            self._rectangles = rectangles(sorted(lengths))
+            self._order = _sorted_rows(lengths, device)
         self._longest = max(lengths)
         self._bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
 
@@ -34,16 +43,18 @@ class PackedAttention:
         return self._by_rectangle(q, k, v, window)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
-
+        attend, grouped = _varlen_kernel()
         reach = -1 if window is None else window - 1
-        out: Tensor = varlen_attn(  # type: ignore[assignment]
+        out: Tensor = attend(
             q, k, v, self._bounds, self._bounds, self._longest, self._longest,
-            window_size=(reach, 0), enable_gqa=q.shape[1] != k.shape[1],
+            window_size=(reach, 0), **grouped,
         )  # fmt: skip
         return out
 
     def _by_rectangle(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        if self._order is not None:
+            there, back = self._order
+            q, k, v = (_permute(x, there, back) for x in (q, k, v))
         sizes = [count * length for count, length in self._rectangles]
         parts = zip(
             q.split_with_sizes(sizes),
@@ -53,7 +64,47 @@ class PackedAttention:
             strict=True,
         )
         mixed = [_rectangle(qs, ks, vs, *shape, window) for qs, ks, vs, shape in parts]
-        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+        out = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+        return out if self._order is None else _permute(out, back, there)
+
+
+def _sorted_rows(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token rows with their sequences sorted by length, and the way back."""
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    rows = np.concatenate([np.arange(starts[i], starts[i] + lengths[i]) for i in order])
+    there = torch.from_numpy(rows).to(device)
+    return there, torch.from_numpy(np.argsort(rows)).to(device)
+
+
+def _permute(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+    """x[there]; `back` undoes it, which makes the gradient a plain gather too."""
+    result: Tensor = _Permute.apply(x, there, back)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Permute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grads[0].index_select(0, back), None, None
+
+
+@cache
+def _varlen_kernel() -> tuple[Callable[..., Any], dict[str, bool]]:
+    """Torch's kernel, and what it must be told to let query heads share key heads.
+
+    Older versions share without being told, and do not know the word.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    named = "enable_gqa" in inspect.signature(varlen_attn).parameters
+    return varlen_attn, {"enable_gqa": True} if named else {}
 
 
 def _rectangle(

@@ -117,7 +117,7 @@ class Head:
             factors = segment.factors.get("lm_head")
             if factors is not None:
                 part = slice(segment.start, segment.stop)
-                inner = (block.x[part] @ factors.a[-1].T).mul_(segment.scaling)
+                inner = block.x[part] @ factors.a[-1].T
                 add_gradients(segment, -1, "lm_head", block.x[part], inner, grad[part], into[part])
 
 

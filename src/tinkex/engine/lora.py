@@ -84,21 +84,17 @@ class _Project(torch.autograd.Function):
 
 
 def add_product(segment: Segment, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor | None:
-    """Add the segment's product for its tokens `x` to its rows of `y`; returns scaling · A x."""
+    """Add the segment's product for its tokens `x` to its rows of `y`; returns A x."""
     factors = segment.factors.get(slot)
     if factors is None:
         return None
-    inner = (x @ factors.a[layer].T).mul_(segment.scaling)
-    _add_outer(inner, factors, layer, y[segment.start : segment.stop])
-    return inner
-
-
-def _add_outer(inner: Tensor, factors: Factors, layer: int, y: Tensor) -> None:
-    rank, start = factors.b[0].shape[-1], 0
+    inner = x @ factors.a[layer].T
+    own, rank, start = y[segment.start : segment.stop], factors.b[0].shape[-1], 0
     for index, b in enumerate(factors.b):
-        stop = start + b.shape[1]
-        y[:, start:stop].addmm_(inner[:, index * rank : (index + 1) * rank], b[layer].T)
+        stop, columns = start + b.shape[1], slice(index * rank, (index + 1) * rank)
+        own[:, start:stop].addmm_(inner[:, columns], b[layer].T, alpha=segment.scaling)
         start = stop
+    return inner
 
 
 def add_gradients(
@@ -111,24 +107,24 @@ def add_gradients(
     dx: Tensor | None,
 ) -> None:
     """Add one segment's share to its factors' gradients and, unless None, to `dx`."""
-    factors, rank, start = segment.factors[slot], segment.factors[slot].b[0].shape[-1], 0
-    d_inner = torch.empty_like(inner)
+    factors, scaling = segment.factors[slot], segment.scaling
+    rank, start, d_inner = factors.b[0].shape[-1], 0, torch.empty_like(inner)
     for index, b in enumerate(factors.b):
         columns, stop = slice(index * rank, (index + 1) * rank), start + b.shape[1]
         torch.mm(dy[:, start:stop], b[layer], out=d_inner[:, columns])
         if segment.grads is not None:
-            _accumulate(segment.grads[slot].b[index][layer], dy[:, start:stop], inner[:, columns])
+            total = segment.grads[slot].b[index][layer]
+            _accumulate(total, dy[:, start:stop], inner[:, columns], scaling)
         start = stop
-    d_inner.mul_(segment.scaling)
     if segment.grads is not None:
-        _accumulate(segment.grads[slot].a[layer], d_inner, x)
+        _accumulate(segment.grads[slot].a[layer], d_inner, x, scaling)
     if dx is not None:
-        dx.addmm_(d_inner, factors.a[layer])
+        dx.addmm_(d_inner, factors.a[layer], alpha=scaling)
 
 
-def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left.T @ right, in the total's float32."""
+def _accumulate(total: Tensor, left: Tensor, right: Tensor, scaling: float) -> None:
+    """total += scaling · left.T @ right, in the total's float32."""
     if left.dtype == total.dtype:
-        total.addmm_(left.T, right)
+        total.addmm_(left.T, right, alpha=scaling)
     else:
-        total.add_(left.T @ right)
+        total.add_(left.T @ right, alpha=scaling)

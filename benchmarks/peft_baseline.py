@@ -1,0 +1,49 @@
+"""A plain transformers + PEFT training step, as most scripts write it: padded, summed loss, AdamW."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import torch
+import transformers
+from numpy.typing import NDArray
+
+MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
+
+
+class PeftTrainer:
+    """One adapter on one model; sequences are padded to the longest."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        transformers.logging.set_verbosity_error()
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        config = peft.LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._model: Any = peft.get_peft_model(model, config)
+        self._model.train()
+        trained = [p for p in self._model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), eps=1e-12)
+
+    def step(self, sequences: Sequence[NDArray[np.int64]]) -> float:
+        """Forward, backward and update on next-token prediction; returns the summed loss."""
+        width = max(len(tokens) for tokens in sequences)
+        ids = torch.zeros(len(sequences), width, dtype=torch.long)
+        labels = torch.full_like(ids, -100)
+        for row, tokens in enumerate(sequences):
+            ids[row, : len(tokens)] = torch.from_numpy(tokens)
+            labels[row, : len(tokens) - 1] = torch.from_numpy(tokens[1:])
+        mask = (torch.arange(width) < torch.tensor([[len(t)] for t in sequences])).long()
+        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
+        )
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return float(loss.detach())
