@@ -29,6 +29,8 @@ autodoc_class_signature = "separated"
 nitpicky = False
 # Docstrings write `name`; it reads as code in both reStructuredText and Markdown.
 default_role = "code"
+# A field called `type` is in dozens of classes; a reference to the builtin is not one to them.
+suppress_warnings = ["ref.python"]
 
 # Figures come from the recorded results, never from a page someone edited.
 page_script = Path(__file__).resolve().parent.parent / "scripts" / "performance_page.py"

@@ -1,7 +1,8 @@
 """Every code block in README and the guides does what it says.
 
-Python blocks of a page run in order in one namespace, against the embedded server. The model that
-the pages name is replaced by a tiny one, so that a page takes seconds; nothing else is changed.
+Python blocks of a page run in order in one namespace, against the embedded server, or against a
+`tinkex serve` where a page gives its usual address. The model that the pages name is replaced by a
+tiny one, so that a page takes seconds, and the address by the real one; nothing else is changed.
 Blocks marked `no-run: reason` are counted. Console blocks may only name commands, options, targets
 and scripts that exist.
 """
@@ -20,11 +21,14 @@ import pytest
 import tinkex
 from support.documents import ROOT, Block, blocks, pages
 from support.embedded import embedded_server
+from support.live_server import live_server
 from tinkex.cli.table import COMMANDS, Command, Group
 
 SHOWN_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEST_MODEL = "tinkex/tiny-llama"
-NOT_RUN = 3
+SHOWN_ADDRESS = "http://127.0.0.1:8000"
+README = ROOT / "README.md"
+NOT_RUN = 2
 """How many Python blocks do not run, in all pages. Raise it only with a reason in the block."""
 
 PYTHON_PAGES = [page for page in pages() if any(b.language == "python" for b in blocks(page))]
@@ -38,16 +42,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A `tinkex serve` in a process of its own."""
+    with live_server(tmp_path_factory.mktemp("served"), "--model", TEST_MODEL) as live:
+        yield live.url
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_python_blocks_run(page: Path, server: None, tmp_path: Path, monkeypatch: Any) -> None:
+def test_python_blocks_run(
+    page: Path,
+    server: None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__page__"}
-    try:
-        for block in _runnable(page):
-            exec(_compiled(block), namespace)
-    finally:
-        _close_clients(namespace)
+    served = any(f'"{SHOWN_ADDRESS}"' in block.code for block in _runnable(page))
+    address = request.getfixturevalue("address") if served else SHOWN_ADDRESS
+    _run([_source(block).replace(SHOWN_ADDRESS, address) for block in _runnable(page)], page)
+
+
+@pytest.mark.slow
+def test_the_readme_runs_on_a_served_address_too(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-reader")
+    changed = [
+        _source(block).replace('ADDRESS = "local"', f"ADDRESS = {address!r}")
+        for block in _runnable(README)
+    ]
+    assert any(address in code for code in changed)
+    _run(changed, README)
 
 
 def test_blocks_that_do_not_run_say_why_and_are_few() -> None:
@@ -60,7 +88,7 @@ def test_every_python_block_compiles() -> None:
     for page in PYTHON_PAGES:
         for block in blocks(page):
             if block.language == "python":
-                _compiled(block)
+                compile(_source(block), str(page), "exec")
 
 
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
@@ -74,10 +102,18 @@ def _runnable(page: Path) -> list[Block]:
     return [b for b in blocks(page) if b.language == "python" and not b.notes.startswith("no-run")]
 
 
-def _compiled(block: Block) -> Any:
-    code = block.code.replace(SHOWN_MODEL, TEST_MODEL)
+def _source(block: Block) -> str:
     # Blank lines in front make the line numbers of a traceback those of the page.
-    return compile("\n" * (block.line - 1) + code, str(block.page), "exec")
+    return "\n" * (block.line - 1) + block.code.replace(SHOWN_MODEL, TEST_MODEL)
+
+
+def _run(sources: list[str], page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    try:
+        for source in sources:
+            exec(compile(source, str(page), "exec"), namespace)
+    finally:
+        _close_clients(namespace)
 
 
 def _close_clients(namespace: dict[str, Any]) -> None:

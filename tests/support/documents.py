@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
-_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>.*)$")
+_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)$")
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^()\s]+(?:\([^()]*\))?)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *#*$")
 
