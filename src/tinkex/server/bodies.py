@@ -1,4 +1,4 @@
-"""An accepted operation's body: from memory while it is fresh, else from where it was made durable."""
+"""An accepted operation's body: from memory while fresh, else from where it was made durable."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _digest(call: ForwardBackwardCall) -> bytes:
     digest.update(repr((call.model_id, call.seq_id, call.loss_fn, config)).encode())
     digest.update(repr((call.forward_only, len(call.data))).encode())
     for datum in call.data:
-        digest.update(np.ascontiguousarray(datum.tokens))
+        digest.update(np.ascontiguousarray(datum.tokens).data)
         for name in sorted(datum.inputs):
             tensor = datum.inputs[name]
             arrays = (
@@ -152,7 +152,7 @@ def _digest(call: ForwardBackwardCall) -> bytes:
             )
             digest.update(repr((name, tensor.shape, str(arrays[0].dtype))).encode())
             for array in arrays:
-                digest.update(np.ascontiguousarray(array))
+                digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
 
 

@@ -1,7 +1,7 @@
 """Writes down how an operation ended, then wakes who waits for it. In that order.
 
-A full or failing disk stops nothing but time: the result is kept in memory and written again until it
-is durable, because it was computed from an accepted operation and must not be lost.
+A full or failing disk stops nothing but time: the result is kept in memory and written again until
+it is durable, because it was computed from an accepted operation and must not be lost.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ class Endings:
         if row.result_blob is not None:
             before: bytes | None = await asyncio.to_thread(self._blobs.get, row.result_blob)
         else:
-            before = await self._store.query(
-                lambda db: table.inline_result(db, entry.request_id)
-            )
+            before = await self._store.query(lambda db: table.inline_result(db, entry.request_id))
         return before is None or _same(before, outcome)
 
 
@@ -122,4 +120,3 @@ def _same(before: bytes, outcome: Outcome) -> bool:
     if outcome.kind == "json":
         return bool(json.loads(before) == json.loads(outcome.body))
     return before == outcome.body
-

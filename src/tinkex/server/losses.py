@@ -1,4 +1,4 @@
-"""Custom losses: checked by an engine when they are uploaded, kept, and handed over before each use.
+"""Custom losses: checked by an engine when uploaded, kept, and handed over before each use.
 
 A loss belongs to the session that made it and to no model. Handing the same one over again is cheap
 and spares the server from knowing which engine has seen it.
@@ -77,8 +77,7 @@ class Losses:
             except EngineLost:
                 continue
             except CommandFailed as failed:
-                category = "user" if failed.kind == "user" else "server"
-                outcome = failure(category, failed.message)
+                outcome = failure("user" if failed.kind == "user" else "server", failed.message)
                 break
             await self._store.write(lambda db: table.insert(db, row))
             outcome = _created(row.loss_id)

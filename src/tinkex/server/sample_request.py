@@ -140,8 +140,9 @@ def _targets(fields: Fields, prompt_length: int) -> Tensor | None:
     if given.text("dtype") != "int64":
         raise Refusal(f"{where}.dtype must be int64: the cells are token ids")
     shape = _integers(given.items("shape", limit=2) or [], f"{where}.shape", 0, 2**31)
-    crow, col = given.items("sparse_crow_indices", limit=10_000_000), given.items(
-        "sparse_col_indices", limit=50_000_000
+    crow, col = (
+        given.items("sparse_crow_indices", limit=10_000_000),
+        given.items("sparse_col_indices", limit=50_000_000),
     )
     given.finish()
     values = _integers(data, f"{where}.data", -1, _TOKEN_LIMIT)

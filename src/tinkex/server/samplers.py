@@ -84,7 +84,9 @@ class Samplers:
             raise Refusal(f"{model_path} is an export for use elsewhere: it cannot be sampled")
         served = self._engines.get(checkpoint.base_model)
         if base_model is not None and self._engines.get(base_model) is not served:
-            raise Refusal(f"base_model is {base_model!r}, the checkpoint's {checkpoint.base_model!r}")
+            raise Refusal(
+                f"base_model is {base_model!r}, the checkpoint's {checkpoint.base_model!r}"
+            )
         await self._checkpoints.verified(checkpoint)
         return SamplerRow(
             sampler_id=sampler_id,

@@ -1,7 +1,7 @@
 """Samples in flight: admitted within limits, sent fairly, answered once, kept for a while.
 
-Samples are not logged. If the engine dies they are sent again; if the server does, polls for them are
-answered with 410 and clients resubmit. `windows` remembers enough to tell batch pollers so.
+Samples are not logged. If the engine dies they are sent again; if the server does, polls for them
+are answered with 410 and clients resubmit. `windows` remembers enough to tell batch pollers so.
 """
 
 from __future__ import annotations
@@ -292,11 +292,13 @@ class Sampling:
         if outcome is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
 
-    def fetched(self, request_id: str) -> None:
-        """A client was sent the result; it is kept a little longer in case it never arrived."""
+    def fetched(self, request_id: str) -> bool:
+        """A client was sent the result; it is kept a little longer in case it never arrived.
+        False if that was no sample."""
         job = self._jobs.get(request_id)
         if job is not None and job.fetched_at is None:
             job.fetched_at = self._clock.monotonic()
+        return job is not None
 
     def acknowledge(self, tenant: str, request_ids: list[str]) -> None:
         """A client has these results: they can go."""

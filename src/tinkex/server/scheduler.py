@@ -1,10 +1,11 @@
 """Sends the next runnable operation of every run to its engine, and sees each one to its end.
 
-`pump` is called after every change and does what can be done at once: it picks runs in an order that
-is fair between tenants by tokens and starts one errand each, as long as the engine's window has room.
-An errand restores a run whose state the engine does not have, takes a snapshot, evicts a run, or
-carries one operation: prepare, send, wait, conclude, commit, wake who waits. Operations of one run are
-sent in order and several may be with the engine; their ends are written down as they come.
+`pump` is called after every change and does what can be done at once: it picks runs in an order
+that is fair between tenants by tokens and starts one errand each, as long as the engine's window
+has room. An errand restores a run whose state the engine does not have, takes a snapshot, evicts a
+run, or carries one operation: prepare, send, wait, conclude, commit, wake who waits. Operations of
+one run are sent in order and several may be with the engine; their ends are written down as they
+come.
 
 When the engine dies, what it held is sent again in its next life. An operation that was with the
 engine when it died runs alone from then on; if the engine dies of it too often, it fails.
@@ -13,6 +14,7 @@ engine when it died runs alone from then on; if the engine dies of it too often,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -105,6 +107,14 @@ class Scheduler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def drop(self, run: Run) -> None:
+        """Free the engine's memory of a run that is over."""
+        engine = self._engines.get(run.row.base_model)
+        if run.generation and run.generation == engine.generation:
+            run.generation = 0
+            with contextlib.suppress(EngineLost, CommandFailed):
+                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id))
+
     def in_flight(self, engine: Engine) -> int:
         return self._windows[engine.spec.name].operations
 
@@ -161,9 +171,7 @@ class Scheduler:
             return None
         return run.used_at, None
 
-    def _fits(
-        self, run: Run, entry: Entry, window: _Window
-    ) -> tuple[float, Entry | None] | None:
+    def _fits(self, run: Run, entry: Entry, window: _Window) -> tuple[float, Entry | None] | None:
         if entry.deaths and window.operations:
             return None
         cost = _cost(entry)

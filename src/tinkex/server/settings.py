@@ -51,6 +51,7 @@ class Timings:
     gap_grace_s: float = 5.0
     session_expiry_s: float = 6 * 3600.0
     result_retention_s: float = 24 * 3600.0
+    fetched_result_retention_s: float = 900.0
     sample_retention_s: float = 900.0
     fetched_sample_retention_s: float = 60.0
     snapshot_interval_s: float = 120.0
@@ -96,7 +97,6 @@ class Settings:
 
     home: Path
     models: tuple[ModelSpec, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8000
     keys: Mapping[str, str] | None = None

@@ -1,8 +1,8 @@
 """When a run's state is written down, and what that makes superfluous.
 
-A snapshot is a save with everything in it, sent between two operations of the run. Once it is sealed
-and its row committed, the bodies of the operations it covers are dropped and the snapshot before it
-goes. Training goes on meanwhile.
+A snapshot is a save with everything in it, sent between two operations of the run. Once it is
+sealed and its row committed, the bodies of the operations it covers are dropped and the snapshot
+before it goes. Training goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Snapshots:
         blobs = await self._store.write(work)
         before, run.snapshot = run.snapshot, row
         covered = run.log.cover(through)
-        loads = [entry.request_id for entry in covered if entry.kind in ("load_weights", "create_from")]
+        loads = [
+            entry.request_id for entry in covered if entry.kind in ("load_weights", "create_from")
+        ]
         await asyncio.to_thread(self._discard, blobs, before, loads)
 
-    def _discard(
-        self, blobs: list[str], before: SnapshotRow | None, loads: list[str]
-    ) -> None:
+    def _discard(self, blobs: list[str], before: SnapshotRow | None, loads: list[str]) -> None:
         for blob in blobs:
             self._blobs.delete(blob)
         if before is not None:

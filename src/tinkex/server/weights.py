@@ -1,7 +1,7 @@
 """Which weights an engine has loaded for sampling: brought in when needed, dropped when not.
 
-Kept per life of the engine; the least recently used go when there are too many, never while a sample
-uses them.
+Kept per life of the engine; the least recently used go when there are too many, never while a
+sample uses them.
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ class Forward:
 
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, ForwardBackwardResult)
-            return Conclusion(
-                Outcome("protobuf", await asyncio.to_thread(encode_forward, result))
-            )
+            return Conclusion(Outcome("protobuf", await asyncio.to_thread(encode_forward, result)))
 
         return Prepared((*before, command), conclude, request.tokens, request.digest)
 

@@ -1,8 +1,8 @@
 """load_weights: a run's weights are replaced by a checkpoint's, or a run is made from one.
 
-The checkpoint's files are pinned before they are first read: the run must be able to repeat the load
-until a snapshot covers it, whatever becomes of the checkpoint meanwhile. A foreign access token never
-gets this far: the log keeps the tenant it stands for, as `bearer`.
+The checkpoint's files are pinned before they are first read: the run must be able to repeat the
+load until a snapshot covers it, whatever becomes of the checkpoint meanwhile. A foreign access
+token never gets this far: the log keeps the tenant it stands for, as `bearer`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tinkex.engine.messages import Result, SaveResult, SaveRun
 from tinkex.server.blobs import Folders
@@ -58,12 +58,10 @@ class Saving:
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, SaveResult)
             row = await self.checkpoints.seal(save, draft, result.step)
-            values = {"path": row.path, "type": entry.kind}
+            values: dict[str, Any] = {"path": row.path, "type": entry.kind}
             if entry.kind == "save_weights_external":
                 values = {"path": row.path, "size_bytes": row.size_bytes}
-            return Conclusion(
-                success(values), (lambda db: self.checkpoints.record(db, save, row),)
-            )
+            return Conclusion(success(values), (lambda db: self.checkpoints.record(db, save, row),))
 
         return self._prepared(run, entry, draft, entry.kind == "save_weights", conclude)
 

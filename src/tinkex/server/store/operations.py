@@ -7,6 +7,7 @@ goes away once a snapshot covers it; the result once it is fetched and old, or t
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -132,11 +133,12 @@ def finish(connection: sqlite3.Connection, end: Finish) -> None:
     )
 
 
-def mark_fetched(connection: sqlite3.Connection, request_id: str, fetched_at: float) -> None:
-    connection.execute(
-        """UPDATE operations SET fetched_at = ?
-            WHERE request_id = ? AND fetched_at IS NULL""",
-        (fetched_at, request_id),
+def mark_all_fetched(
+    connection: sqlite3.Connection, request_ids: Iterable[str], fetched_at: float
+) -> None:
+    connection.executemany(
+        "UPDATE operations SET fetched_at = ? WHERE request_id = ? AND fetched_at IS NULL",
+        [(fetched_at, request_id) for request_id in request_ids],
     )
 
 
@@ -154,18 +156,31 @@ def drop_payloads(connection: sqlite3.Connection, model_id: str, through: int) -
     return [name for (name,) in blobs]
 
 
-def expire_results(connection: sqlite3.Connection, before: float) -> list[str]:
-    """Forget results finished before an instant; return the names of the blobs that held some."""
-    where = "WHERE finished_at < ? AND result_kind IS NOT NULL"
+def expire_results(
+    connection: sqlite3.Connection, finished_before: float, fetched_before: float
+) -> list[str]:
+    """Forget results that are old, or fetched a while ago; return the blobs that held some."""
+    where = "WHERE (finished_at < ? OR fetched_at < ?) AND result_kind IS NOT NULL"
+    instants = (finished_before, fetched_before)
     blobs = connection.execute(
-        f"SELECT result_blob FROM operations {where} AND result_blob IS NOT NULL", (before,)
+        f"SELECT result_blob FROM operations {where} AND result_blob IS NOT NULL", instants
     ).fetchall()
     connection.execute(
-        f"""UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL
-            {where}""",
-        (before,),
+        f"UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL {where}",
+        instants,
     )
     return [name for (name,) in blobs]
+
+
+def forget_unwritten(connection: sqlite3.Connection, blobs: set[str]) -> None:
+    """Remove accepted operations whose body never reached the disk: nobody was told of them."""
+    rows = connection.execute(
+        """SELECT request_id, payload_blob FROM operations
+            WHERE state = 'accepted' AND payload_blob IS NOT NULL"""
+    ).fetchall()
+    for row in rows:
+        if row["payload_blob"] not in blobs:
+            forget(connection, row["request_id"])
 
 
 def forget(connection: sqlite3.Connection, request_id: str) -> None:

@@ -63,6 +63,12 @@ def of_session(connection: sqlite3.Connection, session_id: str) -> list[SamplerR
     return [SamplerRow(**dict(row)) for row in rows]
 
 
+def folders(connection: sqlite3.Connection) -> set[str]:
+    """Every folder that some sampler serves."""
+    rows = connection.execute("SELECT DISTINCT folder FROM samplers WHERE folder IS NOT NULL")
+    return {folder for (folder,) in rows}
+
+
 def next_clone(connection: sqlite3.Connection, sampler_id: str) -> int:
     """A number no other client of this sampler has; the original is 0."""
     (number,) = connection.execute(

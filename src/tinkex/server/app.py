@@ -1,0 +1,52 @@
+"""The ASGI application: routes around a `Core` that lives as long as the application does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from tinkex.server.clock import Clock
+from tinkex.server.core import Core
+from tinkex.server.routes import config, futures, sampling, sessions, telemetry, training
+from tinkex.server.routes.http import answer
+from tinkex.server.settings import Settings
+from tinkex.server.workers import Launch
+
+ROUTES: list[BaseRoute] = [
+    *config.ROUTES,
+    *sessions.ROUTES,
+    *training.ROUTES,
+    *sampling.ROUTES,
+    *futures.ROUTES,
+    *telemetry.ROUTES,
+]
+
+
+def create_app(
+    settings: Settings, launch: Launch | None = None, clock: Clock | None = None
+) -> Starlette:
+    """A server as an ASGI application. Its home is locked when it starts, not before."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        core = Core(settings, launch, clock)
+        app.state.core = core
+        try:
+            await core.start()
+            yield
+        finally:
+            await core.stop(settings.timings.drain_s)
+
+    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers={HTTPException: _plain})
+
+
+async def _plain(_: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in the shape of every other refusal."""
+    assert isinstance(error, HTTPException)
+    return answer({"detail": error.detail}, error.status_code)

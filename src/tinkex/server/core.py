@@ -1,0 +1,185 @@
+"""All the parts of one server, made, started and stopped in order. Knows no HTTP.
+
+Starting is: lock the home, open the store, forget what was never acknowledged, take up sessions and
+runs, start the engines. Work that was waiting goes on by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tinkex.server.blobs import FolderBlobs, Folders
+from tinkex.server.bodies import Bodies
+from tinkex.server.browsing import Browsing
+from tinkex.server.checkpoints import Checkpoints
+from tinkex.server.clock import Clock, SystemClock
+from tinkex.server.codec import encode_sample
+from tinkex.server.endings import Endings
+from tinkex.server.engines import Engines
+from tinkex.server.futures import Futures
+from tinkex.server.home import Home
+from tinkex.server.kinds import Kinds
+from tinkex.server.kinds.forward import Forward
+from tinkex.server.kinds.loading import Loading
+from tinkex.server.kinds.saving import Saving
+from tinkex.server.launch import engine_processes
+from tinkex.server.losses import Losses
+from tinkex.server.pins import Pins
+from tinkex.server.reaper import Reaper
+from tinkex.server.runs import Run, Runs
+from tinkex.server.sample_windows import SampleWindows
+from tinkex.server.samplers import Samplers
+from tinkex.server.sampling import Sampling
+from tinkex.server.scheduler import Scheduler
+from tinkex.server.sessions import Sessions
+from tinkex.server.settings import Settings
+from tinkex.server.signing import Signer
+from tinkex.server.snapshots import Snapshots
+from tinkex.server.store import open_store
+from tinkex.server.submission import Submissions
+from tinkex.server.tenants import Tenants
+from tinkex.server.training import Training
+from tinkex.server.urls import Links
+from tinkex.server.usage import Meter
+from tinkex.server.waiting import Promises
+from tinkex.server.workers import Launch
+
+
+class Core:
+    """One server over one home. Make it inside a running event loop, then `start` it."""
+
+    def __init__(
+        self, settings: Settings, launch: Launch | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.clock = clock = clock or SystemClock()
+        self.home = home = Home(settings.home, f"http://{settings.host}:{settings.port}")
+        try:
+            self.store = open_store(home.database)
+        except BaseException:
+            home.release()
+            raise
+        self.blobs = FolderBlobs(home.payloads)
+        self.weights = Folders(home.weights)
+        snapshot_folders, pins = Folders(home.snapshots), Pins(home.pins)
+        self.tenants = Tenants(settings.keys)
+        self.promises = Promises()
+        self.meter = Meter(self.store, clock)
+        self.engines = Engines(settings, launch or engine_processes(settings), clock)
+        self.sessions = Sessions(self.store, clock, settings)
+        self.runs = Runs(self.store, clock, settings)
+        limits = settings.limits
+        self.checkpoints = Checkpoints(
+            self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
+        )
+        self.losses = Losses(self.store, self.engines, self.promises, clock)
+        loading = Loading(self.checkpoints, pins, self.engines)
+        snapshots = Snapshots(self.store, self.blobs, snapshot_folders, pins, clock, settings)
+        self.scheduler = Scheduler(
+            self.runs,
+            self.engines,
+            Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
+            Bodies(self.store, self.blobs),
+            Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
+            snapshots,
+            clock,
+            settings,
+        )
+        self.submissions = Submissions(
+            self.store, self.blobs, self.runs, self.promises, clock, settings, self._accepted
+        )
+        self.training = Training(
+            self.sessions,
+            self.runs,
+            self.engines,
+            self.submissions,
+            loading,
+            self.tenants,
+            clock,
+        )
+        self.samplers = Samplers(self.store, self.checkpoints, self.engines, clock)
+        self.sampling = Sampling(
+            self.samplers,
+            self.engines,
+            self.weights,
+            self.promises,
+            SampleWindows(self.store),
+            self.meter,
+            encode_sample,
+            clock,
+            settings,
+        )
+        self.futures = Futures(
+            self.promises,
+            self.store,
+            self.blobs,
+            self.runs,
+            self.engines,
+            self.sampling,
+            self.losses,
+            clock,
+            settings,
+        )
+        self.browsing = Browsing(self.store, self.runs, self.meter, clock)
+        self.signer = Signer.from_file(home.root / "signing.key")
+        self.links = Links(self.signer, clock)
+        self.reaper = Reaper(
+            self.store,
+            self.blobs,
+            self.weights,
+            snapshot_folders,
+            pins,
+            self.sessions,
+            self.runs,
+            self.sampling,
+            self.futures,
+            self.scheduler,
+            self.checkpoints,
+            self.meter,
+            clock,
+            settings,
+        )
+        self._maintenance: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model can serve."""
+        return all(engine.is_ready for engine in self.engines)
+
+    async def start(self) -> None:
+        """Take up where the last life of this home stopped."""
+        await self.reaper.recover()
+        self.sessions.load()
+        self.runs.load()
+        for run in self.runs:
+            self._promise(run)
+        await self.reaper.sweep()
+        self.engines.start()
+        interval = self.settings.timings.maintenance_interval_s
+        self._maintenance = asyncio.get_running_loop().create_task(self.reaper.live(interval))
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Give what is under way so long to end, then stop. What is left waits on disk."""
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._maintenance
+        async with asyncio.timeout(drain_s + 30.0):
+            await asyncio.gather(self.scheduler.drain(drain_s), self.sampling.drain(drain_s))
+        await self.scheduler.stop()
+        await self.sampling.stop()
+        await self.losses.stop()
+        await self.engines.stop()
+        self.futures.flush()
+        await self.meter.flush()
+        self.store.close()
+        self.home.release()
+
+    def _accepted(self, _: Run) -> None:
+        self.scheduler.pump()
+
+    def _promise(self, run: Run) -> None:
+        for entry in run.log.entries.values():
+            if entry.state == "waiting":
+                self.promises.add(entry.request_id, run.tenant)

@@ -1,0 +1,179 @@
+"""Answers polls: from a promise in memory, from the store, or with why there is nothing yet.
+
+A finished training result is in the store and may be fetched again until it expires; the newest
+ones are also kept in memory. A lost sample is `Gone`, so that its client submits it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Literal
+
+from tinkex.server.blobs import BlobStore
+from tinkex.server.clock import Clock
+from tinkex.server.engines import Engines
+from tinkex.server.log import Gap
+from tinkex.server.losses import Losses
+from tinkex.server.refusals import Gone, NotFound
+from tinkex.server.runs import Run, Runs
+from tinkex.server.sampling import Sampling
+from tinkex.server.settings import MIB, Settings
+from tinkex.server.store import Store
+from tinkex.server.store import operations as table
+from tinkex.server.store.operations import OperationRow
+from tinkex.server.waiting import Outcome, Promise, Promises
+
+QueueState = Literal["active", "paused_capacity", "paused_rate_limit"]
+
+METADATA_BYTES = 1 * MIB
+_REMEMBERED_BYTES = 64 * MIB
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Nothing yet, and why."""
+
+    request_id: str
+    queue_state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """Finished, but so large that the client may want to make room first."""
+
+    size: int
+
+
+Answer = Outcome | Pending | Large
+
+
+class Futures:
+    """The outgoing side of everything that was promised."""
+
+    def __init__(
+        self,
+        promises: Promises,
+        store: Store,
+        blobs: BlobStore,
+        runs: Runs,
+        engines: Engines,
+        sampling: Sampling,
+        losses: Losses,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._promises = promises
+        self._store = store
+        self._blobs = blobs
+        self._runs = runs
+        self._engines = engines
+        self._sampling = sampling
+        self._losses = losses
+        self._clock = clock
+        self._hold_s = settings.timings.poll_hold_s
+        self._fetched: set[str] = set()
+        self._remembered: OrderedDict[str, int] = OrderedDict()
+        self._remembered_bytes = 0
+
+    async def retrieve(self, tenant: str, request_id: str, metadata_first: bool) -> Answer:
+        """The outcome of a promise, waiting for it a while."""
+        promise = self._promises.get(request_id)
+        if promise is None:
+            outcome: Outcome | None = await self._stored(tenant, request_id)
+        elif promise.tenant != tenant:
+            raise NotFound(f"no future {request_id[:200]!r}")
+        else:
+            outcome = await promise.wait(self._hold_s)
+        if outcome is None:
+            assert promise is not None
+            return self._pending(promise)
+        if metadata_first and len(outcome.body) > METADATA_BYTES:
+            return Large(len(outcome.body))
+        self._note_fetched(request_id, outcome)
+        return outcome
+
+    def flush(self) -> None:
+        """Write down which results were fetched, and forget the oldest ones in memory."""
+        fetched, self._fetched = self._fetched, set()
+        if fetched:
+            now = self._clock.now()
+            self._store.post(lambda db: table.mark_all_fetched(db, fetched, now))
+
+    async def _stored(self, tenant: str, request_id: str) -> Outcome:
+        row = await self._store.query(lambda db: table.get(db, request_id))
+        if row is not None and row.tenant == tenant:
+            return await self._from_row(row)
+        lost = self._sampling.lost(tenant, request_id)
+        if lost is not None:
+            raise lost
+        outcome = self._losses.outcome(tenant, request_id)
+        if outcome is None:
+            raise NotFound(f"no future {request_id[:200]!r}")
+        return outcome
+
+    async def _from_row(self, row: OperationRow) -> Outcome:
+        body: bytes | None = None
+        if row.result_blob is not None:
+            body = await asyncio.to_thread(self._blobs.get, row.result_blob)
+        elif row.result_kind is not None:
+            body = await self._store.query(lambda db: table.inline_result(db, row.request_id))
+        if body is None or row.result_kind is None:
+            raise Gone(f"the result of {row.request_id!r} was kept as long as promised")
+        return Outcome(row.result_kind, body, failed=row.state == "failed")
+
+    def _note_fetched(self, request_id: str, outcome: Outcome) -> None:
+        if self._sampling.fetched(request_id):
+            return
+        self._fetched.add(request_id)
+        if self._promises.get(request_id) is None or request_id in self._remembered:
+            return
+        self._remembered[request_id] = len(outcome.body)
+        self._remembered_bytes += len(outcome.body)
+        while self._remembered_bytes > _REMEMBERED_BYTES or len(self._remembered) > _REMEMBERED:
+            oldest, size = self._remembered.popitem(last=False)
+            self._remembered_bytes -= size
+            self._promises.drop(oldest)
+
+    # ---- why it waits
+
+    def _pending(self, promise: Promise) -> Pending:
+        state, reason = self.explain(promise.request_id)
+        return Pending(promise.request_id, state, reason)
+
+    def explain(self, request_id: str) -> tuple[str, str]:
+        """The queue state of something unfinished, and the reason in words."""
+        sample = self._sampling.explain(request_id)
+        if sample is not None:
+            return sample
+        model_id, _, number = request_id.rpartition(":")
+        run = self._runs.find(model_id)
+        if run is None or not number.isdecimal():
+            return "active", "queued"
+        return self._explain_operation(run, int(number))
+
+    def _explain_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
+        engine = self._engines.get(run.row.base_model)
+        if not engine.is_ready:
+            return "paused_capacity", engine.reason
+        if run.restoring is not None:
+            return "paused_capacity", run.restoring
+        entry = run.log.find(seq_id)
+        if entry is not None and entry.state == "running":
+            return "active", "the engine is working on it"
+        upcoming = run.log.next(self._clock.monotonic())
+        if isinstance(upcoming, Gap) and upcoming.missing < seq_id:
+            left = max(0.0, upcoming.deadline - self._clock.monotonic())
+            return "active", (
+                f"waiting for seq_id {upcoming.missing}, which has not arrived; "
+                f"it is skipped in {left:.0f} s"
+            )
+        ahead = sum(
+            other.pending or other.state == "running"
+            for number, other in run.log.entries.items()
+            if number < seq_id
+        )
+        return "active", f"{ahead} operations of this run are ahead"

@@ -1,0 +1,163 @@
+"""What time ends: silent sessions, old results, idle runs. Never a checkpoint that has no expiry.
+
+`tick` is called every few seconds and does what is due; after a start, `recover` clears away what a
+crash left half-made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+
+from tinkex.server.blobs import BlobStore, Folders
+from tinkex.server.checkpoints import Checkpoints
+from tinkex.server.clock import Clock
+from tinkex.server.futures import Futures
+from tinkex.server.pins import Pins
+from tinkex.server.runs import Run, Runs
+from tinkex.server.sampling import Sampling
+from tinkex.server.scheduler import Scheduler
+from tinkex.server.sessions import Sessions
+from tinkex.server.settings import Settings
+from tinkex.server.store import Store, checkpoints, samplers
+from tinkex.server.store import operations as operations_table
+from tinkex.server.store import runs as runs_table
+from tinkex.server.store import snapshots as snapshots_table
+from tinkex.server.usage import Meter
+
+logger = logging.getLogger(__name__)
+
+_YOUNG_S = 600.0
+
+
+class Reaper:
+    """The one part that deletes."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        weights: Folders,
+        snapshots: Folders,
+        pins: Pins,
+        sessions: Sessions,
+        runs: Runs,
+        sampling: Sampling,
+        futures: Futures,
+        scheduler: Scheduler,
+        saved: Checkpoints,
+        meter: Meter,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._weights = weights
+        self._snapshots = snapshots
+        self._pins = pins
+        self._sessions = sessions
+        self._runs = runs
+        self._sampling = sampling
+        self._futures = futures
+        self._scheduler = scheduler
+        self._saved = saved
+        self._meter = meter
+        self._clock = clock
+        self._timings = settings.timings
+
+    async def recover(self) -> None:
+        """Forget what was never acknowledged, and delete what nothing names."""
+        present = await asyncio.to_thread(self._blobs.names)
+        await self._store.write(lambda db: operations_table.forget_unwritten(db, present))
+        named = await self._store.query(operations_table.blob_names)
+        for name in present - named:
+            await asyncio.to_thread(self._blobs.delete, name)
+        kept = await self._store.query(snapshots_table.folders)
+        for name in self._snapshots.names() - kept:
+            await asyncio.to_thread(self._snapshots.delete, name)
+
+    async def sweep(self) -> None:
+        """Delete pins and weights that nothing needs. Runs must have been loaded."""
+        loads = [
+            entry.request_id
+            for run in self._runs
+            for entry in run.log.entries.values()
+            if entry.kind in ("load_weights", "create_from")
+        ]
+        await asyncio.to_thread(self._pins.keep_only, loads)
+        await self._delete_unnamed_weights(self._clock.now())
+
+    async def tick(self) -> None:
+        """Do what is due now."""
+        await self._sessions.expire_silent()
+        await self._end_runs()
+        self._evict_idle()
+        self._sampling.expire()
+        self._futures.flush()
+        await self._meter.flush()
+        await self._expire_results()
+        await self._saved.expire()
+        await self._delete_unnamed_weights(self._clock.now() - _YOUNG_S)
+        self._scheduler.pump()
+
+    async def live(self, interval_s: float) -> None:
+        """Tick for ever; what goes wrong is logged and tried again."""
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.tick()
+            except (OSError, sqlite3.Error):
+                logger.exception("maintenance failed; it is tried again")
+
+    async def _end_runs(self) -> None:
+        """A run goes with its session, once nothing of it is left to do."""
+        for run in self._runs:
+            over = not self._sessions.is_alive(run.row.session_id)
+            if over and not run.active and not run.log.unfinished():
+                await self._end(run)
+
+    async def _end(self, run: Run) -> None:
+        self._runs.remove(run)
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            runs_table.end(db, run.model_id)
+            snapshots_table.delete(db, run.model_id)
+            return operations_table.drop_payloads(db, run.model_id, 2**62)
+
+        blobs = await self._store.write(work)
+        await self._scheduler.drop(run)
+        for name in blobs:
+            await asyncio.to_thread(self._blobs.delete, name)
+        if run.snapshot is not None:
+            await asyncio.to_thread(self._snapshots.delete, run.snapshot.folder)
+        for entry in run.log.entries.values():
+            self._pins.drop(entry.request_id)
+
+    def _evict_idle(self) -> None:
+        oldest = self._clock.monotonic() - self._timings.run_idle_s
+        for run in self._runs:
+            if run.generation and run.used_at < oldest and not run.log.unfinished():
+                run.evict = True
+
+    async def _expire_results(self) -> None:
+        now = self._clock.now()
+        finished = now - self._timings.result_retention_s
+        fetched = now - self._timings.fetched_result_retention_s
+        blobs = await self._store.write(
+            lambda db: operations_table.expire_results(db, finished, fetched)
+        )
+        for name in blobs:
+            await asyncio.to_thread(self._blobs.delete, name)
+
+    async def _delete_unnamed_weights(self, made_before: float) -> None:
+        """A young folder may be sealed and not yet named, so it is left alone."""
+
+        def named(db: sqlite3.Connection) -> set[str]:
+            return checkpoints.folders(db) | samplers.folders(db)
+
+        present = await asyncio.to_thread(self._weights.names, made_before)
+        if not present:
+            return
+        for name in present - await self._store.query(named):
+            await asyncio.to_thread(self._weights.delete, name)

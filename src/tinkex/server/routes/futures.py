@@ -1,0 +1,86 @@
+"""Polls: one future, many samples at once, and giving one up."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinkex.server.completions import Completion
+from tinkex.server.futures import Large, Pending
+from tinkex.server.refusals import Refusal
+from tinkex.server.routes import route
+from tinkex.server.routes.http import PROTOBUF, answer, core_of, nothing, read_json, tenant_of
+from tinkex.wire import routes as paths
+
+_ACKNOWLEDGED = 100_000
+_CURSOR_LIMIT = 2**63 - 1
+
+
+async def retrieve(request: Request) -> Response:
+    tenant = tenant_of(request)
+    fields = await read_json(request)
+    request_id = fields.text("request_id")
+    metadata_first = fields.flag("allow_metadata_only", False)
+    fields.finish()
+    found = await core_of(request).futures.retrieve(tenant, request_id, metadata_first)
+    if isinstance(found, Pending):
+        return answer(
+            {
+                "type": "try_again",
+                "request_id": found.request_id,
+                "queue_state": found.queue_state,
+                "queue_state_reason": found.reason,
+            },
+            408,
+        )
+    if isinstance(found, Large):
+        return answer({"status": "complete_metadata", "response_payload_size": found.size})
+    media_type = PROTOBUF if found.kind == "protobuf" else "application/json"
+    return Response(found.body, media_type=media_type)
+
+
+async def retrieve_many(request: Request) -> Response:
+    tenant = tenant_of(request)
+    core = core_of(request)
+    fields = await read_json(request)
+    target = fields.nested("target")
+    if target is None or fields.mapping("target", limit_bytes=4096) is None:
+        raise Refusal("target is required")
+    sampler_id = target.text("sampling_session_id")
+    clone = target.integer("cloned_sampler_id", low=0, high=_CURSOR_LIMIT, default=0)
+    target.finish()
+    cursor = fields.integer("prev_cursor", low=0, high=_CURSOR_LIMIT, default=0)
+    acknowledged = fields.texts("retrieved_request_ids", limit=_ACKNOWLEDGED) or []
+    fields.raw("timeout")
+    fields.finish()
+    stream = core.sampling.completions(tenant, sampler_id, clone)
+    core.sampling.acknowledge(tenant, acknowledged)
+    stream.trim(cursor)
+    hold = core.settings.timings.poll_hold_s
+    ends = await stream.after(cursor, hold)
+    last = ends[-1].cursor if ends else cursor
+    return answer({"completions": [_completion(end) for end in ends], "cursor": last})
+
+
+async def cancel(request: Request) -> Response:
+    tenant = tenant_of(request)
+    fields = await read_json(request)
+    request_id = fields.text("request_id")
+    fields.finish()
+    core_of(request).sampling.cancel(tenant, request_id)
+    return nothing()
+
+
+def _completion(end: Completion) -> dict[str, object]:
+    if end.failed:
+        return {"state": "failed", "request_id": end.request_id}
+    size = {"response_payload_uncompressed_size": end.size}
+    return {"state": "finished", "request_id": end.request_id, **size}
+
+
+ROUTES: list[Route] = [
+    route("POST", paths.RETRIEVE_FUTURE, retrieve),
+    route("POST", paths.RETRIEVE_FUTURES, retrieve_many),
+    route("POST", paths.CANCEL_FUTURE, cancel),
+]

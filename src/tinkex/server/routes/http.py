@@ -1,0 +1,122 @@
+"""The seam between HTTP and the services: who asks, what came, how the answer travels.
+
+Bodies are read within a size and a time; a client that stops half-way changes nothing. Refusals
+become `{"detail": …}` with their status, uncompressed and with a length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from tinkex.server.core import Core
+from tinkex.server.fields import Fields
+from tinkex.server.refusals import Refusal, TooLarge
+from tinkex.wire.compression import decompress
+from tinkex.wire.errors import WireError
+
+logger = logging.getLogger(__name__)
+
+PROTOBUF = "application/x-protobuf"
+_INLINE_JSON = 32 * 1024
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def core_of(request: Request) -> Core:
+    core: Core = request.app.state.core
+    return core
+
+
+def tenant_of(request: Request) -> str:
+    """Who asks, by the key in the request's header; raises `Unauthorized`."""
+    return core_of(request).tenants.identify(request.headers.get("x-api-key"))
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
+    limits = core_of(request).settings.limits
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            body = await _read(request, limit)
+    except TimeoutError:
+        raise Refusal(f"the body did not arrive within {limits.body_timeout_s:.0f} s") from None
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding == "identity":
+        return body
+    if encoding != "zstd":
+        raise Refusal(f"content-encoding {encoding[:32]!r} is not known: use zstd or none")
+    try:
+        return await asyncio.to_thread(decompress, body, limits.decompressed_bytes)
+    except WireError as error:
+        raise TooLarge(str(error)) if "limit" in error.problem else Refusal(str(error)) from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    claimed = request.headers.get("content-length", "0")
+    if claimed.isdecimal() and int(claimed) > limit:
+        raise TooLarge(f"the body has {int(claimed)} bytes; the limit is {limit}")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"the body has more than {limit} bytes, the limit")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_json(request: Request) -> Fields:
+    """The body as fields; large ones are parsed off the event loop."""
+    fields, _ = await read_json_and_body(request)
+    return fields
+
+
+async def read_json_and_body(request: Request) -> tuple[Fields, bytes]:
+    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
+    if len(body) <= _INLINE_JSON:
+        return Fields.parse(body), body
+    return await asyncio.to_thread(Fields.parse, body), body
+
+
+def answer(values: Mapping[str, Any], status: int = 200) -> Response:
+    """A JSON answer."""
+    body = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    return Response(body, status, media_type="application/json")
+
+
+def nothing() -> Response:
+    """An answer nobody reads."""
+    return answer({"status": "ok"})
+
+
+def refused(refusal: Refusal) -> Response:
+    response = answer({"detail": refusal.detail}, refusal.status)
+    if refusal.retry_after is not None:
+        response.headers["retry-after"] = str(math.ceil(refusal.retry_after))
+    return response
+
+
+def guarded(handler: Handler) -> Handler:
+    """A handler whose refusals are answers, and whose bugs are logged and give nothing away."""
+
+    async def guard(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refusal as refusal:
+            return refused(refusal)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.url.path)
+            kind = type(error).__name__
+            return answer({"detail": f"the server failed on this request ({kind})"}, 500)
+
+    return guard

@@ -1,0 +1,218 @@
+"""Training as clients ask for it: models made, operations handed in. Parses, checks, submits."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinkex.server.clock import Clock
+from tinkex.server.codec import Header, peek, same_meaning
+from tinkex.server.engines import Engines
+from tinkex.server.fields import Fields
+from tinkex.server.kinds import creation
+from tinkex.server.kinds.loading import Loading
+from tinkex.server.refusals import Refusal
+from tinkex.server.runs import Runs
+from tinkex.server.sessions import Sessions
+from tinkex.server.store.runs import RunRow
+from tinkex.server.submission import Submission, Submissions
+from tinkex.server.tenants import Tenants
+
+OPTIMIZERS = ("adamw", "dimuon")
+_SEQ_LIMIT = 2**31 - 1
+_RANK_LIMIT = 1024
+_UNCOUNTED = {"save_weights_for_sampler": "sampling_session_seq_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An operation that is on disk: its future, and the run it belongs to."""
+
+    request_id: str
+    model_id: str
+
+
+class Training:
+    """The incoming side of training."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        runs: Runs,
+        engines: Engines,
+        submissions: Submissions,
+        loading: Loading,
+        tenants: Tenants,
+        clock: Clock,
+    ) -> None:
+        self._sessions = sessions
+        self._runs = runs
+        self._engines = engines
+        self._submissions = submissions
+        self._loading = loading
+        self._tenants = tenants
+        self._clock = clock
+
+    async def create_model(self, tenant: str, fields: Fields) -> Accepted:
+        """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
+        session_id = fields.text("session_id")
+        number = fields.integer("model_seq_id", low=0, high=_SEQ_LIMIT)
+        base_model = fields.text("base_model")
+        lora = fields.nested("lora_config")
+        if lora is None:
+            raise Refusal("lora_config is required: only LoRA runs are served")
+        rank = lora.integer("rank", low=1, high=self._rank_limit(base_model), default=32)
+        asked_seed = lora.optional_integer("seed", low=-(2**63), high=2**63 - 1)
+        row = self._row(
+            tenant,
+            session_id,
+            number,
+            base_model,
+            optimizer=_optimizer(fields),
+            user_metadata=fields.mapping("user_metadata"),
+            rank=rank,
+            seed=secrets.randbits(62) if asked_seed is None else asked_seed,
+            train_attn=lora.flag("train_attn", True),
+            train_mlp=lora.flag("train_mlp", True),
+            train_unembed=lora.flag("train_unembed", True),
+        )
+        lora.finish()
+        fields.finish()
+        if not (row.train_attn or row.train_mlp or row.train_unembed):
+            raise Refusal("lora_config trains nothing: set train_attn, train_mlp or train_unembed")
+        asked = _without_seed(row) if asked_seed is None else creation.body_of(row)
+        return await self._create(row, "create_model", creation.body_of(row), asked)
+
+    async def create_from(self, tenant: str, fields: Fields) -> Accepted:
+        """A new run made from a checkpoint, with the checkpoint's LoRA settings."""
+        session_id = fields.text("session_id")
+        number = fields.integer("model_seq_id", low=0, high=_SEQ_LIMIT)
+        path, optimizer = fields.text("path"), fields.flag("optimizer")
+        bearer = self._bearer(fields)
+        base_model = fields.optional_text("base_model")
+        config = _optimizer(fields) if fields.has("optimizer_config") else None
+        metadata = fields.mapping("user_metadata")
+        fields.finish()
+        self._sessions.alive(tenant, session_id)
+        source = self._loading.checkpoints.find(tenant, path, bearer)
+        source = self._loading.source(tenant, path, bearer, base_model or source.base_model)
+        row = self._row(
+            tenant,
+            session_id,
+            number,
+            source.base_model,
+            optimizer=config or source.optimizer,
+            user_metadata=metadata,
+            rank=source.rank,
+            train_attn=source.train_attn,
+            train_mlp=source.train_mlp,
+            train_unembed=source.train_unembed,
+        )
+        family = json.loads(source.optimizer)["type"]
+        body = _canonical(
+            {"path": path, "optimizer": optimizer, "bearer": bearer, "family": family}
+        )
+        return await self._create(row, "create_from", body, body)
+
+    async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
+        """A forward or forward-backward pass, kept as the bytes that came."""
+        header, digest = await asyncio.to_thread(_examined, body)
+        kind = "forward" if header.forward_only else "forward_backward"
+        asked = Submission(header.seq_id, kind, body, digest, _same)
+        return await self._submit(tenant, header.model_id, asked)
+
+    async def operation(self, tenant: str, kind: str, fields: Fields, body: bytes) -> Accepted:
+        """A JSON operation of a run; its content is checked when its turn comes."""
+        model_id = fields.text("model_id")
+        seq_id = fields.integer("seq_id", low=1, high=_SEQ_LIMIT)
+        if kind == "load_weights" and fields.has("weights_access_token"):
+            values = {**json.loads(body), "bearer": self._bearer(fields)}
+            del values["weights_access_token"]
+            body = _canonical(values)
+        asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
+        return await self._submit(tenant, model_id, asked)
+
+    async def _submit(self, tenant: str, model_id: str, asked: Submission) -> Accepted:
+        run = self._runs.owned(tenant, model_id)
+        self._sessions.alive(tenant, run.row.session_id)
+        return Accepted(await self._submissions.submit(run, asked), model_id)
+
+    async def _create(self, row: RunRow, kind: str, body: bytes, asked: bytes) -> Accepted:
+        self._sessions.alive(row.tenant, row.session_id)
+        digest = hashlib.sha256(asked).digest()
+        submission = Submission(0, kind, body, digest)
+        return Accepted(await self._submissions.create(row, submission), row.model_id)
+
+    def _row(
+        self,
+        tenant: str,
+        session_id: str,
+        number: int,
+        base_model: str,
+        **settings: Any,
+    ) -> RunRow:
+        self._sessions.alive(tenant, session_id)
+        self._engines.get(base_model)
+        now = self._clock.now()
+        return RunRow(
+            model_id=f"{session_id}:train:{number}",
+            session_id=session_id,
+            tenant=tenant,
+            base_model=base_model,
+            created_at=now,
+            requested_at=now,
+            **settings,
+        )
+
+    def _bearer(self, fields: Fields) -> str | None:
+        """The tenant behind a foreign access token; the token itself goes no further."""
+        token = fields.optional_text("weights_access_token", limit=8192)
+        return None if token is None else self._tenants.identify(token)
+
+    def _rank_limit(self, base_model: str) -> int:
+        facts = self._engines.get(base_model).facts
+        return _RANK_LIMIT if facts is None else facts.max_rank
+
+
+def _optimizer(fields: Fields) -> str:
+    """The optimizer's configuration as JSON text; adamw when nothing is said."""
+    config = fields.mapping("optimizer_config") or {"type": "adamw"}
+    known = Fields(config, "optimizer_config.")
+    family = config.get("type")
+    if family not in OPTIMIZERS:
+        raise Refusal(f"optimizer_config.type must be one of {', '.join(OPTIMIZERS)}")
+    if family == "dimuon":
+        known.integer("version", low=1, high=1, default=1)
+    known.finish()
+    return json.dumps(config, sort_keys=True)
+
+
+def _without_seed(row: RunRow) -> bytes:
+    """What a retry of the same request repeats: everything but the seed we chose for it."""
+    values = json.loads(creation.body_of(row))
+    values["lora"]["seed"] = None
+    return _canonical(values)
+
+
+def _digest(kind: str, values: Mapping[str, Any]) -> bytes:
+    """Of what a body says. A retried nameless save draws a new sampler number; that is no change."""
+    ignored = _UNCOUNTED.get(kind)
+    kept = {name: value for name, value in values.items() if name != ignored}
+    return hashlib.sha256(_canonical(kept)).digest()
+
+
+def _canonical(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _examined(body: bytes) -> tuple[Header, bytes]:
+    return peek(body), hashlib.sha256(body).digest()
+
+
+async def _same(one: bytes, other: bytes) -> bool:
+    return await asyncio.to_thread(same_meaning, one, other)
