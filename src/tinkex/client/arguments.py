@@ -16,7 +16,7 @@ from tinkex.wire.paths import check_name
 LOSSES: tuple[str, ...] = get_args(LossFnType)
 
 
-def check_data(data: Sequence[Datum]) -> None:
+def check_data(data: object) -> None:
     if isinstance(data, Datum):
         raise TypeError("data: expected a list of Datum, got one Datum; write [datum]")
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):

@@ -35,18 +35,17 @@ _Async = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 def on_sdk_loop(core: _Async[S, P, T]) -> _Async[S, P, T]:
     """An async method whose body always runs on the SDK's loop."""
 
-    @functools.wraps(core)
-    async def method(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._submit(core(self, *args, **kwargs)))  # type: ignore[no-any-return]
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._submit(core(self, *args, **kwargs)))
 
-    return method
+    return functools.update_wrapper(method, core)
 
 
 def future_of(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], ConcurrentFuture[T]]:
     """The sync twin that starts the work and returns a ``concurrent.futures.Future``."""
     core = inspect.unwrap(method)
 
-    def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> ConcurrentFuture[T]:
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> ConcurrentFuture[T]:
         warn_if_blocking(twin.__name__, method.__name__)
         return self._submit(core(self, *args, **kwargs))
 
@@ -59,7 +58,7 @@ def awaitable_of(
     """The sync twin that starts the work and returns an ``APIFuture``."""
     core = inspect.unwrap(method)
 
-    def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> AwaitableConcurrentFuture[T]:
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AwaitableConcurrentFuture[T]:
         return AwaitableConcurrentFuture(self._submit(core(self, *args, **kwargs)))
 
     return _named_after(method, twin)
@@ -69,7 +68,7 @@ def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
     """The sync twin that waits for the value."""
     core = inspect.unwrap(method)
 
-    def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         warn_if_blocking(twin.__name__, method.__name__)
         return self._submit(core(self, *args, **kwargs)).result()  # type: ignore[no-any-return]
 
@@ -80,11 +79,11 @@ def async_twin(method: Callable[Concatenate[S, P], T]) -> _Async[S, P, T]:
     """The async twin of a method that returns without waiting: one await gives what it returns."""
     name = method.__name__
 
-    @functools.wraps(method)
-    async def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # Through the attribute, so a subclass that overrides the sync method changes both.
         return getattr(self, name)(*args, **kwargs)  # type: ignore[no-any-return]
 
+    functools.update_wrapper(twin, method)
     twin.__name__ = f"{name}_async"
     twin.__qualname__ = f"{method.__qualname__}_async"
     return twin

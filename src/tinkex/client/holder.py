@@ -114,7 +114,7 @@ class InternalClientHolder:
     ) -> AwaitableConcurrentFuture[T]:
         return AwaitableConcurrentFuture(self.submit(coro))
 
-    async def encode(self, function: Any, *arguments: Any) -> Any:
+    async def encode(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy work on an encoder thread."""
         return await self._lease.encode(function, *arguments)
 

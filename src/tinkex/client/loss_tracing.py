@@ -13,8 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tinkex.client.custom_loss import PerDatumLossFn, _torch
-from tinkex.types import CustomLossGraph, CustomLossInput, CustomLossNode
-from tinkex.wire.limits import CUSTOM_LOSS_GRAPH_FORMAT, MAX_CUSTOM_LOSS_INPUTS
+from tinkex.types import (
+    CustomLossGraph,
+    CustomLossInput,
+    CustomLossInputRank,
+    CustomLossNode,
+)
+from tinkex.wire.limits import MAX_CUSTOM_LOSS_INPUTS
 
 _PARAMETER = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 _METRIC = re.compile(r"custom/[a-z0-9_./-]{1,64}:(sum|mean)")
@@ -23,7 +28,7 @@ _FORBIDDEN_METHODS = frozenset({"backward", "item", "numpy", "tolist"})
 
 
 def declared_inputs(
-    fn: PerDatumLossFn, input_ranks: Mapping[str, int]
+    fn: PerDatumLossFn, input_ranks: Mapping[str, CustomLossInputRank]
 ) -> tuple[CustomLossInput, ...]:
     """The inputs of ``fn`` with their ranks, ``logprobs`` first; ValueError if they do not fit."""
     parameters = list(inspect.signature(fn).parameters.values())
@@ -60,7 +65,7 @@ def trace(fn: PerDatumLossFn) -> Any:
     from torch import fx
 
     try:
-        graph = fx.Tracer().trace(fn)  # type: ignore[arg-type]
+        graph = fx.Tracer().trace(fn)
     except Exception as error:  # whatever the user's code does with a proxy
         raise ValueError(
             f"fn: cannot be traced ({type(error).__name__}: {error}). "
@@ -137,7 +142,7 @@ def graph_for_wire(module: Any) -> CustomLossGraph:
         )
         for node in module.graph.nodes
     ]
-    return CustomLossGraph(format=CUSTOM_LOSS_GRAPH_FORMAT, nodes=nodes)
+    return CustomLossGraph(nodes=nodes)
 
 
 def _target_name(node: Any) -> str:

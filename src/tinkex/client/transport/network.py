@@ -38,7 +38,7 @@ class NetworkTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         outgoing = pyqwest.Request(
-            request.method, request.url, pyqwest.Headers(request.headers), request.body
+            request.method, request.url, pyqwest.Headers(request.headers.items()), request.body
         )
         try:
             async with asyncio.timeout(request.timeout):
