@@ -28,17 +28,17 @@ class SdkClients:
     def rest(self, connection: Connection) -> Any:
         from tinkex import RestClient
 
-        return RestClient(config=self.config(connection))
+        return RestClient.from_config(self.config(connection))
 
     def admin(self, connection: Connection) -> Any:
         from tinkex import AdminClient
 
-        return AdminClient(config=self.config(connection))
+        return AdminClient.from_config(self.config(connection))
 
     def service(self, connection: Connection) -> Any:
         from tinkex import ServiceClient
 
-        return ServiceClient(config=self.config(connection))
+        return ServiceClient.from_config(self.config(connection))
 
     def close(self, client: Any, status: str) -> None:
         """Ends the client's session and background work; a server that is gone is no failure."""
