@@ -1,4 +1,4 @@
-"""Samplers: handles on weights that never change. Made from a checkpoint, a base model, or a save."""
+"""Samplers: handles on weights that never change, of a checkpoint, a base model, or a save."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Samplers:
         model_path: str | None,
         base_model: str | None,
     ) -> str:
-        """A sampler of a checkpoint or of a base model; the same number again gives the same one."""
+        """A sampler of a checkpoint or a base model; the same number again gives the same one."""
         sampler_id = f"{session_id}:sample:{number}"
         known = self._store.read(lambda db: table.get(db, sampler_id))
         row = await self._row(tenant, session_id, sampler_id, model_path, base_model)

@@ -200,7 +200,7 @@ def _without_seed(row: RunRow) -> bytes:
 
 
 def _digest(kind: str, values: Mapping[str, Any]) -> bytes:
-    """Of what a body says. A retried nameless save draws a new sampler number; that is no change."""
+    """Of what a body says. A retried nameless save draws a new sampler number: no change."""
     ignored = _UNCOUNTED.get(kind)
     kept = {name: value for name, value in values.items() if name != ignored}
     return hashlib.sha256(_canonical(kept)).digest()

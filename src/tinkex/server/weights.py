@@ -40,7 +40,7 @@ class LoadedWeights:
 
     @asynccontextmanager
     async def use(self, weights: str, folder: Path | None) -> AsyncIterator[None]:
-        """Hold weights in the engine for the length of a `with`. Raises what loading them raises."""
+        """Hold weights in the engine for the length of a `with`; raises what loading raises."""
         if folder is None:
             yield
             return
