@@ -81,7 +81,7 @@ class Bar:
     def line(self, width: int, elapsed: float) -> str:
         """What the bar looks like `elapsed` seconds after its start, in `width` columns."""
         facts = self._facts(elapsed)
-        room = width - len(self._label) - len(facts) - 5
+        room = width - len(self._label) - len(facts) - len("  []  ")
         if self._total and room >= _LEAST_BAR:
             size = min(room, _MOST_BAR)
             filled = min(size, size * self._done // self._total)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinkex.cli.context import CommandContext
 from tinkex.cli.options import command
 from tinkex.cli.server_floor import require_server
+
+if TYPE_CHECKING:
+    from tinkex.server.settings import Limits
 
 
 @command
@@ -18,10 +22,71 @@ from tinkex.cli.server_floor import require_server
     "models",
     multiple=True,
     metavar="MODEL",
-    help="A Hugging Face id, a folder "
-    "or a built-in to serve; repeatable (default: SmolLM2-135M-Instruct).",
+    help="A Hugging Face id, a folder or a built-in; repeatable (default: SmolLM2-135M-Instruct).",
 )
-def serve(context: CommandContext, **options: Any) -> None:
-    """Serve the API on this machine, to the official client and to this one."""
+@click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="NAME=MODEL",
+    help="Serve MODEL under the name NAME too; repeatable.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where runs and checkpoints are kept (default: $TINKEX_HOME, or ~/.tinkex).",
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
+@click.option("--dtype", default="auto", show_default=True, help="float32 or bfloat16.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Change a limit, such as runs_per_tenant=16; repeatable. Limits are listed in the docs.",
+)
+def serve(context: CommandContext, limits: tuple[str, ...], **options: Any) -> None:
+    """Serve the API on this machine, to the official client and to this one.
+
+    Prints its address and models when it is ready. Ctrl-C finishes what is running and exits; a
+    second one stops at once. On an address others can reach, create keys first: tinkex keys create.
+    """
     require_server()
-    raise NotImplementedError
+    from tinkex.server.serve import ServeOptions
+    from tinkex.server.serve import serve as serve_until_stopped
+
+    chosen = ServeOptions(**options, limits=read_limits(limits))
+    raise click.exceptions.Exit(serve_until_stopped(chosen))
+
+
+def read_limits(given: tuple[str, ...]) -> Limits:
+    """The default limits with the given ones changed; a wrong one is a usage error."""
+    from tinkex.server.settings import Limits
+
+    known = {field.name: field for field in dataclasses.fields(Limits)}
+    changes: dict[str, Any] = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        if name not in known:
+            raise click.BadParameter(
+                f"{text!r}: the limits are {', '.join(known)}", param_hint="--limit"
+            )
+        try:
+            value = float(number) if name.endswith("_s") else int(number)
+        except ValueError:
+            value = 0
+        if value <= 0:
+            raise click.BadParameter(f"{text!r}: give a number above 0", param_hint="--limit")
+        changes[name] = value
+    return Limits(**changes)

@@ -1,0 +1,123 @@
+"""From exception to headline, details and next step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.command_line import CommandLine, FakeClients, FakeRest, Ran, failed, status_error
+from tinkex.cli.clients import SdkClients
+from tinkex.cli.main import run
+from tinkex.client.errors import (
+    APIConnectionError,
+    APIError,
+    APITimeoutError,
+    RequestFailedError,
+    TinkerError,
+)
+from tinkex.types import RequestErrorCategory
+
+HEADLINES = {
+    400: "Invalid request",
+    401: "Authentication failed",
+    402: "Billing issue",
+    403: "Permission denied",
+    404: "Resource not found",
+    409: "API error (status 409)",
+    418: "API error (status 418)",
+    422: "Invalid data provided",
+    429: "Rate limit exceeded",
+    500: "Internal server error",
+    503: "Internal server error",
+}
+
+
+def run_list(error: Exception, *flags: str) -> Ran:
+    rest = FakeRest()
+    rest.list_training_runs = lambda **_: failed(error)  # type: ignore[method-assign]
+    return CommandLine(FakeClients(rest))("run", "list", *flags)
+
+
+@pytest.mark.parametrize("status", HEADLINES)
+def test_every_status_has_its_headline_and_the_servers_words(status: int) -> None:
+    ran = run_list(status_error(status))
+    lines = ran.err.splitlines()
+    assert ran.code == 1
+    assert ran.out == ""
+    assert lines[0] == f"Error: {HEADLINES[status]}"
+    assert lines[1] == f"Details: Error code: {status} - {{'detail': 'boom'}}"
+
+
+@pytest.mark.parametrize(
+    ("error", "headline"),
+    [
+        (APITimeoutError(None), "Request timeout"),
+        (TimeoutError(), "Request timeout"),
+        (APIConnectionError(None), "Connection failed"),
+        (APIError("odd", None, body=None), "API error occurred"),
+        (TinkerError("key must start with tml-"), "Configuration error: key must start with tml-"),
+        (
+            RequestFailedError("rank too high", "r", RequestErrorCategory.User),
+            "The server could not complete the request",
+        ),
+        (KeyError("x"), "Unexpected error occurred: 'x'"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_without_a_status_have_headlines_too(error: Exception, headline: str) -> None:
+    ran = run_list(error)
+    assert ran.code == 1
+    assert ran.err.splitlines()[0] == f"Error: {headline}"
+    assert "Traceback" not in ran.err
+
+
+def test_a_connection_error_names_the_address_it_tried() -> None:
+    assert "(tried http://x)" in run_list(APIConnectionError(None)).err
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_every_failure_says_what_to_do_next(status: int) -> None:
+    assert len(run_list(status_error(status)).err.splitlines()) == 3
+
+
+def test_a_traceback_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" in run_list(KeyError("x"), "--verbose").err
+    monkeypatch.setenv("TINKEX_DEBUG", "1")
+    assert "Traceback" in run_list(KeyError("x")).err
+
+
+def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "list"]).exit_code == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Error: Configuration error: No API key is configured\n")
+    for way in ("--local", "tinkex serve", "tinkex auth login", "TINKER_API_KEY"):
+        assert way in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--api-key", "sk-secret-1"], "must start with the `tml-` prefix"),
+        (["--api-key", "tml-x", "--base-url", "example.com"], "expected http://"),
+    ],
+)
+def test_a_malformed_key_or_url_is_one_line(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["run", "list", *flags]).exit_code == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Error: Configuration error: ")
+    assert words in err
+    assert "sk-secret-1" not in err
+
+
+def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
+    from tinkex.cli.dependencies import Connection
+    from tinkex.client.credentials import JsonCredentialStore, ManualKey
+
+    store = JsonCredentialStore(tmp_path / ".tinker" / "credentials.json")
+    store.add_key("7", ManualKey(key="tml-stored", name="n"))
+    assert not SdkClients().has_credentials(Connection())
+    store.set_default("7")
+    assert SdkClients().has_credentials(Connection())

@@ -1,0 +1,352 @@
+"""`checkpoint create` and `run sample`: what they ask of the SDK, print and write."""
+
+from __future__ import annotations
+
+import io
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from support.command_line import CommandLine, FakeClients, Ran, done, failed, status_error
+from tinkex import types
+from tinkex.client.errors import RequestFailedError
+
+
+class Tokenizer:
+    """One token per character."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
+        return "".join(chr(token) for token in tokens)
+
+    def apply_chat_template(self, messages: Any, **_options: Any) -> list[int]:
+        return self.encode(f"<user>{messages[0]['content']}<bot>")
+
+
+class Sampler:
+    def __init__(self, answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, int, types.SamplingParams]] = []
+
+    def get_tokenizer(self) -> Tokenizer:
+        return Tokenizer()
+
+    def sample(self, prompt: Any, num_samples: int, params: Any) -> Any:
+        self.asked.append((Tokenizer().decode(prompt.to_ints()), num_samples, params))
+        return self.answers
+
+
+class Service:
+    """A service client that hands out one sampler and one trainer."""
+
+    def __init__(self, answers: Any = None, saved: Any = None) -> None:
+        sequences = [
+            types.SampledSequence("stop", "a", _tokens_list=[72, 105], _logprobs_list=[-0.5, -1.0]),
+            types.SampledSequence("length", "b", _tokens_list=[33]),
+        ]
+        self.sampler = Sampler(answers or done(types.SampleResponse(sequences)))
+        self.saved = saved
+        self.made: list[tuple[str, Any]] = []
+
+    def get_server_capabilities(self) -> Any:
+        models = [types.SupportedModel(model_name="here/default")]
+        return types.GetServerCapabilitiesResponse(supported_models=models)
+
+    def create_sampling_client(self, retry_config: Any, **model: str) -> Sampler:
+        assert retry_config.enable_retry_logic is False
+        self.made.append(("sampler", model))
+        return self.sampler
+
+    def create_lora_training_client(self, base_model: str, **lora: Any) -> Any:
+        self.made.append(("lora", {"base_model": base_model, **lora}))
+        return self._trainer()
+
+    def create_training_client_from_state(self, path: str, base_model: str | None) -> Any:
+        self.made.append(("state", path))
+        return self._trainer()
+
+    def _trainer(self) -> Any:
+        info = SimpleNamespace(model_data=SimpleNamespace(model_name="org/from-state"))
+        return SimpleNamespace(
+            model_id="run-1", get_info=lambda: info, save_weights_for_sampler=self._save
+        )
+
+    def _save(self, name: str) -> Any:
+        self.made.append(("save", name))
+        path = f"tinker://run-1/sampler_weights/{name}"
+        return self.saved or done(types.SaveWeightsForSamplerResponse(path=path))
+
+
+def sample(*flags: str, service: Service | None = None, typed: str = "", url: str = "") -> Ran:
+    clients = FakeClients(service=service or Service(), address=url or "http://x")
+    return CommandLine(clients, typed=typed)("run", "sample", *flags)
+
+
+PROMPT = ("--base-model", "m", "--prompt", "Hello")
+
+
+def test_samples_are_printed_one_after_the_other() -> None:
+    ran = sample(*PROMPT)
+    assert ran.code == 0, ran.err
+    assert ran.out == (
+        "Sample 1:\nHi\nstop_reason=stop | avg_logprob=-0.750\n\nSample 2:\n!\nstop_reason=length\n"
+    )
+    assert ran.err == "Starting sampling...\nSampling complete (2 sequences)\n"
+
+
+def test_json_holds_tokens_and_text_only_if_asked() -> None:
+    plain = json.loads(sample(*PROMPT, "--json").out)
+    assert list(plain) == ["sequences", "prompt_logprobs", "topk_prompt_logprobs", "type"]
+    first = {"tokens": [72, 105], "logprobs": [-0.5, -1.0], "stop_reason": "stop"}
+    assert plain["sequences"][0] == first
+    with_text = json.loads(sample(*PROMPT, "--json", "--with-text").out)
+    assert with_text["sequences"][0] == {**first, "text": "Hi"}
+
+
+def test_every_option_reaches_the_server() -> None:
+    service = Service()
+    flags = [
+        "--max-tokens",
+        "3",
+        "--temperature",
+        "0",
+        "--top-k",
+        "5",
+        "--top-p",
+        "0.5",
+        "--seed",
+        "9",
+        "--num-samples",
+        "2",
+    ]
+    ran = sample(*PROMPT, *flags, "--stop", "a", "--stop", "b", service=service)
+    assert ran.code == 0, ran.err
+    ((prompt, count, params),) = service.sampler.asked
+    assert (prompt, count) == ("Hello", 2)
+    assert params == types.SamplingParams(
+        max_tokens=3, temperature=0, top_k=5, top_p=0.5, seed=9, stop=["a", "b"]
+    )
+
+
+def test_chat_applies_the_template() -> None:
+    service = Service()
+    sample(*PROMPT, "--chat", service=service)
+    assert service.sampler.asked[0][0] == "<user>Hello<bot>"
+
+
+@pytest.mark.parametrize("flag", ["--prompt", "--prompt-file"])
+def test_a_dash_reads_the_prompt_from_stdin(flag: str) -> None:
+    service = Service()
+    sample("--base-model", "m", flag, "-", service=service, typed="two\nlines\n")
+    assert service.sampler.asked[0][0] == "two\nlines"
+
+
+@pytest.mark.parametrize(
+    ("content", "prompt"),
+    [
+        ("text\n", "text\n"),
+        ("[72, 105]", "Hi"),
+        ('{"tokens": [72, 105]}', "Hi"),
+        ("[1.5]", "[1.5]"),
+        ("[true]", "[true]"),
+        ('{"other": [1]}', '{"other": [1]}'),
+        ("[]", "[]"),
+    ],
+)
+def test_a_prompt_file_is_token_ids_or_text(tmp_path: Path, content: str, prompt: str) -> None:
+    service = Service()
+    file = tmp_path / "prompt"
+    file.write_text(content)
+    assert sample("--base-model", "m", "--prompt-file", str(file), service=service).code == 0
+    assert service.sampler.asked[0][0] == prompt
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--base-model", "m"], 2, "Missing prompt. Provide --prompt or --prompt-file"),
+        ([*PROMPT, "--prompt-file", "f"], 2, "--prompt and --prompt-file cannot both be provided"),
+        (["--prompt", "x"], 2, "Missing --base-model (or --model-path)"),
+        ([*PROMPT, "--model-path", "tinker://a/sampler_weights/b"], 2, "not both"),
+        (["--model-path", "/tmp/m", "--prompt", "x"], 1, "must be a tinker:// path"),
+        (["--base-model", "m", "--prompt-file", "/none"], 1, "Failed to read prompt file /none"),
+        ([*PROMPT, "--stream", "--json"], 2, "--stream prints one sample"),
+        ([*PROMPT, "--max-tokens", "0"], 2, "--max-tokens"),
+    ],
+)
+def test_what_cannot_be_sampled_is_explained(flags: list[str], code: int, words: str) -> None:
+    ran = sample(*flags)
+    assert ran.code == code
+    assert words in ran.err
+    assert ran.out == ""
+
+
+def test_local_sampling_needs_no_model_name() -> None:
+    service = Service()
+    ran = sample("--prompt", "x", "--local", service=service)
+    assert ran.code == 0, ran.err
+    assert service.made == [("sampler", {"base_model": "here/default"})]
+    assert "Using here/default" in ran.err
+
+
+def test_samples_go_to_a_file_whole(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "out.json"
+    ran = sample(*PROMPT, "--json", "-o", str(target))
+    assert ran.code == 0
+    assert ran.out == ""
+    assert json.loads(target.read_text())["type"] == "sample"
+    assert [path.name for path in target.parent.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize(
+    ("error", "headline"),
+    [
+        (status_error(422), "Sampling failed. Please check your inputs: Error code: 422"),
+        (
+            status_error(500),
+            "Sampling failed due to server or transient error. Consider retrying: Error code: 500",
+        ),
+        (
+            RequestFailedError("too long", "r", types.RequestErrorCategory.User),
+            "Sampling failed. Please check your inputs: too long",
+        ),
+        (status_error(401), "Authentication failed"),
+        (TimeoutError(), "Timed out while awaiting sampling"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_failed_sample_says_whose_turn_it_is(error: Exception, headline: str) -> None:
+    ran = sample(*PROMPT, service=Service(answers=failed(error)))
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1 if headline not in ran.err else 1].strip()
+    assert f"Error: {headline}" in ran.err
+
+
+def test_waiting_ends_with_the_timeout() -> None:
+    ran = sample(*PROMPT, "--timeout", "20", service=Service(answers=Future()))
+    assert ran.code == 1
+    assert "Timed out while awaiting sampling" in ran.err
+
+
+def test_text_that_cannot_be_decoded_does_not_hide_the_sample() -> None:
+    odd = types.SampledSequence("stop", "a", _tokens_list=[-5])
+    ran = sample(*PROMPT, service=Service(answers=done(types.SampleResponse([odd]))))
+    assert ran.code == 0
+    assert "[decode error: " in ran.out
+
+
+def test_streamed_text_waits_for_whole_characters() -> None:
+    from tinkex.cli.commands.run.streaming import TextSoFar
+
+    class Bytes:
+        def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+            return bytes(tokens).decode("utf-8", errors="replace")
+
+    text = TextSoFar(Bytes())
+    pieces = [text.add([byte]) for byte in "né!".encode()]
+    assert pieces == ["n", "", "é", "!"]
+
+
+# ---- checkpoint create
+
+
+def create(*flags: str, service: Service | None = None) -> Ran:
+    return CommandLine(FakeClients(service=service or Service()))("checkpoint", "create", *flags)
+
+
+def test_create_saves_waits_and_describes_the_checkpoint(tmp_path: Path) -> None:
+    service = Service()
+    target = tmp_path / "deep" / "meta.json"
+    ran = create("--base-model", "Org/Model:8B", "-o", str(target), service=service)
+    assert ran.code == 0, ran.err
+    name = "checkpoint-org-model-8b"
+    path = f"tinker://run-1/sampler_weights/{name}"
+    assert ran.out == f"Checkpoint saved to {target}\nWeights: {path}\n"
+    assert service.made[0] == (
+        "lora",
+        {
+            "base_model": "Org/Model:8B", "rank": 32, "seed": None,
+            "train_mlp": True, "train_attn": True, "train_unembed": True,
+        },
+    )  # fmt: skip
+    assert json.loads(target.read_text()) == {
+        "base_model": "Org/Model:8B",
+        "model_id": "run-1",
+        "weights_path": path,
+        "saved_at": "2026-01-31T12:00:00Z",
+        "response": {"path": path, "type": None},
+    }
+    assert len(ran.err.splitlines()) == 3
+
+
+def test_create_passes_its_options_on(tmp_path: Path) -> None:
+    service = Service()
+    flags = ["--base-model", "m", "--rank", "8", "--seed", "3", "--no-train-mlp", "--name", "mine"]
+    ran = create(*flags, "--output", str(tmp_path / "f"), "--json", service=service)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["weights_path"].endswith("/mine")
+    made = service.made[0][1]
+    assert (made["rank"], made["seed"], made["train_mlp"]) == (8, 3, False)
+
+
+def test_create_can_start_from_saved_weights(tmp_path: Path) -> None:
+    service = Service()
+    ran = create("--model-path", "tinker://r/weights/x", "-o", str(tmp_path / "f"), service=service)
+    assert ran.code == 0, ran.err
+    assert service.made[0] == ("state", "tinker://r/weights/x")
+    assert json.loads((tmp_path / "f").read_text())["base_model"] == "org/from-state"
+
+
+NO_TRAINING = ["--no-train-mlp", "--no-train-attn", "--no-train-unembed"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--base-model", "m"], 2, "--output is required for checkpoint command"),
+        (["-o", "f"], 2, "Missing --base-model (or --model-path)"),
+        (["--base-model", "m", "-o", "f", *NO_TRAINING], 2, "At least one of --train-mlp"),
+        (["--model-path", "x", "-o", "f"], 1, "must be a tinker:// path"),
+        (["--base-model", "m", "-o", "f", "--rank", "0"], 2, "--rank"),
+    ],
+)
+def test_what_cannot_be_created_is_explained(flags: list[str], code: int, words: str) -> None:
+    ran = create(*flags)
+    assert (ran.code, ran.out) == (code, "")
+    assert words in ran.err
+
+
+def test_failed_saves_are_explained(tmp_path: Path) -> None:
+    flags = ("--base-model", "m", "-o", str(tmp_path / "f"))
+    ran = create(*flags, service=Service(saved=failed(status_error(500))))
+    assert "Checkpoint failed due to server or transient error: " in ran.err
+    ran = create(*flags, service=Service(saved=failed(status_error(400))))
+    assert "Checkpoint failed. Please check your inputs: " in ran.err
+    ran = create(*flags, "--timeout", "20", service=Service(saved=Future()))
+    assert "Timed out while awaiting checkpoint save" in ran.err
+    assert list(tmp_path.glob("*")) == []
+
+
+def test_a_description_that_cannot_be_written_still_names_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = create("--base-model", "m", "-o", str(tmp_path / "file" / "meta"))
+    assert ran.code == 1
+    assert "Failed to write checkpoint metadata" in ran.err
+    assert "tinker://run-1/sampler_weights/checkpoint-m" in ran.err
+
+
+def test_a_closed_stdout_is_no_failure() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    from tinkex.cli.main import run
+
+    result = run(["version"], stdout=Closed(), stderr=io.StringIO())
+    assert result.exit_code == 0
