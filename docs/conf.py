@@ -32,9 +32,11 @@ default_role = "code"
 # A field called `type` is in dozens of classes; a reference to the builtin is not one to them.
 suppress_warnings = ["ref.python"]
 
-# Figures come from the recorded results, never from a page someone edited.
-page_script = Path(__file__).resolve().parent.parent / "scripts" / "performance_page.py"
-subprocess.run([sys.executable, str(page_script)], check=True, capture_output=True)
+# Figures come from the recorded results and the module map from docstrings, never from a page
+# someone edited.
+for page_script in ("performance_page.py", "module_map.py"):
+    path = Path(__file__).resolve().parent.parent / "scripts" / page_script
+    subprocess.run([sys.executable, str(path)], check=True, capture_output=True)
 
 # Names load when they are first read. Autodoc would read them while it pretends to be a type
 # checker, which pydantic does not survive, so they are all read now.
