@@ -9,6 +9,9 @@ from tinkex.wire.limits import MAX_REQUEST_BYTES
 
 _LEVEL = 3
 _FIELD = "body"
+_PIECE = 1 << 20
+_MAX_WINDOW = 8 << 20
+"""The back-reference window a frame may ask for: what the format asks every decoder to support."""
 
 
 def compress(body: bytes) -> bytes:
@@ -19,30 +22,37 @@ def compress(body: bytes) -> bytes:
 def decompress(body: bytes, limit: int = MAX_REQUEST_BYTES) -> bytes:
     """The content of one frame, at most `limit` bytes.
 
-    A frame that claims more is refused before anything is allocated; one that claims nothing, or
-    less than it holds, is read up to the limit and not further.
+    The protocol's frames state their size: one that claims too much is refused before anything is
+    allocated, one that holds more or less than it claims is refused where that shows.
     """
     claimed = _claimed_size(body)
     if claimed > limit:
         raise WireError(_FIELD, f"decompresses to {claimed} bytes; the limit is {limit}")
-    decompressor = zstandard.ZstdDecompressor(max_window_size=max(1024, 1 << limit.bit_length()))
-    reader = decompressor.stream_reader(body, read_across_frames=False)
-    try:
-        content = reader.read(limit + 1)
-    except zstandard.ZstdError as error:
-        raise WireError(_FIELD, f"is not valid zstd: {error}") from error
-    if len(content) > limit:
-        raise WireError(_FIELD, f"decompresses to more than {limit} bytes, the limit")
-    if 0 <= claimed != len(content):
-        raise WireError(_FIELD, f"is cut short: {len(content)} bytes of {claimed}")
+    content = _read(body, claimed + 1)
+    if len(content) != claimed:
+        raise WireError(_FIELD, f"claims {claimed} bytes and holds {len(content)} or more")
     return content
 
 
-def _claimed_size(body: bytes) -> int:
-    """What the frame header says, or -1 when it says nothing."""
+def _read(body: bytes, limit: int) -> bytes:
+    """At most `limit` bytes of content; memory grows only as data comes out."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+    pieces: list[bytes] = []
     try:
-        parameters = zstandard.get_frame_parameters(body)
+        with decompressor.stream_reader(body, read_across_frames=False) as reader:
+            while limit and (piece := reader.read(min(limit, _PIECE))):
+                pieces.append(piece)
+                limit -= len(piece)
+    except zstandard.ZstdError as error:
+        raise WireError(_FIELD, f"is not valid zstd: {error}") from error
+    return b"".join(pieces)
+
+
+def _claimed_size(body: bytes) -> int:
+    try:
+        size = zstandard.get_frame_parameters(body).content_size
     except zstandard.ZstdError as error:
         raise WireError(_FIELD, f"is not a zstd frame: {error}") from error
-    size = parameters.content_size
-    return -1 if size == zstandard.CONTENTSIZE_UNKNOWN else size
+    if size == zstandard.CONTENTSIZE_UNKNOWN:
+        raise WireError(_FIELD, "does not state its size: write the content size into the frame")
+    return size

@@ -33,6 +33,9 @@ def encode_forward_backward_output(
     for key in metrics:
         if key.count(":") != 1:
             raise WireError(f"metrics[{key!r}]", "must be named name:rule, with one colon")
+    for index, datum in enumerate(outputs):
+        if datum.keys() != outputs[0].keys():
+            raise WireError(f"outputs[{index}]", "must have the names of outputs[0]")
     records = [_record(list(group)) for _, group in groupby(outputs, key=_layout)]
     message = pb.ForwardBackwardOutput(loss_fn_output_type=output_type, loss_fn_outputs=records)
     message.metrics.update({key: float(value) for key, value in metrics.items()})
