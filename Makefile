@@ -1,5 +1,5 @@
 # Everything here works on a fresh machine with Python 3.11+ and make.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 # A CPU-only torch index saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -12,7 +12,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.server: pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; install Python 3.11 or newer, or run: make PYTHON=python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]'
@@ -36,10 +36,13 @@ test: $(VENV)/.dev ## run the whole test suite
 qa: $(VENV)/.dev ## tests, types, lint, format, docs: what CI runs
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh
 
+dist: $(VENV)/.dev ## build the wheel, install it into an empty environment and run the demo from it
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh
+
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html && echo "docs/_build/html/index.html"
 
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install dev demo test qa docs clean
+.PHONY: help install dev demo test qa dist docs clean
