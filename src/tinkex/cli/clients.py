@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tinkex.client.config import Config
 
 CONNECT_SECONDS = 10.0
+CLOSE_SECONDS = 30.0
+INTERRUPTED_SECONDS = 3.0
 _WAYS_TO_A_KEY = (
     "Next: add --local to use this machine, or start your own server with tinkex serve,\n"
     "      or tinkex auth login, or export TINKER_API_KEY=tml-..."
@@ -42,8 +44,12 @@ class SdkClients:
 
     def close(self, client: Any, status: str) -> None:
         """Ends the client's session and background work; a server that is gone is no failure."""
+        seconds = INTERRUPTED_SECONDS if status == "interrupted" else CLOSE_SECONDS
         with contextlib.suppress(Exception):
-            client.close(status).result()
+            if hasattr(client, "close"):
+                client.close(status).result(seconds)
+            elif status != "interrupted":
+                client.holder.close()
 
     def address(self, connection: Connection) -> str | None:
         try:

@@ -67,6 +67,7 @@ def _call(command: LeafCommand, args: list[str], invocation: Invocation) -> Comm
     if not isinstance(value, Output):
         return CommandResult(OK)
     value.write(invocation.streams.out, invocation.opened[0].format)
+    invocation.streams.out.flush()  # before clients are closed, which may take a moment
     return CommandResult(value.exit_code, value)
 
 
