@@ -135,7 +135,9 @@ class Config:
     tags: frozenset[str] = frozenset()
     feature_gates: frozenset[str] = frozenset({"async_sampling"})
     telemetry: bool = True
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    headers: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, hash=False
+    )
     proxy: str | None = field(default=None, repr=False)
     no_proxy: str | None = None
     timeout: Timeout = field(
