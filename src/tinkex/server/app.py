@@ -7,13 +7,29 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from tinkex.server.clock import Clock
 from tinkex.server.core import Core
-from tinkex.server.routes import config, futures, sampling, sessions, telemetry, training
+from tinkex.server.observing import Measured, Requests
+from tinkex.server.routes import (
+    admin,
+    checkpoints,
+    config,
+    files,
+    futures,
+    metrics,
+    runs,
+    sampling,
+    sessions,
+    streaming,
+    telemetry,
+    tokenizers,
+    training,
+)
 from tinkex.server.routes.http import answer
 from tinkex.server.settings import Settings
 from tinkex.server.workers import Launch
@@ -25,6 +41,13 @@ ROUTES: list[BaseRoute] = [
     *sampling.ROUTES,
     *futures.ROUTES,
     *telemetry.ROUTES,
+    *runs.ROUTES,
+    *checkpoints.ROUTES,
+    *admin.ROUTES,
+    *files.ROUTES,
+    *streaming.ROUTES,
+    *tokenizers.ROUTES,
+    *metrics.ROUTES,
 ]
 
 
@@ -43,7 +66,15 @@ def create_app(
         finally:
             await core.stop(settings.timings.drain_s)
 
-    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers={HTTPException: _plain})
+    requests = Requests(ROUTES)
+    app = Starlette(
+        routes=ROUTES,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _plain},
+        middleware=[Middleware(Measured, requests=requests)],
+    )
+    app.state.requests = requests
+    return app
 
 
 async def _plain(_: Request, error: Exception) -> Response:

@@ -39,6 +39,7 @@ from tinkex.server.snapshots import Snapshots
 from tinkex.server.store import open_store
 from tinkex.server.submission import Submissions
 from tinkex.server.tenants import Tenants
+from tinkex.server.traces import Traces
 from tinkex.server.training import Training
 from tinkex.server.urls import Links
 from tinkex.server.usage import Meter
@@ -121,6 +122,7 @@ class Core:
             clock,
             settings,
         )
+        self.traces = Traces(self.store, clock)
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)

@@ -10,12 +10,13 @@ import math
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-_Labels = tuple[tuple[str, str], ...]
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+Read: TypeAlias = Callable[[], float | Mapping[Labels, float]]
 
 
 class Counter:
@@ -24,7 +25,7 @@ class Counter:
     kind = "counter"
 
     def __init__(self) -> None:
-        self._values: dict[_Labels, float] = {}
+        self._values: dict[Labels, float] = {}
         self._lock = threading.Lock()
 
     def add(self, amount: float = 1.0, **labels: str) -> None:
@@ -39,13 +40,12 @@ class Counter:
             yield _sample(name, labels, value)
 
 
-class Gauge:
-    """Numbers read when they are asked for: `read` returns one value per label set."""
+class Reading:
+    """Numbers read when they are asked for: `read` returns one, or one per label set."""
 
-    kind = "gauge"
-
-    def __init__(self, read: Callable[[], float | Mapping[_Labels, float]]) -> None:
+    def __init__(self, read: Read, kind: str) -> None:
         self._read = read
+        self.kind = kind
 
     def samples(self, name: str) -> Iterator[str]:
         value = self._read()
@@ -61,8 +61,8 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         self._bounds = (*bounds, math.inf)
-        self._counts: dict[_Labels, list[int]] = {}
-        self._sums: dict[_Labels, float] = {}
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
         self._lock = threading.Lock()
 
     def observe(self, value: float, **labels: str) -> None:
@@ -86,22 +86,24 @@ class Histogram:
             yield _sample(f"{name}_count", labels, running)
 
 
-_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+_Metric = TypeVar("_Metric", Counter, Reading, Histogram)
 
 
 class Registry:
     """The metrics of one server, in the order they were declared."""
 
     def __init__(self) -> None:
-        self._metrics: dict[str, tuple[str, Counter | Gauge | Histogram]] = {}
+        self._metrics: dict[str, tuple[str, Counter | Reading | Histogram]] = {}
 
     def counter(self, name: str, help_text: str) -> Counter:
         return self._add(name, help_text, Counter())
 
-    def gauge(
-        self, name: str, help_text: str, read: Callable[[], float | Mapping[_Labels, float]]
-    ) -> Gauge:
-        return self._add(name, help_text, Gauge(read))
+    def gauge(self, name: str, help_text: str, read: Read) -> Reading:
+        return self._add(name, help_text, Reading(read, "gauge"))
+
+    def total(self, name: str, help_text: str, read: Read) -> Reading:
+        """A number kept elsewhere that only grows."""
+        return self._add(name, help_text, Reading(read, "counter"))
 
     def histogram(self, name: str, help_text: str, bounds: Sequence[float] = SECONDS) -> Histogram:
         return self._add(name, help_text, Histogram(bounds))
@@ -121,7 +123,7 @@ class Registry:
         return metric
 
 
-def _sample(name: str, labels: _Labels, value: float) -> str:
+def _sample(name: str, labels: Labels, value: float) -> str:
     inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
     return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
 

@@ -6,6 +6,7 @@ this server, so that a link works from where it was asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
@@ -39,6 +40,10 @@ class Links:
 
     def trace(self, origin: str, tenant: str, session_id: str) -> Link:
         return self._link(origin, tenant, f"{TRACES}/{session_id}.json")
+
+    def check(self, path: str, query: Mapping[str, str]) -> str:
+        """The tenant a link to `path` was made for; raises `SignatureRefused`."""
+        return self._signer.check(path, query, self._clock.now())
 
     def _link(self, origin: str, tenant: str, path: str) -> Link:
         expires = int(self._clock.now()) + LINK_LIFETIME_S

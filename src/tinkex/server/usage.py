@@ -18,18 +18,21 @@ _Key = tuple[int, Source, Measure, bool]
 
 
 class Meter:
-    """What has been used since the last flush, by hour, source and measure."""
+    """What has been used since the last flush, by hour, source and measure; `totals` since the
+    start, by measure alone."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._amounts: dict[_Key, float] = {}
+        self.totals: dict[Measure, float] = {}
 
     def add(self, source: Source, measure: Measure, amount: float, *, cached: bool = False) -> None:
         """Count an amount; the session's project is looked up when it is written."""
         if amount:
             key = (table.hour_of(self._clock.now()), source, measure, cached)
             self._amounts[key] = self._amounts.get(key, 0.0) + amount
+            self.totals[measure] = self.totals.get(measure, 0.0) + amount
 
     async def flush(self) -> None:
         """Write down what gathered."""

@@ -40,6 +40,11 @@ def tenant_of(request: Request) -> str:
     return core_of(request).tenants.identify(request.headers.get("x-api-key"))
 
 
+def origin_of(request: Request) -> str:
+    """How this client reaches the server, in its own words: links made for it begin so."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
     limits = core_of(request).settings.limits

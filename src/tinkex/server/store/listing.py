@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tinkex.server.store import runs, sessions
 from tinkex.server.store.runs import RunRow
@@ -108,8 +109,11 @@ def _visible(table: str, column: str, tenant: str, accessible: bool) -> str:
     return f"(tenant = ? OR {published})" if accessible else "tenant = ?"
 
 
-def _filters(search: Search) -> list[tuple[str, list[str]]]:
-    filters = [_named(search), *(_metadata(pair) for pair in search.user_metadata.items())]
+def _filters(search: Search) -> list[tuple[str, list[Any]]]:
+    filters: list[tuple[str, list[Any]]] = [
+        _named(search),
+        *(_metadata(pair) for pair in search.user_metadata.items()),
+    ]
     if search.project_ids is not None:
         filters.append(_one_of("project_id", search.project_ids))
     if search.owners is not None:
@@ -117,9 +121,14 @@ def _filters(search: Search) -> list[tuple[str, list[str]]]:
     if search.statuses is not None:
         filters.append(_any_status(search.statuses))
     if search.before is not None:
-        at, session_id = search.before
-        filters.append(("(created_at, session_id) < (?, ?)", [at, session_id]))  # type: ignore[list-item]
+        filters.append(_older(*search.before))
     return filters
+
+
+def _older(created_at: float, session_id: str) -> tuple[str, list[Any]]:
+    """Behind a session in the list. Its own row has the exact time, a client's text may not."""
+    exact = "COALESCE((SELECT created_at FROM sessions WHERE session_id = ?), ?)"
+    return f"(created_at, session_id) < ({exact}, ?)", [session_id, created_at, session_id]
 
 
 def _named(search: Search) -> tuple[str, list[str]]:

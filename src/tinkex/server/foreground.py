@@ -1,0 +1,114 @@
+"""A server in the foreground of a terminal: announced, watched while it starts, ended by signals.
+
+The first interrupt drains: no new connections, what is under way gets its time, everything accepted
+is on disk. A second one ends the process at once. Both are safe; the log knows what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+
+from tinkex.server.app import create_app
+from tinkex.server.core import Core
+from tinkex.server.settings import Settings
+
+KEEP_ALIVE_S = 120
+GRACE_S = 2
+STOPPED_AT_ONCE = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(settings: Settings, listener: socket.socket) -> int:
+    """Serve on a listening socket until a signal; the exit status."""
+    return asyncio.run(_run(settings, listener))
+
+
+async def _run(settings: Settings, listener: socket.socket) -> int:
+    app = create_app(settings)
+    server = _Server(_config(app))
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
+    print(_greeting(settings), flush=True)
+    starting = asyncio.create_task(_watch_start(server, app))
+    await server.serve([listener])
+    if not server.started:
+        print("tinkex serve: the server could not start; see the error above", file=sys.stderr)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await starting or 0
+    return 0 if server.started else 1
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with signals that mean what this command promises."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def interrupt(self) -> None:
+        if self.should_exit:
+            os._exit(STOPPED_AT_ONCE)
+        # Polls that are cut off now are asked again by their clients; no need to report them.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        print("\nstopping: finishing what is under way (Ctrl-C again stops at once)", flush=True)
+        self.should_exit = True
+
+
+async def _watch_start(server: _Server, app: Starlette) -> int:
+    """Announce that models can serve; end the server with 1 when one cannot be loaded at all."""
+    begun = time.monotonic()
+    while not server.started:
+        await asyncio.sleep(0.02)
+    core: Core = app.state.core
+    while not core.is_ready:
+        if failed := next((engine for engine in core.engines if engine.deaths), None):
+            print(f"tinkex serve: {failed.spec.name}: {failed.reason}", file=sys.stderr)
+            server.should_exit = True
+            return 1
+        await asyncio.sleep(0.02)
+    print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
+    return 0
+
+
+def _greeting(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"http://{host}:{settings.port}"
+    names = {spec.name: spec.source for spec in settings.models}
+    lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
+    lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]
+    model = next(iter(settings.aliases), next(iter(names)))
+    key = "your key" if settings.keys is not None else "tml-local"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "    import tinker",
+            f'    service = tinker.ServiceClient(base_url="{address}", api_key="{key}")',
+            f'    training = service.create_lora_training_client("{model}", rank=16)',
+            "",
+        ]
+    )

@@ -1,0 +1,83 @@
+"""What signed links lead to: a checkpoint's files and archive, a session's trace. No key is asked.
+
+A link says on whose behalf it was made; what it leads to must still exist and be theirs to read.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tinkex.server import manifest, trace, urls
+from tinkex.server.archive import Archive
+from tinkex.server.checkpoints import SCHEME
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.routes import route
+from tinkex.server.routes.http import core_of
+from tinkex.server.signing import SignatureRefused
+from tinkex.server.store.checkpoints import CheckpointRow
+
+
+class Forbidden(Refusal):
+    """The link is not, or no longer, good."""
+
+    status = 403
+
+
+async def file(request: Request) -> Response:
+    core = core_of(request)
+    row = _row(request)
+    folder, _ = core.checkpoints.files(row)
+    name = request.path_params["file"]
+    record = manifest.read(folder).files.get(name)
+    if record is None:
+        raise NotFound(f"{row.path} has no file {name[:200]!r}")
+    digest = base64.b64encode(bytes.fromhex(record.sha256)).decode()
+    headers = {"etag": f'"sha256-{record.sha256}"', "repr-digest": f"sha-256=:{digest}:"}
+    return FileResponse(folder / name, media_type="application/octet-stream", headers=headers)
+
+
+async def archive(request: Request) -> Response:
+    core = core_of(request)
+    row = _row(request)
+    folder, names = core.checkpoints.files(row)
+    tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
+    headers = {"content-length": str(tar.size), "etag": f'"{row.digest}"'}
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type="application/x-tar")
+    blocks: Iterator[bytes] = iter(tar)
+    return StreamingResponse(
+        iterate_in_threadpool(blocks), headers=headers, media_type="application/x-tar"
+    )
+
+
+async def session_trace(request: Request) -> Response:
+    core = core_of(request)
+    tenant = _tenant(request)
+    body = await core.traces.encode(tenant, request.path_params["session_id"])
+    return Response(body, media_type=trace.CONTENT_TYPE)
+
+
+def _row(request: Request) -> CheckpointRow:
+    tenant, parts = _tenant(request), request.path_params
+    path = f"{SCHEME}{parts['run']}/{parts['kind']}/{parts['name']}"
+    return core_of(request).checkpoints.find(tenant, path)
+
+
+def _tenant(request: Request) -> str:
+    try:
+        return core_of(request).links.check(request.url.path, request.query_params)
+    except SignatureRefused as error:
+        raise Forbidden(str(error)) from error
+
+
+ROUTES: list[Route] = [
+    route("GET", urls.FILES + "/{run}/{kind}/{name}/{file:path}", file),
+    route("GET", urls.ARCHIVES + "/{run}/{kind}/{name}.tar", archive),
+    route("GET", urls.TRACES + "/{session_id}.json", session_trace),
+]
