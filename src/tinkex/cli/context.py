@@ -105,6 +105,13 @@ class CommandContext:
         shown = not self.is_json and self.streams.err.isatty()
         return Bar(self.streams.err if shown else None, label, total, unit)
 
+    def remember(self, kind: str, ids: list[str]) -> None:
+        """Keeps ids for completion, when a person may type one of them next."""
+        if self.streams.out.isatty() or self.connection.base_url == "local":
+            from tinkex.cli.remembered import remember
+
+            remember(kind, ids, self.connection, self.deps)
+
     @property
     def can_ask(self) -> bool:
         """Whether a question would reach a person."""

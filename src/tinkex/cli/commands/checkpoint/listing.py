@@ -82,7 +82,9 @@ def list_(context: CommandContext, run_id: str | None, limit: int, offset: int) 
         lambda limit, offset: rest.list_user_checkpoints(limit=limit, offset=offset),
         _read_page,
     )
-    return CheckpointList(pages.fetch(context, limit, offset), None, context.now)
+    found = pages.fetch(context, limit, offset)
+    context.remember("checkpoints", [item.tinker_path for item in found.items])
+    return CheckpointList(found, None, context.now)
 
 
 def _read_page(page: CheckpointsListResponse) -> tuple[list[Checkpoint], int]:

@@ -103,7 +103,9 @@ def list_(
         ),
         _read_page,
     )
-    return RunList(pages.fetch(context, limit, offset), chosen, context.now)
+    found = pages.fetch(context, limit, offset)
+    context.remember("runs", [run.training_run_id for run in found.items])
+    return RunList(found, chosen, context.now)
 
 
 def _read_page(page: TrainingRunsResponse) -> tuple[list[TrainingRun], int]:
