@@ -15,7 +15,7 @@ def embedded_server(home: Path, *models: str) -> Iterator[None]:
     """`base_url="local"` means a server of these models in `home` until the block ends."""
     settings = {
         "TINKEX_HOME": str(home),
-        "TINKEX_LOCAL_MODELS": ",".join(models),
+        "TINKEX_MODELS": ",".join(models),
         "TINKER_TELEMETRY": "0",
         "HF_HUB_OFFLINE": "1",
     }

@@ -34,6 +34,7 @@ from tinkex.wire.framing import LENGTH, VARINT, fields, read_text, signed
 from tinkex.wire.protobuf import (
     WireError,
     decode_forward_backward,
+    decode_forward_backward_output,
     encode_forward_backward_output,
     encode_sample_response,
 )
@@ -108,6 +109,20 @@ def same_meaning(one: bytes, other: bytes) -> bool:
 
 def encode_forward(result: ForwardBackwardResult) -> bytes:
     return encode_forward_backward_output(result.outputs, result.metrics)
+
+
+def same_result(one: bytes, other: bytes) -> bool:
+    """Whether two forward/backward results hold the same numbers, to the last bit."""
+    first, second = (decode_forward_backward_output(body) for body in (one, other))
+    if first.metrics != second.metrics:
+        return False
+    return len(first.loss_fn_outputs) == len(second.loss_fn_outputs) and all(
+        before.keys() == after.keys()
+        and all(
+            before[name].to_numpy().tobytes() == after[name].to_numpy().tobytes() for name in before
+        )
+        for before, after in zip(first.loss_fn_outputs, second.loss_fn_outputs, strict=True)
+    )
 
 
 def encode_sample(result: SampleResult) -> bytes:

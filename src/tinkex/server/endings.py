@@ -13,6 +13,7 @@ import sqlite3
 
 from tinkex.server.blobs import BlobStore, new_name
 from tinkex.server.clock import Clock
+from tinkex.server.codec import same_result
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
 from tinkex.server.outcomes import failure
@@ -119,4 +120,4 @@ class Endings:
 def _same(before: bytes, outcome: Outcome) -> bool:
     if outcome.kind == "json":
         return bool(json.loads(before) == json.loads(outcome.body))
-    return before == outcome.body
+    return same_result(before, outcome.body)

@@ -1,0 +1,37 @@
+"""The same server without a socket, for `base_url="local"`: the client finds `open_app` by name.
+
+It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
+list with commas, or the default model. A home has one server: who comes second is told who holds
+it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from starlette.applications import Starlette
+
+from tinkex.server.app import create_app
+from tinkex.server.home import Home, default_home
+from tinkex.server.models import build_catalog, default_cache
+from tinkex.server.settings import ModelSpec, Settings
+
+MODELS_VARIABLE = "TINKEX_MODELS"
+
+
+def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
+    """An application that is not started yet. Raises `HomeTaken` or `ModelNotFound`, in one line.
+
+    May unpack a model, so call it off the event loop.
+    """
+    environ = os.environ if environ is None else environ
+    root = default_home(environ)
+    Home(root).release()
+    names = [name for name in environ.get(MODELS_VARIABLE, "").split(",") if name]
+    catalog = build_catalog(names, (), default_cache(environ), environ)
+    models = tuple(
+        ModelSpec(source.name, str(source.folder), str(source.tokenizer_dir))
+        for source in catalog.models
+    )
+    return create_app(Settings(home=root, models=models, aliases=catalog.aliases, port=0))
