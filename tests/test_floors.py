@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.floors import Violation, violations
 
 import tinkex
+from support.floors import Violation, violations
 
 PACKAGE = Path(next(iter(tinkex.__path__)))
 
@@ -45,8 +45,8 @@ def test_the_check_finds_what_it_is_for(
 
 def test_the_check_lets_the_allowed_imports_pass(tmp_path: Path) -> None:
     for file, source in {
-        "server/a.py": "from tinkex.engine.messages import Datum\nfrom tinkex.engine import messages",
-        "client/a.py": "from tinkex import types\nfrom tinkex.wire.json import dumps\nimport pyqwest",
+        "server/a.py": "import tinkex.engine.messages\nfrom tinkex.engine import messages",
+        "client/a.py": "from tinkex import types\nimport tinkex.wire.json\nimport pyqwest",
         "engine/a.py": "import torch\nimport json\nfrom tinkex.engine.messages import Datum",
         "alias.py": "import tinkex.server",
         "cli/a.py": "from tinkex import RestClient",

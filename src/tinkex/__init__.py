@@ -73,6 +73,8 @@ __all__ = [*_HOME, *_SUBMODULES, "__title__", "__version__"]
 
 def __getattr__(name: str) -> Any:
     value = _found(name)
+    if isinstance(value, type) and value.__module__.startswith("tinkex."):
+        value.__module__ = "tinkex"  # public classes show where users find them
     globals()[name] = value
     return value
 

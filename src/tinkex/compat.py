@@ -185,6 +185,8 @@ def _read(module: ModuleType, homes: dict[str, str], name: str) -> Any:
         value = getattr(import_module(f"tinkex.{homes[name]}"), name)
     elif is_module(f"{module.__name__}.{name}"):
         value = import_module(f"{module.__name__}.{name}")
+    elif module.__name__.startswith("tinkex.types.") and name[:1].isupper():
+        value = getattr(import_module("tinkex.types"), name)  # a name that module only used
     else:
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     module.__dict__[name] = value

@@ -51,7 +51,7 @@ class TensorData:
     shape: list[int] | None = None
     sparse_crow_indices: list[int] | None = _IndexList("_crow")  # type: ignore[assignment]
     sparse_col_indices: list[int] | None = _IndexList("_col")  # type: ignore[assignment]
-    _numpy: TensorArray = field(repr=False, default=None)  # type: ignore[assignment]
+    _numpy: TensorArray = field(repr=False)  # type: ignore[misc]
 
     def __init__(
         self,
