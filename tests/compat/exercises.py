@@ -106,7 +106,7 @@ def _(w: World) -> None:
 @proves("ServiceClient.create_custom_loss")
 def _(w: World) -> None:
     handle = w.service.create_custom_loss(
-        lambda logprobs, weights: (-(logprobs * weights).sum(), {}), {"weights": 1}
+        lambda logprobs, weights: (-(logprobs * weights).sum(), {}), {"logprobs": 1, "weights": 1}
     ).result()
     result = w.training.forward_backward_custom([w.datum()], handle).result()
     plain = w.training.forward([w.datum()], "cross_entropy").result()
@@ -307,7 +307,7 @@ def _(w: World) -> None:
     async def work() -> Any:
         return await (await w.training.save_weights_external_async(w.name()))
 
-    assert w.run(work()).size_bytes > 0
+    assert w.checkpoint(w.run(work()).path).size_bytes > 0
 
 
 @proves("TrainingClient.save_weights_and_get_sampling_client")
@@ -655,7 +655,8 @@ def _(w: World) -> None:
         warnings.simplefilter("ignore")
         request = w.types.SessionSearchRequest(project_ids=["project-8"])
         found = w.rest.search_sessions(request).result().sessions
-    assert [summary.project_id for summary in found] == ["project-8"]
+    assert w.session_id in [summary.session_id for summary in found]
+    assert {summary.project_id for summary in found} == {"project-8"}
 
 
 @proves("RestClient.export_session_trace")
@@ -717,7 +718,7 @@ def _(w: World) -> None:
     assert w.fresh_state_path()
     today = datetime.datetime.now(datetime.UTC).date()
     for client in (w.rest, w.admin):
-        found = _quietly(lambda c=client: w.run(c.get_audit_log_async(day=today)))
+        found = _quietly(lambda c=client: w.run_audit(c, c.get_audit_log_async(day=today)))
         assert found.entries
 
 

@@ -21,7 +21,9 @@ installed official client, sync and async, against a live server, and checks the
 exercises run with our client over HTTP and with `base_url="local"`. A method that fails is a
 failing test, and so is a page that no longer says what the tests saw.
 
-Official client: `tinker` {tinker.__version__}.
+Official client: `tinker` {tinker.__version__}. Two facts about it: `get_audit_log_async` works on
+the client's own event loop only, and `SamplingClient.get_tokenizer` looks for the base model's name
+in the Hugging Face cache, wherever the server has its files.
 """
 
 

@@ -35,6 +35,13 @@ class World:
         """Run async code the way a script does: on an event loop of its own."""
         return asyncio.run(work)
 
+    def run_audit(self, client: Any, work: Coroutine[Any, Any, T]) -> T:
+        """The official client's audit call works on its own event loop only; ours on any."""
+        if self.sdk.__name__ != "tinker":
+            return self.run(work)
+        result: T = client.holder.run_coroutine_threadsafe(work).result()
+        return result
+
     def name(self) -> str:
         """A checkpoint name nobody used yet."""
         self._names += 1
