@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,6 +28,8 @@ class Behaviour:
     """What to state as the SHA-256 of every file; "" states the true one."""
     pause: float = 0.0
     """Seconds to wait after every block of 64 KiB."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """JSON by method and path ("GET /x"); a function is called with the request's path."""
     ranges: list[str | None] = field(default_factory=list)
     """The Range header of every request that came."""
 
@@ -60,12 +63,37 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour.statuses:
             self._refuse(behaviour.statuses.pop(0))
             return
+        if self._answered("GET"):
+            return
         name = self.path.partition("?")[0].lstrip("/")
         content = behaviour.files.get(name)
         if content is None:
             self._refuse(404)
         else:
             self._send(content)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not self._answered("POST"):
+            self._refuse(404)
+
+    def do_DELETE(self) -> None:
+        if not self._answered("DELETE"):
+            self._refuse(404)
+
+    def _answered(self, method: str) -> bool:
+        key = f"{method} {self.path.partition('?')[0]}"
+        if key not in self.server_behaviour.answers:
+            return False
+        value = self.server_behaviour.answers[key]
+        body = json.dumps(value(self.path) if callable(value) else value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        with suppress(OSError):  # the client may have gone away
+            self.end_headers()
+            self.wfile.write(body)
+        return True
 
     def _refuse(self, status: int) -> None:
         self.send_response(status)

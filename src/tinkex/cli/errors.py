@@ -85,6 +85,8 @@ def explain(error: Exception, address: str | None = None) -> CliError:
         return _failed_request(error)
     if isinstance(error, TimeoutError):
         return CliError("Request timeout", _details(error, address), f"{_RETRY} Or: --timeout 5m")
+    if type(error).__name__ == "TokenizerError":
+        return CliError(_text(error))
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         return CliError(f"Configuration error: {error}", None, _CHECK_KEY)
     return CliError(f"Unexpected error occurred: {_text(error)}", None, "More: add --verbose")
@@ -114,7 +116,8 @@ def explain_work(error: Exception, work: str, waited: str) -> Exception:
         return error
     if isinstance(error, TimeoutError):
         return CliError(waited, None, "A longer wait: --timeout 5m")
-    if "APIConnectionError" in names or "TinkerError" not in names:
+    explains_itself = "APIConnectionError" in names or "TokenizerError" in names
+    if explains_itself or "TinkerError" not in names:
         return error
     if is_user_error(error):
         return CliError(f"{work} failed. Please check your inputs: {_text(error)}")

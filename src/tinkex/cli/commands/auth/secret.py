@@ -14,24 +14,30 @@ _END = "\x04"
 
 def ask_secret(context: CommandContext, question: str) -> str:
     """What the person typed, shown as stars on a terminal; a line of stdin otherwise."""
+    if context.stdin is sys.stdin and context.stdin.isatty():
+        return _masked(context, question).strip()
+    _prompt(context, question)
+    answer = context.stdin.readline()
+    if not answer:
+        raise CliError("Aborted.")
+    return answer.strip()
+
+
+def _prompt(context: CommandContext, question: str) -> None:
     context.streams.err.write(f"{question}: ")
     context.streams.err.flush()
-    if context.stdin is not sys.stdin or not context.stdin.isatty():
-        answer = context.stdin.readline()
-        if not answer:
-            raise CliError("Aborted.")
-        return answer.strip()
-    return _masked(context).strip()
 
 
-def _masked(context: CommandContext) -> str:
+def _masked(context: CommandContext, question: str) -> str:
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
+        # Before the prompt: changing the mode throws away what was typed until then.
         tty.setcbreak(descriptor)
+        _prompt(context, question)
         return _read_keys(context)
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def _sample(
     from tinkex.types import ModelInput, SamplingParams
 
     client = context.service.create_sampling_client(**model, retry_config=_no_retries())
-    tokenizer = client.get_tokenizer()
+    tokenizer = LazyTokenizer(client)
     tokens = ModelInput.from_ints(prompt.encode(tokenizer, chat))
     params = SamplingParams(**{**sampling, "stop": list(sampling["stop"]) or None})
     context.narrate("Starting sampling...")
@@ -135,6 +136,20 @@ def _sample(
     response = context.wait(client.sample(tokens, num_samples, params))
     context.narrate(f"Sampling complete ({len(response.sequences)} sequences)")
     return Samples(response, tokenizer, with_text)
+
+
+class LazyTokenizer:
+    """A sampler's tokenizer, loaded when text is first read or written: token ids need none."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return self._client.get_tokenizer()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loaded, name)
 
 
 def _no_retries() -> Any:

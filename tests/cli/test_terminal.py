@@ -1,0 +1,187 @@
+"""The real command on a real pseudo-terminal and in real pipes, against a small HTTP server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from support.file_server import Behaviour, file_server
+from support.terminal import TerminalSession
+
+RUN = "run-1"
+EXTERNAL = f"tinker://{RUN}/external_weights/final"
+TOTAL = 3000
+
+
+def checkpoint(number: int) -> dict[str, Any]:
+    name = f"weights/{number:05}"
+    return {
+        "checkpoint_id": name,
+        "checkpoint_type": "training",
+        "time": "2025-06-01T00:00:00Z",
+        "tinker_path": f"tinker://{RUN}/{name}",
+        "size_bytes": 1000,
+    }
+
+
+def page(path: str) -> dict[str, Any]:
+    query = {name: int(values[0]) for name, values in parse_qs(urlsplit(path).query).items()}
+    offset, limit = query.get("offset", 0), query.get("limit", 100)
+    items = [checkpoint(n) for n in range(offset, min(TOTAL, offset + limit))]
+    return {
+        "checkpoints": items,
+        "cursor": {"offset": offset, "limit": limit, "total_count": TOTAL},
+    }
+
+
+@pytest.fixture
+def behaviour() -> Behaviour:
+    answers = {"POST /api/v1/client/config": {}, "GET /api/v1/checkpoints": page}
+    return Behaviour({}, answers=answers)
+
+
+@pytest.fixture
+def environ(behaviour: Behaviour, tmp_path: Path) -> Iterator[dict[str, str]]:
+    with file_server(behaviour) as address:
+        expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        behaviour.answers[
+            f"GET /api/v1/training_runs/{RUN}/checkpoints/external_weights/final"
+            "/external_weights_urls"
+        ] = {"urls": {"big": f"{address}/big", "small": f"{address}/small"}, "expires": expires}
+        kept = {name: os.environ[name] for name in ("PATH", "TERM") if name in os.environ}
+        yield {
+            **kept,
+            "HOME": str(tmp_path),
+            "TINKER_BASE_URL": address,
+            "TINKER_API_KEY": "tml-test",
+            "TINKER_TELEMETRY": "0",
+        }
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tinkex", *words]
+
+
+def test_a_closed_pipe_is_silent_and_clean(environ: dict[str, str]) -> None:
+    line = " ".join(command("checkpoint", "list", "--limit", "0"))
+    script = f"set -o pipefail; {line} | head -1"
+    done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout == f"{TOTAL} checkpoints\n"
+    assert done.stderr == ""
+
+
+def test_a_pipe_gets_every_row_and_no_bar(environ: dict[str, str]) -> None:
+    line = command("checkpoint", "list", "--limit", "0")
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == TOTAL + 2
+    assert done.stderr == ""
+
+
+def test_a_terminal_gets_a_bar_and_a_box(environ: dict[str, str]) -> None:
+    with TerminalSession(command("checkpoint", "list", "--limit", "1100"), environ) as session:
+        assert session.finish() == 0
+    assert "Fetching 1100 checkpoints" in session.text
+    assert "100%  1100/1100 checkpoints" in session.text
+    assert "┏━" in session.text
+    assert "1900 more not shown" in session.text
+
+
+def test_twenty_columns_are_enough(environ: dict[str, str]) -> None:
+    line = command("checkpoint", "list", "--limit", "1")
+    with TerminalSession(line, environ, columns=20) as session:
+        assert session.finish() == 0
+    assert f"Path: tinker://{RUN}/weights/00000" in session.text
+
+
+def test_ctrl_c_during_a_download_leaves_nothing(
+    environ: dict[str, str], behaviour: Behaviour, tmp_path: Path
+) -> None:
+    behaviour.files.update(big=bytes(64 << 20), small=b"1")
+    behaviour.pause = 0.02
+    output = tmp_path / "out"
+    line = command("checkpoint", "download", EXTERNAL, "-o", str(output))
+    with TerminalSession(line, environ) as session:
+        session.wait_for("%")
+        session.type("\x03")
+        assert session.finish() == 130
+    assert "Downloading" in session.text
+    assert "/s  ETA" in session.text
+    assert "Interrupted." in session.text
+    assert "Traceback" not in session.text
+    assert list(output.iterdir()) == []
+
+
+def test_ctrl_c_during_sampling_ends_at_once(
+    environ: dict[str, str], behaviour: Behaviour, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    model = {"model_name": "m"}
+    behaviour.answers.update(
+        {
+            "POST /api/v1/create_session": {"session_id": "s"},
+            "POST /api/v1/create_sampling_session": {"sampling_session_id": "p"},
+            "GET /api/v1/get_server_capabilities": {"supported_models": [model]},
+            "GET /api/v1/samplers/p": lambda _path: release.wait(60),
+            "POST /api/v1/asample": lambda _path: release.wait(60),
+        }
+    )
+    prompt = tmp_path / "prompt"
+    prompt.write_text("[1, 2, 3]")
+    line = command("run", "sample", "--base-model", "m", "--prompt-file", str(prompt))
+    try:
+        with TerminalSession(line, environ) as session:
+            session.wait_for("Starting sampling...")
+            session.type("\x03")
+            assert session.finish() == 130
+    finally:
+        release.set()
+    assert "Traceback" not in session.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "words"),
+    [("n\r", 0, "Deletion cancelled."), ("\x03", 130, "Interrupted."), ("\x04", 1, "Aborted.")],
+)
+def test_the_question_before_deleting_can_be_declined(
+    environ: dict[str, str], keys: str, status: int, words: str
+) -> None:
+    line = command("checkpoint", "delete", f"tinker://{RUN}/weights/00001")
+    with TerminalSession(line, environ) as session:
+        session.wait_for("Are you sure you want to delete 1 checkpoint? [y/N]: ")
+        session.type(keys)
+        assert session.finish() == status
+    assert words in session.text
+    assert "Traceback" not in session.text
+
+
+def test_a_pasted_key_is_shown_as_stars(environ: dict[str, str], behaviour: Behaviour) -> None:
+    behaviour.answers["GET /api/v1/auth/apikey/me"] = {"key_id": 7, "name": "laptop"}
+    with TerminalSession(command("auth", "login"), environ) as session:
+        session.wait_for("Paste your API key: ")
+        session.type("tml-sex\x7fcret\r")
+        assert session.finish() == 0
+    assert "*******" in session.text
+    assert "tml-" not in session.text
+    assert "Stored API key 'laptop' as the default credential." in session.text
+    assert (
+        '"key": "tml-secret"'
+        in (Path(environ["HOME"]) / ".tinker" / "credentials.json").read_text()
+    )
+
+
+def test_an_interrupt_before_the_first_request_is_quiet(environ: dict[str, str]) -> None:
+    with TerminalSession(command("auth", "login"), environ) as session:
+        session.wait_for("Paste your API key: ")
+        session.type("\x03")
+        assert session.finish() == 130
+    assert "Traceback" not in session.text
