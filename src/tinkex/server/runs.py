@@ -27,16 +27,16 @@ from tinkex.server.store.snapshots import SnapshotRow
 class Run:
     """One live run.
 
-    `sending` while an operation is on its way to the engine, `active` counts everything of this run
-    that is with the engine or being written down, `restoring` says in words what is being rebuilt,
-    `broken` why it never can be.
+    `sending` is the turn of the errand on its way to the engine, 0 when there is none, `active`
+    counts everything of this run that is with the engine or being written down, `restoring` says in
+    words what is being rebuilt, `broken` why it never can be.
     """
 
     row: RunRow
     log: RunLog
     snapshot: SnapshotRow | None = None
     generation: int = 0
-    sending: bool = False
+    sending: int = 0
     active: int = 0
     steps_since_snapshot: int = 0
     snapshot_at: float = 0.0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class Scheduler:
         self._windows = {engine.spec.name: _Window() for engine in engines}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._turns = itertools.count(1)
         self._stopping = False
         for engine in engines:
             engine.listen(self.pump)
@@ -182,21 +184,26 @@ class Scheduler:
         return entry.arrived, entry
 
     def _start(self, run: Run, entry: Entry | None, engine: Engine, window: _Window) -> None:
-        run.sending = True
+        run.sending = turn = next(self._turns)
         if entry is not None:
             run.log.begin(entry)
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
-            self._spawn(run, window, _cost(entry), self._carry(run, entry, engine))
+            self._spawn(run, turn, window, _cost(entry), self._carry(run, entry, engine, turn))
         elif run.generation != engine.generation:
-            self._spawn(run, window, 0, self._restore(run, engine))
+            self._spawn(run, turn, window, 0, self._restore(run, engine))
         elif run.snapshot_due:
-            self._spawn(run, window, 0, self._snapshot(run, engine))
+            self._spawn(run, turn, window, 0, self._snapshot(run, engine, turn))
         else:
-            self._spawn(run, window, 0, self._evict(run, engine))
+            self._spawn(run, turn, window, 0, self._evict(run, engine))
 
     def _spawn(
-        self, run: Run, window: _Window, cost: int, errand: Coroutine[Any, Any, None]
+        self,
+        run: Run,
+        turn: int,
+        window: _Window,
+        cost: int,
+        errand: Coroutine[Any, Any, None],
     ) -> None:
         run.active += 1
         window.operations += 1
@@ -205,7 +212,7 @@ class Scheduler:
         def over(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             run.active -= 1
-            run.sending = False
+            self._pass_turn(run, turn)
             window.operations -= 1
             window.tokens -= cost
             if window.operations == 0:
@@ -229,12 +236,12 @@ class Scheduler:
 
     # ---- errands
 
-    async def _carry(self, run: Run, entry: Entry, engine: Engine) -> None:
+    async def _carry(self, run: Run, entry: Entry, engine: Engine, turn: int) -> None:
         prepared: Prepared | None = None
         try:
             body = await self._bodies.of(entry)
             prepared = await self._kinds.prepare(run, entry, body, engine.generation)
-            result = await self._through_engine(run, prepared, engine)
+            result = await self._through_engine(run, prepared, engine, turn)
             conclusion = await prepared.conclude(result)
         except EngineLost:
             self._abandon(prepared)
@@ -261,9 +268,11 @@ class Scheduler:
             conclusion = Conclusion(failure("server", f"the server failed on this: {kind}"))
         await self._conclude(run, entry, prepared, conclusion)
 
-    async def _through_engine(self, run: Run, prepared: Prepared, engine: Engine) -> Result:
+    async def _through_engine(
+        self, run: Run, prepared: Prepared, engine: Engine, turn: int
+    ) -> Result:
         answers = [await engine.send(command) for command in prepared.commands]
-        run.sending = False
+        self._pass_turn(run, turn)
         self.pump()
         await asyncio.wait(answers)
         return [answer.result() for answer in answers][-1]
@@ -317,9 +326,9 @@ class Scheduler:
             run.restoring = f"starting again, replaying {replays} operations"
         run.generation = generation
 
-    async def _snapshot(self, run: Run, engine: Engine) -> None:
+    async def _snapshot(self, run: Run, engine: Engine, turn: int) -> None:
         def sent() -> None:
-            run.sending = False
+            self._pass_turn(run, turn)
             self.pump()
 
         run.snapshot_due = False
@@ -346,6 +355,11 @@ class Scheduler:
             if entry.state in ("waiting", "running") and not entry.replay:
                 await self._endings.write(run, entry, None, Conclusion(outcome))
                 run.log.finish(entry, failed=True)
+
+    def _pass_turn(self, run: Run, turn: int) -> None:
+        """What this errand sends is sent; an older errand that ends later changes nothing."""
+        if run.sending == turn:
+            run.sending = 0
 
     def _lost(self, run: Run) -> None:
         run.generation = 0

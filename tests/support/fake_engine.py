@@ -1,0 +1,206 @@
+"""An engine that trains nothing: it counts, in the order it was told, and fails when asked to.
+
+A run's whole state is the list of what was applied to it, so tests can see order, repetition and
+loss. `loss_fn` names choose failures: `user_error`, `server_error`, `die` (once per engine life and
+datum), `poison` (every time), `slow`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinkex.engine.messages import (
+    Cancel,
+    Command,
+    CreateLoss,
+    CreateRun,
+    Done,
+    DropRun,
+    DropWeights,
+    Event,
+    Failed,
+    ForwardBackward,
+    ForwardBackwardResult,
+    LoadRun,
+    LoadWeights,
+    LoraSpec,
+    OptimStep,
+    OptimStepResult,
+    Ready,
+    Result,
+    RunInfo,
+    Sample,
+    SampleResult,
+    SaveResult,
+    SaveRun,
+)
+from tinkex.engine.messages import Sequence as Sampled
+from tinkex.server.settings import ModelSpec
+from tinkex.server.workers import Worker, WorkerDied
+
+READY = Ready("FakeForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
+
+
+class FakeEngine:
+    """All lives of one fake engine: give `launch` to the server, look at `workers` afterwards."""
+
+    def __init__(self) -> None:
+        self.workers: list[FakeWorker] = []
+        self.starts_to_fail = 0
+        self.gate: asyncio.Event | None = None
+        self.died_of: set[str] = set()
+
+    def launch(self, _: ModelSpec) -> Worker:
+        worker = FakeWorker(self)
+        self.workers.append(worker)
+        return worker
+
+    @property
+    def current(self) -> FakeWorker:
+        return self.workers[-1]
+
+
+class FakeWorker:
+    """One life. `runs` maps a run to what was applied to it; `seen` is every command."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self._engine = engine
+        self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
+        self.runs: dict[str, list[str]] = {}
+        self.weights: dict[str, list[str]] = {}
+        self.seen: list[Command] = []
+        self.held: list[Sample] = []
+        self._dead = False
+
+    async def start(self) -> Ready:
+        if self._engine.starts_to_fail:
+            self._engine.starts_to_fail -= 1
+            raise WorkerDied("the fake engine was told not to start")
+        return READY
+
+    async def send(self, command: Command) -> None:
+        if self._dead:
+            raise WorkerDied("the fake engine is dead")
+        if self._engine.gate is not None:
+            await self._engine.gate.wait()
+        self.seen.append(command)
+        try:
+            result = self._apply(command)
+        except _Refused as refused:
+            self._events.put_nowait(Failed(command.op, refused.kind, str(refused)))
+        except _Deadly:
+            self.die()
+        else:
+            if not isinstance(command, Sample) or command not in self.held:
+                self._events.put_nowait(Done(command.op, result))
+
+    async def receive(self) -> Sequence[Event]:
+        event = await self._events.get()
+        if isinstance(event, WorkerDied):
+            raise event
+        return [event]
+
+    async def stop(self) -> None:
+        self._dead = True
+
+    def die(self) -> None:
+        """As if killed from outside."""
+        self._dead = True
+        self._events.put_nowait(WorkerDied("the fake engine was killed"))
+
+    def _apply(self, command: Command) -> Result:
+        match command:
+            case CreateRun():
+                self.runs[command.run] = [f"create:{command.lora.seed}"]
+                return RunInfo(command.lora, command.optimizer, 0)
+            case ForwardBackward():
+                return self._forward_backward(command)
+            case OptimStep():
+                self._state(command.run).append(f"step:{command.params['learning_rate']}")
+                return OptimStepResult({"steps": float(len(self._state(command.run)))})
+            case SaveRun():
+                return self._save(command)
+            case LoadRun():
+                self.runs[command.run] = _read(command.folder)
+                return RunInfo(LoraSpec(8), "adamw", 0)
+            case LoadWeights():
+                self.weights[command.weights] = _read(command.folder)
+            case DropRun():
+                self._state(command.run)
+                del self.runs[command.run]
+            case DropWeights():
+                self.weights.pop(command.weights, None)
+            case Sample():
+                return self._sample(command)
+            case Cancel():
+                self._cancel(command.target)
+            case CreateLoss():
+                if command.loss_id.endswith(":666"):
+                    raise _Refused("user", "graph.nodes[0]: not allowed")
+        return None
+
+    def _forward_backward(self, command: ForwardBackward) -> ForwardBackwardResult:
+        state, label = self._state(command.run), f"forward:{int(command.data[0].tokens[0])}"
+        if command.loss_fn.endswith("_error"):
+            kind: Any = command.loss_fn.removesuffix("_error")
+            raise _Refused(kind, f"told to fail on {label}")
+        if command.loss_fn == "poison" or (
+            command.loss_fn == "die" and label not in self._engine.died_of
+        ):
+            self._engine.died_of.add(label)
+            raise _Deadly
+        if not command.forward_only:
+            state.append(label)
+        outputs = tuple(
+            {"logprobs": np.full(len(datum.tokens), -1.0, np.float32)} for datum in command.data
+        )
+        return ForwardBackwardResult(outputs, {"loss:sum": float(len(state))})
+
+    def _save(self, command: SaveRun) -> SaveResult:
+        state, folder = self._state(command.run), Path(command.folder)
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "adapter_model.safetensors").write_text(json.dumps(state))
+        return SaveResult(sum(entry.startswith("step") for entry in state), 100)
+
+    def _sample(self, command: Sample) -> SampleResult:
+        if command.weights and command.weights not in self.weights:
+            raise _Refused("server", f"weights {command.weights} are not loaded")
+        if command.params.max_tokens == 666:
+            raise _Refused("user", "max_tokens is unlucky")
+        if command.params.max_tokens == 999:
+            self.held.append(command)
+        size = len(self.weights.get(command.weights, []))
+        tokens = np.array([size, len(command.prompt)], np.int32)
+        sequence = Sampled(tokens, np.zeros(2, np.float32), "length")
+        return SampleResult((sequence,) * command.num_samples)
+
+    def _cancel(self, target: str) -> None:
+        for sample in [sample for sample in self.held if sample.op == target]:
+            self.held.remove(sample)
+            self._events.put_nowait(Failed(target, "cancelled", "cancelled"))
+
+    def _state(self, run: str) -> list[str]:
+        if run not in self.runs:
+            raise _Refused("server", f"run {run} is not in memory")
+        return self.runs[run]
+
+
+class _Refused(Exception):
+    def __init__(self, kind: Any, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _Deadly(Exception):
+    """The command kills the process."""
+
+
+def _read(folder: str) -> list[str]:
+    state: list[str] = json.loads((Path(folder) / "adapter_model.safetensors").read_text())
+    return state
