@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from peft_baseline import PeftTrainer
 from report import Row, write
 
+from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec, OptimStep
 from tinkex.engine.model.gguf import ensure_smollm2
 from tinkex.engine.model.loading import load_decoder
@@ -41,8 +42,8 @@ def make_datum(tokens: NDArray[np.int64]) -> Datum:
 
 
 class EngineTrainer:
-    def __init__(self, folder: Path) -> None:
-        self.trainer = Trainer(load_decoder(folder))
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.trainer = Trainer(load_decoder(folder), limits)
         self.trainer.create_run(CreateRun("", "run", LoraSpec(RANK, seed=0)))
 
     def step(self, sequences: Sequences) -> float:

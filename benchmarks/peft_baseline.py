@@ -1,4 +1,4 @@
-"""A plain transformers + PEFT training step, as most scripts write it: padded, summed loss, AdamW."""
+"""A plain transformers + PEFT training step as most scripts write it: padded, summed, AdamW."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 class PeftTrainer:
     """One adapter on one model; sequences are padded to the longest."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, recompute: bool = False) -> None:
         transformers.logging.set_verbosity_error()
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         config = peft.LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES)
@@ -27,6 +27,8 @@ class PeftTrainer:
             warnings.simplefilter("ignore")
             self._model: Any = peft.get_peft_model(model, config)
         self._model.train()
+        if recompute:
+            self._model.gradient_checkpointing_enable({"use_reentrant": False})
         trained = [p for p in self._model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), eps=1e-12)
 
