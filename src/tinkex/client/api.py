@@ -12,8 +12,9 @@ import logging
 import platform
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn, TypeVar, cast
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ValidationError
@@ -48,6 +49,8 @@ from tinkex.client.tokens import TokenSource
 from tinkex.client.transport import (
     HttpRequest,
     HttpResponse,
+    Refused,
+    StreamingTransport,
     Transport,
     TransportError,
     TransportTimeout,
@@ -158,6 +161,32 @@ class Api:
             credential,
         )
         return await (self._with_outer_retries(call) if purpose.outer else self._inner(call))
+
+    async def stream_lines(self, path: str, body: bytes, purpose: Purpose) -> AsyncIterator[bytes]:
+        """The lines of a streamed answer as they arrive. Never retried."""
+        call = _Call(
+            "POST", self._url(path, None), path, purpose, body, {"Accept": JSON_TYPE}, None, None
+        )
+        call.headers = {**call.headers, "Content-Type": JSON_TYPE}
+        await self._wait_for_limiter(call)
+        headers = await self._headers_for(call, f"tinkex-{uuid.uuid4()}", 0)
+        started = time.monotonic()
+        transport = cast(StreamingTransport, self._transport)
+        rest = b""
+        try:
+            async with aclosing(
+                transport.stream(HttpRequest("POST", call.url, headers, body))
+            ) as pieces:
+                async for piece in pieces:
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        yield line
+        except Refused as refused:
+            self._judge(call, headers, refused.response, started)
+        except TransportError as error:
+            self._fail(call, headers, error, started)
+        if rest:
+            yield rest
 
     async def aclose(self) -> None:
         await self.tokens.aclose()

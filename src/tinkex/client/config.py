@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tinkex.client.transport import Transport
 
 DEFAULT_BASE_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+DEFAULT_HUB_URL = "https://huggingface.co"
 LOCAL_BASE_URL = "local"
 LOCAL_API_KEY = "tml-local"
 KEY_PREFIXES = (API_KEY_PREFIX, JWT_PREFIX)
@@ -150,6 +151,8 @@ class Config:
     events: EventBus = field(default=default_bus, repr=False, compare=False)
     transport: Callable[[Config], Transport] | None = field(default=None, repr=False)
     cache_directory: Path | None = None
+    hub_url: str = DEFAULT_HUB_URL
+    hub_token: str | None = field(default=None, repr=False)
     offline: bool = False
 
     @property
@@ -185,6 +188,8 @@ class Config:
             "proxy": env.proxy(url),
             "no_proxy": env.plain("NO_PROXY"),
             "cache_directory": Path(path) if (path := env.get("CACHE_DIR")) else None,
+            "hub_url": (env.plain("HF_ENDPOINT") or DEFAULT_HUB_URL).rstrip("/"),
+            "hub_token": env.plain("HF_TOKEN"),
             "offline": (env.get("OFFLINE") or env.plain("HF_HUB_OFFLINE") or "").lower() in _TRUE,
         }
         given = {name: value for name, value in overrides.items() if value is not None}

@@ -231,7 +231,7 @@ class _Wait(Generic[T]):
             raise _Announced(int(value.get("response_payload_size") or 0))
         if "error" in value:
             raise RequestFailedError(
-                str(value["error"]), self.request_id, _category(value.get("category"))
+                str(value["error"]), self.request_id, error_category(value.get("category"))
             )
 
     def _observe(self, value: dict[str, Any]) -> None:
@@ -297,7 +297,8 @@ class _Wait(Generic[T]):
         )
 
 
-def _category(text: object) -> RequestErrorCategory:
+def error_category(text: object) -> RequestErrorCategory:
+    """The category the server named; unknown for anything else."""
     try:
         return RequestErrorCategory(str(text).lower())
     except ValueError:

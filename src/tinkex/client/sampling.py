@@ -37,6 +37,7 @@ from tinkex.client.sampler_sharing import (
     shadow_holder,
     write_handle,
 )
+from tinkex.client.streaming import SampleStream
 from tinkex.types import (
     CreateSamplingSessionRequest,
     CreateSamplingSessionResponse,
@@ -292,6 +293,25 @@ class SamplingClient(QueueStateObserver):
     def _cancel_on_server(self, request_id: str) -> None:
         if self.holder.dynamic_flags.sample_cancel_enabled:
             self.holder.cancel_future(request_id)
+
+    # ---- streaming (an addition)
+
+    def stream(self, prompt: ModelInput, sampling_params: SamplingParams) -> SampleStream:
+        """One sample, token by token as it is generated; read with ``for`` or ``async for``.
+
+        Only servers of this project stream. Not part of the official SDK.
+        """
+        call = SampleCall.checked(prompt, 1, sampling_params, False, 0, 0, None, 0, None)
+        return SampleStream(self, call)
+
+    sample_stream = stream
+
+    async def stream_body(self, call: SampleCall) -> bytes:
+        """The request of a stream, with the next number. Only on the SDK's loop."""
+        await self.holder.ready()
+        return await call.encode(
+            self.holder, self._sampling_session_id, await self._next_number(), False
+        )
 
     # ---- numbering
 

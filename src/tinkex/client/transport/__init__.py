@@ -7,7 +7,7 @@ this process), ``scripted`` (tests).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +32,14 @@ class HttpResponse:
     content: bytes = field(default=b"", repr=False)
 
 
+class Refused(Exception):
+    """A stream was asked for and the server answered with an error status."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(f"status {response.status}")
+        self.response = response
+
+
 class TransportError(Exception):
     """No whole answer arrived: refused, cut, malformed or too large."""
 
@@ -49,4 +57,12 @@ class Transport(Protocol):
 
     async def aclose(self) -> None:
         """Release connections. No request may be made afterwards."""
+        ...
+
+
+class StreamingTransport(Transport, Protocol):
+    """A transport that can also hand over a body as it arrives."""
+
+    def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        """The pieces of the body; ``Refused`` for an error status. Closing it drops the request."""
         ...

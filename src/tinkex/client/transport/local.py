@@ -10,12 +10,18 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tinkex.client.errors import TinkerError
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from tinkex.client.transport import (
+    HttpRequest,
+    HttpResponse,
+    Refused,
+    TransportError,
+    TransportTimeout,
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -54,6 +60,26 @@ class LocalTransport:
                 raise TransportError(f"the local server failed: {type(error).__name__}") from error
         return exchange.response()
 
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        if self._running is None:
+            self._running = RunningApp.shared(self._open_app)
+        app = await self._running.started()
+        exchange = _Exchange(request)
+        serving = asyncio.create_task(self._serve(app, exchange))
+        try:
+            async for piece in exchange.pieces():
+                yield piece
+        finally:
+            exchange.disconnect()
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    async def _serve(self, app: ASGIApp, exchange: _Exchange) -> None:
+        try:
+            await app(exchange.scope, exchange.receive, exchange.send)
+        finally:
+            exchange.disconnect()
+
     async def aclose(self) -> None:
         self._closed = True
         if self._running is not None:
@@ -90,6 +116,7 @@ class _Exchange:
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
         self._done = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def receive(self) -> Message:
         if self._body is not None:
@@ -110,6 +137,27 @@ class _Exchange:
             if not message.get("more_body", False):
                 self.complete = True
                 self._done.set()
+            self._news.set()
+
+    def disconnect(self) -> None:
+        """Nobody reads any more, or nobody writes."""
+        self._done.set()
+        self._news.set()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it is written; ``Refused`` for an error status."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._status < 400:
+                while self._pieces:
+                    yield self._pieces.pop(0)
+            if self.complete and self._status >= 400:
+                raise Refused(self.response())
+            if self.complete:
+                return
+            if self._done.is_set():
+                raise TransportError("the local server ended without a whole answer")
 
     def response(self) -> HttpResponse:
         if not self.complete:

@@ -6,20 +6,24 @@ Reads at most the configured number of body bytes, after decompression.
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 import pyqwest
 
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from tinkex.client.transport import (
+    HttpRequest,
+    HttpResponse,
+    Refused,
+    TransportError,
+    TransportTimeout,
+)
 
 if TYPE_CHECKING:
     from tinkex.client.config import Config
 
 IDLE_CONNECTIONS = 512
 IDLE_SECONDS = 60.0
-
-logger = logging.getLogger("tinkex")
 
 
 class NetworkTransport:
@@ -48,12 +52,24 @@ class NetworkTransport:
         except _FAILURES as error:
             raise TransportError(str(error) or type(error).__name__) from error
 
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        outgoing = pyqwest.Request(
+            request.method, request.url, pyqwest.Headers(request.headers.items()), request.body
+        )
+        try:
+            async with await self._transport.execute(outgoing) as response:
+                if response.status >= 400:
+                    raise Refused(_whole(response, await self._read(response)))
+                async for piece in response.content:
+                    yield bytes(piece)
+        except _FAILURES as error:
+            raise TransportError(str(error) or type(error).__name__) from error
+
     async def _exchange(self, outgoing: pyqwest.Request) -> HttpResponse:
         response = await self._transport.execute(outgoing)
         async with response:
             content = await self._read(response)
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status, headers, content)
+        return _whole(response, content)
 
     async def _read(self, response: pyqwest.Response) -> bytes:
         pieces: list[bytes] = []
@@ -78,6 +94,11 @@ _FAILURES = (
     pyqwest.RemoteProtocolError,
     pyqwest.TooManyRedirects,
 )
+
+
+def _whole(response: pyqwest.Response, content: bytes) -> HttpResponse:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return HttpResponse(response.status, headers, content)
 
 
 def _proxy(config: Config) -> pyqwest.Proxy | None:
