@@ -23,7 +23,8 @@ failing test, and so is a page that no longer says what the tests saw.
 
 Official client: `tinker` {tinker.__version__}. Two facts about it: `get_audit_log_async` works on
 the client's own event loop only, and `SamplingClient.get_tokenizer` looks for the base model's name
-in the Hugging Face cache, wherever the server has its files.
+in the Hugging Face cache, wherever the server has its files. One fact about `"local"`: its samplers
+cannot leave their process, and `get_sampler_handle` says so.
 """
 
 

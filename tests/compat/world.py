@@ -119,6 +119,15 @@ class World:
         found = self.rest.list_checkpoints(self.training.model_id).result().checkpoints
         assert path not in [checkpoint.tinker_path for checkpoint in found]
 
+    def assert_stays_in_process(self, sampling: Any) -> None:
+        """The embedded server has no address that another process could use, and says so."""
+        try:
+            sampling.get_sampler_handle()
+        except TypeError as error:
+            assert "tinkex serve" in str(error)
+        else:
+            raise AssertionError("a handle to the embedded server works nowhere else")
+
     def fetch(self, url: str) -> bytes:
         """What anyone who holds a signed link gets, without a key."""
         with urllib.request.urlopen(url, timeout=30) as response:

@@ -17,6 +17,7 @@ from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.codec import encode_sample
 from tinkex.server.endings import Endings
 from tinkex.server.engines import Engines
+from tinkex.server.exports import Exports
 from tinkex.server.futures import Futures
 from tinkex.server.home import Home
 from tinkex.server.kinds import Kinds
@@ -123,6 +124,7 @@ class Core:
             settings,
         )
         self.traces = Traces(self.store, clock)
+        self.exports = Exports(home.root / "exports")
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)

@@ -7,7 +7,6 @@ this server, so that a link works from where it was asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
 from tinkex.server.signing import Signer
@@ -19,12 +18,6 @@ ARCHIVES = "/api/v1/archives"
 TRACES = "/api/v1/traces"
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    url: str
-    expires: float
-
-
 class Links:
     """Makes links on behalf of a tenant that was allowed what they lead to."""
 
@@ -32,19 +25,19 @@ class Links:
         self._signer = signer
         self._clock = clock
 
-    def file(self, origin: str, tenant: str, row: CheckpointRow, name: str) -> Link:
+    def file(self, origin: str, tenant: str, row: CheckpointRow, name: str) -> str:
         return self._link(origin, tenant, f"{FILES}/{row.model_id}/{row.kind}/{row.name}/{name}")
 
-    def archive(self, origin: str, tenant: str, row: CheckpointRow) -> Link:
+    def archive(self, origin: str, tenant: str, row: CheckpointRow) -> str:
         return self._link(origin, tenant, f"{ARCHIVES}/{row.model_id}/{row.kind}/{row.name}.tar")
 
-    def trace(self, origin: str, tenant: str, session_id: str) -> Link:
+    def trace(self, origin: str, tenant: str, session_id: str) -> str:
         return self._link(origin, tenant, f"{TRACES}/{session_id}.json")
 
     def check(self, path: str, query: Mapping[str, str]) -> str:
         """The tenant a link to `path` was made for; raises `SignatureRefused`."""
         return self._signer.check(path, query, self._clock.now())
 
-    def _link(self, origin: str, tenant: str, path: str) -> Link:
+    def _link(self, origin: str, tenant: str, path: str) -> str:
         expires = int(self._clock.now()) + LINK_LIFETIME_S
-        return Link(origin + self._signer.link(path, tenant, expires), float(expires))
+        return origin + self._signer.link(path, tenant, expires)

@@ -1,4 +1,4 @@
-"""The audit log, usage and storage, and a session's trace: from our own records."""
+"""The audit log, usage and storage: from our own records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import queries, route
-from tinkex.server.routes.http import answer, core_of, origin_of, tenant_of
+from tinkex.server.routes.http import answer, core_of, tenant_of
 from tinkex.wire import routes as paths
 
 _EVENT_TYPES = ("all", "checkpoints", "projects", "teams", "organizations")
@@ -37,18 +37,8 @@ async def storage(request: Request) -> Response:
     return answer(await core.browsing.storage(tenant, project_id))
 
 
-async def trace_export(request: Request) -> Response:
-    """Traces are made when they are fetched, so the link is ready at once."""
-    core, tenant = core_of(request), tenant_of(request)
-    session_id = request.path_params["session_id"]
-    core.sessions.owned(tenant, session_id)
-    link = core.links.trace(origin_of(request), tenant, session_id)
-    return answer({"status": "ready", "url": link.url})
-
-
 ROUTES: list[Route] = [
     route("GET", paths.AUDIT_LOG, audit),
     route("GET", paths.BILLING_USAGE, usage),
     route("GET", paths.CURRENT_CHECKPOINT_STORAGE, storage),
-    route("GET", paths.SESSION_TRACE_EXPORT, trace_export),
 ]

@@ -10,7 +10,7 @@ from tinkex.server import presentation
 from tinkex.server.checkpoints import SCHEME
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import queries, route
-from tinkex.server.routes.http import answer, core_of, nothing, origin_of, read_json, tenant_of
+from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
 from tinkex.wire import routes as paths
 
 _TOKEN_HEADER = "x-tinker-weights-access-token"
@@ -57,19 +57,19 @@ async def copy_weights(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.delete(tenant, _path(request))
+    await core.checkpoints.delete(tenant, path_of(request))
     return nothing()
 
 
 async def publish(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.set_public(tenant, _path(request), True)
+    await core.checkpoints.set_public(tenant, path_of(request), True)
     return nothing()
 
 
 async def unpublish(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.set_public(tenant, _path(request), False)
+    await core.checkpoints.set_public(tenant, path_of(request), False)
     return nothing()
 
 
@@ -78,45 +78,24 @@ async def set_ttl(request: Request) -> Response:
     fields = await read_json(request)
     ttl_seconds = fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR)
     fields.finish()
-    await core.checkpoints.set_ttl(tenant, _path(request), ttl_seconds)
+    await core.checkpoints.set_ttl(tenant, path_of(request), ttl_seconds)
     return nothing()
 
 
-async def external_urls(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
-    row = core.checkpoints.find(tenant, _path(request))
-    if row.kind != "external_weights":
-        raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
-    _, names = core.checkpoints.files(row)
-    links = {name: core.links.file(origin_of(request), tenant, row, name) for name in names}
-    expires = min(link.expires for link in links.values())
-    urls = {name: link.url for name, link in links.items()}
-    return answer({"urls": urls, "expires": presentation.moment(expires)})
-
-
-async def archive_url(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
-    row = core.checkpoints.find(tenant, _path(request))
-    link = core.links.archive(origin_of(request), tenant, row)
-    return answer({"url": link.url, "expires": presentation.moment(link.expires)})
-
-
-def _path(request: Request) -> str:
+def path_of(request: Request) -> str:
     parts = request.path_params
     return f"{SCHEME}{parts['training_run_id']}/{parts['kind']}/{parts['name']}"
 
 
-_ONE = f"{paths.RUN_CHECKPOINTS}/{{kind}}/{{name}}"
+ONE = f"{paths.RUN_CHECKPOINTS}/{{kind}}/{{name}}"
 
 ROUTES: list[Route] = [
     route("POST", paths.WEIGHTS_INFO, weights_info),
     route("POST", paths.COPY_WEIGHTS, copy_weights),
     route("GET", paths.CHECKPOINTS, of_tenant),
     route("GET", paths.RUN_CHECKPOINTS, of_run),
-    route("DELETE", _ONE, delete),
-    route("POST", f"{_ONE}/publish", publish),
-    route("DELETE", f"{_ONE}/publish", unpublish),
-    route("PUT", f"{_ONE}/ttl", set_ttl),
-    route("GET", f"{_ONE}/external_weights_urls", external_urls),
-    route("GET", f"{_ONE}/archive", archive_url),
+    route("DELETE", ONE, delete),
+    route("POST", f"{ONE}/publish", publish),
+    route("DELETE", f"{ONE}/publish", unpublish),
+    route("PUT", f"{ONE}/ttl", set_ttl),
 ]

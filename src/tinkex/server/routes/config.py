@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tinkex.engine.messages import Ready
 from tinkex.server.refusals import Refusal, Unavailable
 from tinkex.server.routes import route
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.supervisor import Engine
 from tinkex.types.service import ClientConfigResponse, ClientDynamicConfigResponse
 from tinkex.wire import routes as paths
 from tinkex.wire.flags import encode_config
@@ -20,6 +25,7 @@ CONFIG = ClientConfigResponse(
     custom_loss_server_side=True,
     sample_join_sampling_session=True,
 )
+_LOADING_S = 20.0
 DYNAMIC_CONFIG = ClientDynamicConfigResponse(sample_cancel_enabled=True)
 
 
@@ -49,11 +55,18 @@ async def capabilities(request: Request) -> Response:
     engines = core_of(request).engines
     models = []
     for name in engines.names():
-        facts = engines.get(name).facts
+        facts = await _facts(engines.get(name))
         context = None if facts is None else facts.max_context
         model = {"model_name": name, "trainable": True, "sampleable": True}
         models.append({**model, "max_context_length": context})
     return answer({"supported_models": models})
+
+
+async def _facts(engine: Engine) -> Ready | None:
+    """What is known of a model, waiting a while for one that is still being loaded."""
+    with contextlib.suppress(TimeoutError):
+        return await asyncio.wait_for(engine.ready(), _LOADING_S)
+    return engine.facts
 
 
 async def token(request: Request) -> Response:

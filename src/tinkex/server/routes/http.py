@@ -45,6 +45,11 @@ def origin_of(request: Request) -> str:
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
+def in_this_process(request: Request) -> bool:
+    """Whether the client shares our process and files: then there is no socket to link to."""
+    return bool(request.scope.get("server") == ("local", 80))
+
+
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
     limits = core_of(request).settings.limits

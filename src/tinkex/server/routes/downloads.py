@@ -1,0 +1,70 @@
+"""How clients take things away: signed links over a network, plain files within this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinkex.server import manifest, presentation
+from tinkex.server.archive import Archive
+from tinkex.server.refusals import Refusal
+from tinkex.server.routes import route
+from tinkex.server.routes.checkpoints import ONE, path_of
+from tinkex.server.routes.http import answer, core_of, in_this_process, origin_of, tenant_of
+from tinkex.server.urls import LINK_LIFETIME_S
+from tinkex.wire import routes as paths
+
+
+async def external_urls(request: Request) -> Response:
+    """One link per file of an export."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    if row.kind != "external_weights":
+        raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
+    folder, names = core.checkpoints.files(row)
+    if in_this_process(request):
+        return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
+    origin = origin_of(request)
+    urls = {name: core.links.file(origin, tenant, row, name) for name in names}
+    return _found(request, {"urls": urls})
+
+
+async def archive_url(request: Request) -> Response:
+    """A link to all files of any checkpoint in one tar."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    if not in_this_process(request):
+        return _found(request, {"url": core.links.archive(origin_of(request), tenant, row)})
+    folder, names = core.checkpoints.files(row)
+    tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
+    path = await asyncio.to_thread(core.exports.write, f"{row.name}.tar", tar)
+    return _found(request, {"url": path.as_uri()})
+
+
+async def trace_export(request: Request) -> Response:
+    """A link to a session's trace: made when it is fetched, so it is ready at once."""
+    core, tenant = core_of(request), tenant_of(request)
+    session_id = request.path_params["session_id"]
+    core.sessions.owned(tenant, session_id)
+    if not in_this_process(request):
+        url = core.links.trace(origin_of(request), tenant, session_id)
+        return answer({"status": "ready", "url": url})
+    content = await core.traces.encode(tenant, session_id)
+    path = await asyncio.to_thread(core.exports.write, f"{session_id}.json", [content])
+    return answer({"status": "ready", "url": path.as_uri()})
+
+
+def _found(request: Request, values: Mapping[str, object]) -> Response:
+    expires = int(core_of(request).clock.now()) + LINK_LIFETIME_S
+    return answer({**values, "expires": presentation.moment(expires)})
+
+
+ROUTES: list[Route] = [
+    route("GET", f"{ONE}/external_weights_urls", external_urls),
+    route("GET", f"{ONE}/archive", archive_url),
+    route("GET", paths.SESSION_TRACE_EXPORT, trace_export),
+]
