@@ -21,6 +21,9 @@ _CPU_KV_SHARE = 0.125
 _GPU_KV_SHARE = 0.35
 """Of what is free once the model is loaded; training's activations need the rest."""
 
+_SMALL_MODEL = 8_000_000
+"""Parameters below which waking a second thread costs more than it computes."""
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -39,6 +42,11 @@ def choose_placement(config: WorkerConfig) -> Placement:
         raise ModelError(f"dtype: {config.dtype!r} is not known; choose one of {known}")
     fast = device.type == "cuda" or cpu_prefers_bfloat16(config.probe_cache)
     return Placement(device, torch.bfloat16 if fast else torch.float32)
+
+
+def choose_threads(decoder: Decoder) -> int:
+    """How many threads torch should use on the CPU."""
+    return 1 if decoder.parameters < _SMALL_MODEL else torch.get_num_threads()
 
 
 def training_limits(config: WorkerConfig, device: torch.device) -> Limits:

@@ -47,7 +47,12 @@ from tinkex.engine.messages import (
     Stats,
 )
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.placement import choose_placement, sampling_limits, training_limits
+from tinkex.engine.placement import (
+    choose_placement,
+    choose_threads,
+    sampling_limits,
+    training_limits,
+)
 from tinkex.engine.sampling.ending import read_ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
@@ -90,9 +95,12 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
 
 
 class Worker:
+    """`threads` is how many torch should use; a process that is nothing else sets it."""
+
     def __init__(self, trainer: Trainer, sampler: Sampler, policy: Interleave, emit: Emit) -> None:
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
         self._emit = emit
+        self.threads = choose_threads(trainer.decoder)
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._runs: dict[str, deque[RunCommand]] = {}
         self._batch: Batch | None = None
@@ -113,7 +121,7 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`. Saves under way are finished first."""
         while not self._stopping:
-            if not self.turn():
+            if not self.turn() and not self._stopping:
                 self._accept(self._inbox.get())
         self._writer.shutdown()
 

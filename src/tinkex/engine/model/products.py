@@ -48,7 +48,7 @@ class FrozenProducts:
 def _packing_works(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return False
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     try:
         small = weight[:64].contiguous()

@@ -106,7 +106,7 @@ def _tensors(model: TinyModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
 
     def matrix(rows: int, columns: int, gain: float = 1.0) -> NDArray[np.float32]:
         scale = gain / np.sqrt(columns)
-        return (draw.standard_normal((rows, columns)) * scale).astype(np.float32)
+        return np.asarray(draw.standard_normal((rows, columns)) * scale, dtype=np.float32)
 
     def norm(size: int, gain: float = 1.0) -> NDArray[np.float32]:
         return np.full(size, gain, dtype=np.float32)

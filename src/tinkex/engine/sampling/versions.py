@@ -45,7 +45,7 @@ class VersionStore:
         budget_bytes: int,
         read: Callable[[str], AdapterWeights],
     ) -> None:
-        self._slots = slots(config)
+        self._slots, self._layers = slots(config), config.layers
         self._device, self._dtype = device, dtype
         self._budget = budget_bytes
         self._read = read
@@ -102,6 +102,7 @@ class VersionStore:
 
     def _products(self, folder: str) -> Products:
         weights = self._read(folder)
+        self._check_fit(weights)
         layers = sorted({layer for layer, _ in weights.factors})
         found = {}
         for layer in layers:
@@ -111,6 +112,19 @@ class VersionStore:
                     a, b = (part.to(self._device, self._dtype) for part in product)
                     found[layer, name] = (a, b)
         return found
+
+    def _check_fit(self, weights: AdapterWeights) -> None:
+        shapes = {
+            module: (slot.in_features, out)
+            for slot in self._slots.values()
+            for module, out in slot.modules
+        }
+        for (layer, module), (a, b) in weights.factors.items():
+            if layer >= self._layers or shapes.get(module) != (a.shape[1], b.shape[0]):
+                raise UserError(
+                    f"adapter: {module} of layer {layer}, from {a.shape[1]} to {b.shape[0]},"
+                    f" does not fit this model"
+                )
 
 
 def _slot_product(weights: AdapterWeights, layer: int, slot: Slot) -> tuple[Tensor, Tensor] | None:
