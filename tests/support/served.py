@@ -20,7 +20,9 @@ from tinkex.types.model_input import ModelInput
 from tinkex.wire.protobuf import encode_forward_backward
 
 MODEL = "fake/model"
-QUICK = Timings(poll_hold_s=0.5, gap_timeout_s=0.4, gap_grace_s=0.15, drain_s=1.0)
+QUICK = Timings(
+    poll_hold_s=0.5, gap_timeout_s=0.4, gap_grace_s=0.15, drain_s=0.2, restart_backoff_s=(0.01,)
+)
 
 
 @dataclass

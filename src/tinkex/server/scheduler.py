@@ -167,8 +167,9 @@ class Scheduler:
         ]
         if len(resident) >= self._limits.resident_runs:
             idle = [other for other in resident if not other.log.unfinished()]
-            if idle:
+            if idle and not any(other.evict for other in idle):
                 min(idle, key=lambda other: other.used_at).evict = True
+                asyncio.get_running_loop().call_soon(self.pump)
             run.restoring = f"{len(resident)} runs are in the engine's memory; waiting for room"
             return None
         return run.used_at, None
