@@ -14,6 +14,7 @@ import pytest
 
 from support.command_line import CommandLine, FakeClients, FakeRest, Ran, done, failed, status_error
 from support.file_server import Behaviour, file_server
+from support.json_shape import mismatches, shapes
 from tinkex.cli.transfer import parts
 
 FILES = {"adapter_config.json": b"{}", "sub/weights.bin": bytes(range(256)) * 4096}
@@ -81,6 +82,9 @@ def test_every_file_of_an_external_checkpoint_arrives(tmp_path: Path) -> None:
         f"run-1_external_weights_final/{name}": content for name, content in FILES.items()
     }
     assert "1.0 MB" in ran.out
+    assert ran.result.value is not None
+    result = ran.result.value.to_dict()  # type: ignore[attr-defined]
+    assert mismatches(result, shapes()["checkpoint download"]) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])

@@ -19,6 +19,7 @@ from support.command_line import (
     done,
     training_run,
 )
+from support.json_shape import mismatches, shapes
 from tinkex import types
 
 RUN = training_run(
@@ -142,7 +143,8 @@ def test_json_mode_prints_nothing_but_json(
     name: str, matches_stored: Callable[[str, str], None]
 ) -> None:
     ran = command_line()(*LINES[name], "--json")
-    json.loads(ran.out)
+    words = " ".join(word for word in LINES[name][:2])
+    assert mismatches(json.loads(ran.out), shapes()[words]) == []
     assert ran.err == ""
     matches_stored(f"{name}-json", ran.out)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.command_line import CommandLine, FakeClients, Ran, done, failed, status_error
+from support.json_shape import mismatches, shapes
 from tinkex import types
 from tinkex.client.errors import RequestFailedError
 
@@ -106,6 +107,8 @@ def test_json_holds_tokens_and_text_only_if_asked() -> None:
     first = {"tokens": [72, 105], "logprobs": [-0.5, -1.0], "stop_reason": "stop"}
     assert plain["sequences"][0] == first
     with_text = json.loads(sample(*PROMPT, "--json", "--with-text").out)
+    assert mismatches(plain, shapes()["run sample"]) == []
+    assert mismatches(with_text, shapes()["run sample"]) == []
     assert with_text["sequences"][0] == {**first, "text": "Hi"}
 
 
@@ -290,7 +293,9 @@ def test_create_passes_its_options_on(tmp_path: Path) -> None:
     flags = ["--base-model", "m", "--rank", "8", "--seed", "3", "--no-train-mlp", "--name", "mine"]
     ran = create(*flags, "--output", str(tmp_path / "f"), "--json", service=service)
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["weights_path"].endswith("/mine")
+    described = json.loads(ran.out)
+    assert described["weights_path"].endswith("/mine")
+    assert mismatches(described, shapes()["checkpoint create"]) == []
     made = service.made[0][1]
     assert (made["rank"], made["seed"], made["train_mlp"]) == (8, 3, False)
 

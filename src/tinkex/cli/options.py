@@ -17,6 +17,7 @@ from tinkex.cli.dependencies import Connection, Dependencies
 from tinkex.cli.dispatch import Streams
 from tinkex.cli.output import Output
 
+SHARED_TITLE = "Options of every command"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -53,6 +54,17 @@ class LeafCommand(click.Command):
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return _help_option()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options first; those of every command apart."""
+        records = {p.name: p.get_help_record(ctx) for p in self.get_params(ctx)}
+        shared = [*(option.name for option in shared_options()), "help"]
+        own = [record for name, record in records.items() if record and name not in shared]
+        if own:
+            with formatter.section("Options"):
+                formatter.write_dl(own)
+        with formatter.section(SHARED_TITLE):
+            formatter.write_dl([record for name in shared if (record := records[name])])
 
 
 def _help_option() -> click.Option:

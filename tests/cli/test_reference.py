@@ -1,0 +1,46 @@
+"""The pages about the command line say what the command line does."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from support.json_shape import mismatches, shapes
+from tinkex.cli.table import COMMANDS, Group
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_command_reference_is_current() -> None:
+    path = ROOT / "scripts" / "generate_cli_reference.py"
+    spec = importlib.util.spec_from_file_location("generate_cli_reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    written = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
+    assert written == script.page(), "run: python scripts/generate_cli_reference.py"
+
+
+def test_every_command_that_prints_a_result_has_its_json_shape_documented() -> None:
+    names = {
+        f"{name} {command}".strip()
+        for name, entry in COMMANDS.items()
+        for command in (entry.commands if isinstance(entry, Group) else [""])
+    }
+    assert set(shapes()) == names - {"serve"}
+
+
+def test_shapes_can_tell_a_wrong_value() -> None:
+    shape = {"a": "integer", "b?": "string or null", "c": [{"d": "time"}]}
+    assert mismatches({"a": 1, "c": []}, shape) == []
+    assert mismatches({"a": 1, "b": None, "c": [{"d": "2026-01-31 12:00:00+00:00"}]}, shape) == []
+    for wrong in (
+        {"c": []},
+        {"a": True, "c": []},
+        {"a": 1, "c": [{"d": "noon"}]},
+        {"a": 1, "c": [], "x": 1},
+        {"c": [], "a": 1},
+        {"a": 1, "b": 5, "c": []},
+    ):
+        assert mismatches(wrong, shape) != []
