@@ -37,7 +37,10 @@ class DownloadRest(FakeRest):
 
     def get_external_weights_urls(self, path: str) -> Any:
         self.calls.append(("urls", path))
-        urls = {name: f"{self.address}/{name}?signature=1" for name in self.names}
+        urls = {
+            name: f"{self.address}/{name}" + ("?signature=1" if "http" in self.address else "")
+            for name in self.names
+        }
         expires = datetime.now(UTC) + timedelta(seconds=self.lifetime)
         return done(SimpleNamespace(urls=urls, expires=expires))
 
@@ -297,3 +300,15 @@ def test_a_bad_archive_is_refused_and_nothing_remains(tmp_path: Path, kind: str)
     assert ran.code == 1
     assert "Refused the archive: " in ran.err
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+
+
+def test_the_embedded_server_names_files_and_no_other_server_may(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"1" * 3_000_000)
+    rest = DownloadRest(tmp_path.as_uri(), ["f"])
+    line = CommandLine(FakeClients(rest))
+    words = ("checkpoint", "download", EXTERNAL, "-o", str(tmp_path / "out"))
+    refused = line(*words)
+    assert refused.code == 1
+    assert "not for downloads" in refused.err
+    assert line(*words, "--local").code == 0
+    assert (tmp_path / "out/run-1_external_weights_final/f").stat().st_size == 3_000_000

@@ -32,7 +32,7 @@ class CommandContext:
     streams: Streams
     deps: Dependencies
     words: tuple[str, ...] = ()
-    _opened: list[Any] = field(default_factory=list, repr=False)
+    _clients: list[Any] = field(default_factory=list, repr=False)
 
     @property
     def is_json(self) -> bool:
@@ -63,29 +63,29 @@ class CommandContext:
         return self._keep(self.deps.clients.service)
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether the command talks to the server in this process."""
+        return self.deps.clients.address(self.connection) == "local"
+
+    @property
     def source(self) -> Source:
         """Where files are downloaded from."""
-        return self._keep_open("source", self.deps.source, lambda source, _: source.close())
+        return self.deps.source(self.is_embedded)
 
     def _keep(self, make: Callable[[Connection], T]) -> T:
         """One client of a kind per command, closed when the command ends."""
-        return self._keep_open(
-            make.__name__, lambda: make(self.connection), self.deps.clients.close
-        )
-
-    def _keep_open(self, kind: str, make: Callable[[], T], close: Callable[[T, str], None]) -> T:
-        for known, thing, _ in self._opened:
-            if known == kind:
-                return thing  # type: ignore[no-any-return]
-        made = make()
-        self._opened.append((kind, made, close))
-        return made
+        for kind, client in self._clients:
+            if kind == make.__name__:
+                return client  # type: ignore[no-any-return]
+        client = make(self.connection)
+        self._clients.append((make.__name__, client))
+        return client
 
     def close(self, status: str) -> None:
         """Ends what the command opened. `status`: success, errored or interrupted."""
-        while self._opened:
-            _, thing, close = self._opened.pop()
-            close(thing, status)
+        while self._clients:
+            _, client = self._clients.pop()
+            self.deps.clients.close(client, status)
 
     def wait(self, future: Any) -> Any:
         """The future's result, within the time the user allows."""
@@ -107,7 +107,7 @@ class CommandContext:
 
     def remember(self, kind: str, ids: list[str]) -> None:
         """Keeps ids for completion, when a person may type one of them next."""
-        if self.streams.out.isatty() or self.connection.base_url == "local":
+        if self.streams.out.isatty() or self.is_embedded:
             from tinkex.cli.remembered import remember
 
             remember(kind, ids, self.connection, self.deps)

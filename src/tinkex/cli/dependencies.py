@@ -67,10 +67,10 @@ def _key_service(connection: Connection) -> KeyService:
     return HttpKeyService(SdkClients().address(connection) or "")
 
 
-def _any_source() -> Source:
-    from tinkex.cli.transfer.embedded import AnySource
+def _source(embedded: bool) -> Source:
+    from tinkex.cli.transfer.source import EmbeddedSource, NetworkSource
 
-    return AnySource()
+    return EmbeddedSource() if embedded else NetworkSource()
 
 
 def _hub() -> Hub:
@@ -94,6 +94,6 @@ class Dependencies:
     stdin: Callable[[], TextIO] = lambda: sys.stdin
     credentials: Callable[[], CredentialStore] = _credentials
     key_service: Callable[[Connection], KeyService] = _key_service
-    source: Callable[[], Source] = _any_source
+    source: Callable[[bool], Source] = _source
     hub: Callable[[], Hub] = _hub
     cache_folder: Callable[[], Path] = _cache_folder
