@@ -1,0 +1,104 @@
+"""A model folder is computed exactly as it says, or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.hf_models import LINEAR, SHAPE, save_reference
+
+from tinkex.engine.errors import ModelError
+from tinkex.engine.model.config import parse_config
+from tinkex.engine.model.loading import load_decoder
+
+LLAMA = {**SHAPE, "model_type": "llama", "rope_theta": 10000.0, "hidden_act": "silu"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_reference("llama", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
+        ({"logit_softcap": 30.0}, "'logit_softcap' is not known"),
+        ({"quantization_config": {"bits": 4}}, "'quantization_config'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope type 'dynamic'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "needs 'factor'"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "'beta' is unknown"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"num_key_value_heads": 3}, "cannot share"),
+        ({"hidden_size": None}, "hidden_size must be a whole number"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8,
+          "layer_types": ["full_attention"]}, "layer_types"),
+    ],
+)  # fmt: skip
+def test_settings_that_change_the_maths_are_refused_by_name(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        parse_config(LLAMA | change)
+
+
+def test_harmless_and_switched_off_keys_are_accepted() -> None:
+    extra = {"torch_dtype": "bfloat16", "use_cache": True, "some_new_switch": False, "other": None}
+    assert parse_config(LLAMA | extra) == parse_config(LLAMA)
+
+
+def test_old_and_new_rope_settings_are_the_same() -> None:
+    old = {**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    new = {key: value for key, value in LLAMA.items() if key != "rope_theta"}
+    assert parse_config(old).rope == parse_config(new | {"rope_parameters": LINEAR}).rope
+
+
+def test_a_shard_that_is_missing_cut_or_short_of_a_tensor_is_named(folder: Path) -> None:
+    shards = sorted(folder.glob("model-*.safetensors"))
+    whole = shards[0].read_bytes()
+    shards[0].write_bytes(whole[:-50])
+    with pytest.raises(ModelError, match=f"{shards[0].name} is damaged"):
+        load_decoder(folder)
+    shards[0].unlink()
+    with pytest.raises(ModelError, match=f"{shards[0].name} is missing"):
+        load_decoder(folder)
+    shards[0].write_bytes(whole)
+    tensors = load_file(shards[0])
+    lost = sorted(tensors)[0]
+    save_file({k: v for k, v in tensors.items() if k != lost} or {"x": torch.ones(1)}, shards[0])
+    with pytest.raises(ModelError, match=f"does not hold '{lost}'"):
+        load_decoder(folder)
+
+
+def test_config_and_weights_must_agree(folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"intermediate_size": 100}))
+    with pytest.raises(ModelError, match=r"shape \(96, 64\).*asks for.*\(100, 64\)"):
+        load_decoder(folder)
+    path.write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(ModelError, match="does not use, first 'model.layers.1"):
+        load_decoder(folder)
+    path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(ModelError, match=r"'model.layers.2.*in none of its files"):
+        load_decoder(folder)
+    path.write_text("{")
+    with pytest.raises(ModelError, match=r"config.json cannot be read"):
+        load_decoder(folder)
+    path.unlink()
+    with pytest.raises(ModelError, match=r"config.json is missing"):
+        load_decoder(folder)
+
+
+def test_tied_embeddings_and_matching_dtypes_are_not_copied(tmp_path: Path) -> None:
+    save_reference("smollm2", tmp_path, shard="1GB")
+    weights = load_decoder(tmp_path).weights
+    assert weights.unembed is weights.embed
+    assert len({tensor.data_ptr() for tensor in weights.tensors()}) == len(weights.tensors())
