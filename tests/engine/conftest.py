@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from support.hf_models import save_reference
 from support.training import DEVICE
-
 from tinkex.engine.messages import CreateRun, LoraSpec
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder

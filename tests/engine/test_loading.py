@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.hf_models import LINEAR, SHAPE, save_reference
 
+from support.hf_models import LINEAR, SHAPE, save_reference
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.config import parse_config
 from tinkex.engine.model.loading import load_decoder
@@ -84,7 +84,7 @@ def test_config_and_weights_must_agree(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"shape \(96, 64\).*asks for.*\(100, 64\)"):
         load_decoder(folder)
     path.write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    with pytest.raises(ModelError, match="does not use, first 'model.layers.1"):
+    with pytest.raises(ModelError, match=r"does not use, first 'model\.layers\.1"):
         load_decoder(folder)
     path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(ModelError, match=r"'model.layers.2.*in none of its files"):

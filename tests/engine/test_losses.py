@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.training import DEVICE, call, gradient, train
 from torch import Tensor
 
+from support.training import DEVICE, call, gradient, train
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Datum
 from tinkex.engine.trainer import Trainer

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.training import ADAM, adam_step, call, random_datum, train
 
+from support.training import ADAM, adam_step, call, random_datum, train
 from tinkex.engine.adapters import AdapterLayout
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep
 from tinkex.engine.model.decoder import Decoder

@@ -14,9 +14,9 @@ import numpy as np
 import peft
 import pytest
 import torch
+
 from support.hf_models import FAMILIES, save_reference
 from support.training import DEVICE, call, gradient, random_datum, train
-
 from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.export import module_path, write_adapter
 from tinkex.engine.messages import CreateRun, Datum, LoraSpec

@@ -10,9 +10,9 @@ import peft
 import pytest
 import torch
 import transformers
+
 from support.hf_models import save_reference
 from support.training import DEVICE, adam_step, call, random_datum, train
-
 from tinkex.engine.errors import UserError
 from tinkex.engine.export import read_adapter, write_adapter
 from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, OptimStep, SaveRun
@@ -111,8 +111,13 @@ def test_foreign_adapter_settings_are_refused_by_name(trainer: Trainer, tmp_path
     write_adapter(trainer.weights("run"), tmp_path)
     path = tmp_path / "adapter_config.json"
     config = json.loads(path.read_text())
-    for change, message in (({"use_dora": True}, "use_dora"), ({"r": 0}, "r and lora_alpha"),
-                            ({"r": 9}, "not of rank 9"), ({"peft_type": "IA3"}, "LoRA")):  # fmt: skip
+    changes: list[tuple[dict[str, object], str]] = [
+        ({"use_dora": True}, "use_dora"),
+        ({"r": 0}, "r and lora_alpha"),
+        ({"r": 9}, "not of rank 9"),
+        ({"peft_type": "IA3"}, "LoRA"),
+    ]
+    for change, message in changes:
         path.write_text(json.dumps(config | change))
         with pytest.raises(UserError, match=message):
             read_adapter(tmp_path)

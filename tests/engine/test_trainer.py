@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.training import DEVICE, adam_step, call, gradient, random_datum, train
 
+from support.training import DEVICE, adam_step, call, gradient, random_datum, train
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.limits import Limits
 from tinkex.engine.messages import (
@@ -174,7 +175,7 @@ def test_any_partition_gives_the_same_gradient(decoder: Decoder, data: st.DataOb
 
 def split(items: Sequence[Datum], cuts: Sequence[int]) -> list[Sequence[Datum]]:
     edges = [0, *(cut for cut in cuts if cut < len(items)), len(items)]
-    return [items[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [items[a:b] for a, b in pairwise(edges) if a < b]
 
 
 def test_micro_batches_can_be_taken_one_at_a_time(decoder: Decoder) -> None:
