@@ -72,7 +72,7 @@ class ProtocolServer:
         self._sessions = itertools.count(1)
         self._completions: dict[str, list[str]] = {}
         self._completed = asyncio.Condition()
-        self._socket = SocketServer(self._handle)
+        self._socket = SocketServer(self._handle, self._record)
 
     # ---- running and looking
 
@@ -82,6 +82,8 @@ class ProtocolServer:
 
     def __exit__(self, *exc: object) -> None:
         self._socket.__exit__(*exc)
+        if self._socket.bugs and exc[0] is None:
+            raise self._socket.bugs[0]
 
     @property
     def url(self) -> str:
@@ -95,22 +97,25 @@ class ProtocolServer:
         self._socket.port = port
         return self
 
-    def fail(self, path: str, *faults: Fault) -> None:
-        self._socket.fail(path, *faults)
+    def fail(self, path: str, *faults: Fault, when: bytes = b"") -> None:
+        self._socket.fail(path, *faults, when=when)
 
     def asked(self, path: str) -> list[Call]:
         """The recorded requests whose path ends with this."""
-        return [call for call in self.calls if call.path.endswith(path)]
+        return [call for call in self.calls if call.path.partition("?")[0].endswith(path)]
 
     def count(self, path: str) -> int:
         return sum(request.path.endswith(path) for request in self.requests)
 
     # ---- answering
 
+    def _record(self, request: Received) -> None:
+        self.requests.append(request)
+        path = f"{request.path}?{request.query}" if request.query else request.path
+        self.calls.append(Call(request.method, path, _decoded(request)))
+
     async def _handle(self, request: Received) -> Reply:
         body = _decoded(request)
-        self.requests.append(request)
-        self.calls.append(Call(request.method, request.path, body))
         path = request.path.removeprefix("/api/v1/")
         for pattern, method in _ROUTES:
             match = re.fullmatch(pattern, f"{request.method} {path}")

@@ -93,9 +93,12 @@ def status(code: int, body: bytes = b'{"detail":"on purpose"}', **headers: str) 
 class SocketServer:
     """Runs on a thread of its own between ``start`` and ``stop``; use it as a context manager."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(
+        self, handler: Handler, observe: Callable[[Received], None] = lambda _: None
+    ) -> None:
         self._handler = handler
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._observe = observe
+        self._faults: defaultdict[tuple[str, bytes], deque[Fault]] = defaultdict(deque)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="socket-server", daemon=True)
         self._ready = threading.Event()
@@ -112,9 +115,9 @@ class SocketServer:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    def fail(self, path: str, *faults: Fault) -> None:
-        """Apply these, in order, to the next answers whose path ends with ``path``."""
-        self._faults[path].extend(faults)
+    def fail(self, path: str, *faults: Fault, when: bytes = b"") -> None:
+        """Apply these, in order, to the next requests whose path ends so and whose body has it."""
+        self._faults[path, when].extend(faults)
 
     def __enter__(self) -> SocketServer:
         self._thread.start()
@@ -155,7 +158,8 @@ class SocketServer:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await read_request(reader)
-        fault = self._next_fault(request.path)
+        self._observe(request)
+        fault = self._next_fault(request)
         if isinstance(fault, Refuse):
             return False
         if isinstance(fault, Answer):
@@ -187,9 +191,9 @@ class SocketServer:
         await writer.drain()
         return not isinstance(fault, Cut)
 
-    def _next_fault(self, path: str) -> Fault | None:
-        for suffix, queue in self._faults.items():
-            if queue and path.endswith(suffix):
+    def _next_fault(self, request: Received) -> Fault | None:
+        for (suffix, content), queue in self._faults.items():
+            if queue and request.path.endswith(suffix) and content in request.body:
                 return queue.popleft()
         return None
 
