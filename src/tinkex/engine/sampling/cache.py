@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +30,7 @@ class KeyValueCache:
         self, config: ModelConfig, pages: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         shape = (config.layers, pages + 1, PAGE_SIZE, 2, config.kv_heads, config.head_dim)
-        self._store = torch.zeros(shape, dtype=dtype, device=device)
+        self._store = _zeros(shape, dtype, device)
         self._pages = [layer.view(pages + 1, -1) for layer in self._store]
         self._tokens = [layer.view(-1, 2, *shape[4:]) for layer in self._store]
 
@@ -44,6 +47,14 @@ class KeyValueCache:
 
     def copy_page(self, source: int, target: int) -> None:
         self._store[:, target].copy_(self._store[:, source])
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros that take memory, on the CPU, only once they are written to."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    untouched = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(untouched).view(dtype).view(shape)
 
 
 def place_of(pages: list[int], position: int) -> int:
