@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
-from typing import Any
 
 import numpy as np
 import torch
