@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import zstandard
-from support.served import MODEL, forward_body, served
 
+from support.served import MODEL, forward_body, served
 from tinkex.server.settings import Limits
 
 PROTOBUF = {"content-type": "application/x-protobuf"}

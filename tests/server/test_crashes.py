@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from support import official_trainer
 from support.server_process import MODEL, ServerProcess
 

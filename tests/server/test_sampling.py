@@ -8,7 +8,6 @@ from typing import Any
 
 from support.fake_engine import FakeEngine
 from support.served import MODEL, Api, served
-
 from tinkex.server.settings import Limits
 from tinkex.wire.protobuf import decode_sample_response
 

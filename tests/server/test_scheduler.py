@@ -7,7 +7,6 @@ from pathlib import Path
 
 from support.fake_engine import FakeEngine
 from support.served import Api, served
-
 from tinkex.server.settings import Scheduling
 
 

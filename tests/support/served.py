@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import numpy as np
-from support.fake_engine import FakeEngine
 
+from support.fake_engine import FakeEngine
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
 from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, Timings

@@ -27,9 +27,9 @@ from tinkex.server.store.snapshots import SnapshotRow
 class Run:
     """One live run.
 
-    `sending` is the turn of the errand on its way to the engine, 0 when there is none, `active`
-    counts everything of this run that is with the engine or being written down, `restoring` says in
-    words what is being rebuilt, `broken` why it never can be.
+    `sending` is the turn of the errand on its way to the engine, 0 when there is none; `latest`
+    carries the newest operation; `active` counts everything of this run that is with the engine or
+    being written down; `restoring` says in words what is being rebuilt, `broken` why it never can.
     """
 
     row: RunRow
@@ -38,6 +38,7 @@ class Run:
     generation: int = 0
     sending: int = 0
     active: int = 0
+    latest: asyncio.Task[None] | None = None
     steps_since_snapshot: int = 0
     snapshot_at: float = 0.0
     snapshot_due: bool = False

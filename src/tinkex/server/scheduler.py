@@ -4,8 +4,8 @@
 that is fair between tenants by tokens and starts one errand each, as long as the engine's window
 has room. An errand restores a run whose state the engine does not have, takes a snapshot, evicts a
 run, or carries one operation: prepare, send, wait, conclude, commit, wake who waits. Operations of
-one run are sent in order and several may be with the engine; their ends are written down as they
-come.
+one run are sent in order and several may be with the engine; their ends are written down in
+order too. What reads or makes checkpoints waits for the operations before it.
 
 When the engine dies, what it held is sent again in its next life. An operation that was with the
 engine when it died runs alone from then on; if the engine dies of it too often, it fails.
@@ -40,6 +40,7 @@ from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
 logger = logging.getLogger(__name__)
 
 _BYTES_PER_TOKEN = 16
+_PIPELINED = frozenset({"forward", "forward_backward", "optim_step"})
 
 
 @dataclass(slots=True)
@@ -190,7 +191,8 @@ class Scheduler:
             run.log.begin(entry)
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
-            self._spawn(run, turn, window, _cost(entry), self._carry(run, entry, engine, turn))
+            carry = self._carry(run, entry, engine, turn, run.latest)
+            run.latest = self._spawn(run, turn, window, _cost(entry), carry)
         elif run.generation != engine.generation:
             self._spawn(run, turn, window, 0, self._restore(run, engine))
         elif run.snapshot_due:
@@ -205,7 +207,7 @@ class Scheduler:
         window: _Window,
         cost: int,
         errand: Coroutine[Any, Any, None],
-    ) -> None:
+    ) -> asyncio.Task[None]:
         run.active += 1
         window.operations += 1
         window.tokens += cost
@@ -226,6 +228,7 @@ class Scheduler:
         task = asyncio.get_running_loop().create_task(errand)
         self._tasks.add(task)
         task.add_done_callback(over)
+        return task
 
     def _arm(self, gaps: list[float]) -> None:
         if self._timer is not None:
@@ -237,9 +240,19 @@ class Scheduler:
 
     # ---- errands
 
-    async def _carry(self, run: Run, entry: Entry, engine: Engine, turn: int) -> None:
+    async def _carry(
+        self,
+        run: Run,
+        entry: Entry,
+        engine: Engine,
+        turn: int,
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        """See one operation through. Its end is written after that of the one `before` it."""
         prepared: Prepared | None = None
         try:
+            if entry.kind not in _PIPELINED:
+                await _over(before)
             body = await self._bodies.of(entry)
             prepared = await self._kinds.prepare(run, entry, body, engine.generation)
             result = await self._through_engine(run, prepared, engine, turn)
@@ -267,6 +280,7 @@ class Scheduler:
             self._abandon(prepared)
             kind = type(error).__name__
             conclusion = Conclusion(failure("server", f"the server failed on this: {kind}"))
+        await _over(before)
         await self._conclude(run, entry, prepared, conclusion)
 
     async def _through_engine(
@@ -368,6 +382,12 @@ class Scheduler:
     def _abandon(self, prepared: Prepared | None) -> None:
         if prepared is not None:
             prepared.abandon()
+
+
+async def _over(task: asyncio.Task[None] | None) -> None:
+    """Wait until an errand has ended, however it did."""
+    if task is not None and not task.done():
+        await asyncio.wait([task])
 
 
 def _cost(entry: Entry) -> int:
