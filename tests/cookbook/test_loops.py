@@ -18,7 +18,7 @@ from tinkex.server.models import default_cache, resolve
 
 SCRIPT = Path(__file__).parent / "loops.py"
 ALIAS = "Qwen/Qwen3-8B=tinkex/tiny-qwen3"
-LIMIT_S = 400
+LIMIT_S = 240
 
 pytestmark = pytest.mark.slow
 
