@@ -114,9 +114,9 @@ def test_an_answer_of_the_wrong_shape_names_the_field(server: ProtocolServer) ->
 def test_a_server_that_never_answers_times_out(server: ProtocolServer) -> None:
     config = quick_config(server.url, timeout=Timeout(0.1), timings=QUICK)
     server.fail("/create_sampling_session", *[Stall(5.0)] * 11)
-    with tinkex.ServiceClient.from_config(config) as service:
-        with pytest.raises(tinkex.APITimeoutError):
-            service.create_sampling_client(base_model="acme/tiny")
+    service = tinkex.ServiceClient.from_config(config)
+    with service, pytest.raises(tinkex.APITimeoutError):
+        service.create_sampling_client(base_model="acme/tiny")
 
 
 def test_a_poll_that_is_refused_for_good_is_reported(server: ProtocolServer) -> None:
@@ -156,9 +156,9 @@ def test_a_billing_problem_pauses_the_work_and_surfaces_on_creation(
 
 def test_a_server_that_is_gone_is_a_connection_error() -> None:
     config = quick_config("http://127.0.0.1:9", timings=QUICK.scaled(0.1))
-    with tinkex.ServiceClient.from_config(config) as service:
-        with pytest.raises(tinkex.APIConnectionError) as caught:
-            service.get_server_capabilities()
+    service = tinkex.ServiceClient.from_config(config)
+    with service, pytest.raises(tinkex.APIConnectionError) as caught:
+        service.get_server_capabilities()
     assert not caught.value.is_user_error
 
 
@@ -191,9 +191,9 @@ def test_an_answer_over_the_limit_is_refused(server: ProtocolServer) -> None:
     huge = Answer(Reply(200, b'{"x":"' + b"a" * 100_000 + b'"}'))
     server.fail("/create_session", *[huge] * 20)
     config = quick_config(server.url, max_response_bytes=10_000)
-    with tinkex.ServiceClient.from_config(config) as service:
-        with pytest.raises(tinkex.APIConnectionError, match="max_response_bytes"):
-            service.create_lora_training_client("acme/tiny")
+    service = tinkex.ServiceClient.from_config(config)
+    with service, pytest.raises(tinkex.APIConnectionError, match="max_response_bytes"):
+        service.create_lora_training_client("acme/tiny")
 
 
 def test_the_error_of_a_refused_request_tells_what_the_server_said(server: ProtocolServer) -> None:

@@ -72,8 +72,9 @@ def test_a_with_block_leaves_nothing(server: ProtocolServer) -> None:
 def test_an_exception_closes_with_its_reason(
     server: ProtocolServer, error: type[BaseException], reason: str
 ) -> None:
-    with pytest.raises(error), service_for(server) as service:
-        service.create_sampling_client(base_model="acme/tiny")
+    service = service_for(server)
+    service.create_sampling_client(base_model="acme/tiny")
+    with pytest.raises(error), service:
         raise error
     assert server.asked("/finish")[0].body["reason"] == {"type": reason}
     assert sdk_threads() == []

@@ -113,5 +113,10 @@ def test_the_other_clients_say_that_they_stay_here(server: ProtocolServer) -> No
 def test_nothing_secret_shows_in_what_is_pickled(server: ProtocolServer) -> None:
     with service_for(server, "tml-secret-key") as service:
         sampler = service.create_sampling_client(base_model="acme/tiny")
-        for shown in (repr(sampler), repr(sampler.__reduce__()), repr(service), repr(service.config)):
+        for shown in (
+            repr(sampler),
+            repr(sampler.__reduce__()),
+            repr(service),
+            repr(service.config),
+        ):
             assert "secret" not in shown

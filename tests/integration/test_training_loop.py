@@ -89,9 +89,7 @@ def test_submission_order_is_call_order_from_many_threads(server: ProtocolServer
     with service_for(server) as service:
         training = service.create_lora_training_client("acme/tiny")
         with ThreadPoolExecutor(8) as pool:
-            steps = list(
-                pool.map(lambda _: training.optim_step(tinkex.AdamParams()), range(40))
-            )
+            steps = list(pool.map(lambda _: training.optim_step(tinkex.AdamParams()), range(40)))
         for step in steps:
             step.result(timeout=30)
     assert [c.body["seq_id"] for c in server.asked("/optim_step")] == list(range(1, 41))

@@ -7,6 +7,7 @@ bytes. Runs on the SDK's loop only.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import platform
@@ -81,6 +82,9 @@ class Api:
         self._limiter: RateLimiter = shared_limiter(config.base_url, self.tokens.identity)
         self._breaker = CircuitBreaker(config.breaker) if config.breaker else None
         self._headers = _fixed_headers(config)
+        # One random name and a counter: as unique as a new UUID for each call, and much cheaper.
+        self._key_prefix = f"tinkex-{uuid.uuid4()}"
+        self._key_numbers = itertools.count()
         self._empty_400_credits = EMPTY_400_CREDITS
         self._billing_since: float | None = None
         self._billing_logged = 0.0
@@ -169,7 +173,7 @@ class Api:
         )
         call.headers = {**call.headers, "Content-Type": JSON_TYPE}
         await self._wait_for_limiter(call)
-        headers = await self._headers_for(call, f"tinkex-{uuid.uuid4()}", 0)
+        headers = await self._headers_for(call, self._new_key(), 0)
         started = time.monotonic()
         transport = cast(StreamingTransport, self._transport)
         rest = b""
@@ -216,7 +220,7 @@ class Api:
 
     async def _inner(self, call: _Call) -> HttpResponse:
         retries = self.config.timings.inner_retries if call.purpose.inner else 0
-        key = call.idempotency_key or f"tinkex-retry-{uuid.uuid4()}"
+        key = call.idempotency_key or self._new_key()
         for attempt in range(retries + 1):
             try:
                 return await self._once(call, key, attempt)
@@ -366,6 +370,9 @@ class Api:
         return True
 
     # ---- small parts
+
+    def _new_key(self) -> str:
+        return f"{self._key_prefix}-{next(self._key_numbers)}"
 
     def _url(self, path: str, params: Mapping[str, Any] | None) -> str:
         query = {key: value for key, value in (params or {}).items() if value is not None}

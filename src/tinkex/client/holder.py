@@ -311,9 +311,13 @@ def _make_transport(config: Config) -> Transport:
         from tinkex.client.transport.local import LocalTransport
 
         return LocalTransport()
-    from tinkex.client.transport.network import NetworkTransport
+    from tinkex.client.transport.network import NetworkTransport, usable_here
 
-    return NetworkTransport(config)
+    if usable_here():
+        return NetworkTransport(config)
+    from tinkex.client.transport.plain import PlainTransport
+
+    return PlainTransport(config)
 
 
 def _call_weak(method: weakref.WeakMethod[Any], *arguments: Any) -> None:

@@ -90,7 +90,8 @@ class TokenSource:
     async def current(self) -> str:
         """The value for the next request's credential header."""
         if self._exchange is None:
-            return await self.raw()
+            key = self._config.api_key
+            return key if key is not None and not self._command_only else await self.raw()
         remaining = self._expires - time.time()
         if self._jwt is None or remaining <= self._config.timings.token_refresh_needed:
             await asyncio.shield(self._start_refresh())

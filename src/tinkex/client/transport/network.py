@@ -6,6 +6,7 @@ Reads at most the configured number of body bytes, after decompression.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,20 @@ IDLE_CONNECTIONS = 512
 IDLE_SECONDS = 60.0
 
 
+_runtime_pid: int | None = None
+
+
+def usable_here() -> bool:
+    """False in a forked child of a process that already used this: its threads are not here."""
+    return _runtime_pid in (None, os.getpid())
+
+
 class NetworkTransport:
     """A connection pool for one client."""
 
     def __init__(self, config: Config) -> None:
+        global _runtime_pid
+        _runtime_pid = os.getpid()
         self._limit = config.max_response_bytes
         self._transport = pyqwest.HTTPTransport(
             tls_include_system_certs=True,
@@ -67,8 +78,11 @@ class NetworkTransport:
 
     async def _exchange(self, outgoing: pyqwest.Request) -> HttpResponse:
         response = await self._transport.execute(outgoing)
-        async with response:
+        try:
             content = await self._read(response)
+        except BaseException:
+            await response.aclose()  # a body read to its end needs no closing
+            raise
         return _whole(response, content)
 
     async def _read(self, response: pyqwest.Response) -> bytes:
