@@ -34,8 +34,8 @@ def matches_stored() -> Callable[[str, str], None]:
         path = OUTPUTS / f"{name}.txt"
         if os.environ.get(REWRITE):
             path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(text.encode())
         assert path.exists(), f"{name} is not stored: run once with {REWRITE}=1"
-        assert text == path.read_text(encoding="utf-8")
+        assert text == path.read_bytes().decode()
 
     return compare

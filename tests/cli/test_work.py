@@ -254,6 +254,8 @@ def test_streamed_text_waits_for_whole_characters() -> None:
     text = TextSoFar(Bytes())
     pieces = [text.add([byte]) for byte in "né!".encode()]
     assert pieces == ["n", "", "é", "!"]
+    assert text.add([0xC3]) == ""
+    assert text.rest() == "\ufffd"
 
 
 # ---- checkpoint create

@@ -20,7 +20,7 @@ def write_csv(
 ) -> None:
     """Writes the rows, nothing for None, and says how many and where on stderr."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text)
     writer.writerow(columns)
     cells = [["" if cell is None else cell for cell in row] for row in rows]
     writer.writerows(cells)

@@ -24,10 +24,18 @@ class TextSoFar:
     def add(self, tokens: list[int]) -> str:
         """The new text; a character whose bytes are still coming waits for the rest."""
         self._tokens += tokens
-        text = str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
-        whole = text.rstrip(_UNFINISHED)
-        new = whole[len(self._printed) :]
-        self._printed = whole if new else self._printed
+        return self._new(self._text().rstrip(_UNFINISHED))
+
+    def rest(self) -> str:
+        """What waited for bytes that never came."""
+        return self._new(self._text())
+
+    def _text(self) -> str:
+        return str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
+
+    def _new(self, text: str) -> str:
+        new = text[len(self._printed) :]
+        self._printed = text if new else self._printed
         return new
 
 
@@ -49,5 +57,5 @@ def stream_sample(
         out.write(text.add(list(piece.tokens)))
         out.flush()
         reason = piece.stop_reason or reason
-    out.write("\n")
+    out.write(f"{text.rest()}\n")
     context.narrate(f"Sampling complete (stop_reason={reason})")

@@ -1,0 +1,216 @@
+"""The command line against a real `tinkex serve`: a checkpoint's whole life, and the official
+command line beside ours, line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.json_shape import mismatches, shapes
+from support.live_server import live_server
+
+pytestmark = pytest.mark.slow
+
+MODEL = "tinkex/tiny-llama"
+BIN = Path(sys.executable).parent
+_SAVE = f"""
+import tinkex
+service = tinkex.ServiceClient()
+run = service.create_lora_training_client("{MODEL}", rank=8, user_metadata={{"purpose": "parity"}})
+print(run.save_state("final").result().path)
+print(run.save_weights_for_sampler("sampler", ttl_seconds=86400).result().path)
+print(run.save_weights_external("export").result().path)
+service.close("success").result()
+"""
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    home = tmp_path_factory.mktemp("home")
+    with live_server(home / "server", "--model", MODEL, cache=home / "models") as server:
+        yield {
+            "TINKEX_CACHE": str(home / "models"),
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "TINKER_BASE_URL": server.url,
+            "TINKER_API_KEY": "tml-test",
+            "TINKER_TELEMETRY": "0",
+        }
+
+
+@pytest.fixture(scope="module")
+def saved(environ: dict[str, str]) -> dict[str, str]:
+    """The paths of a training, a sampler and an external checkpoint of one run."""
+    line = [sys.executable, "-c", _SAVE]
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+    paths = done.stdout.split()
+    run = paths[0].removeprefix("tinker://").partition("/")[0]
+    return dict(zip(("training", "sampler", "external"), paths, strict=True), run=run)
+
+
+def tinkex(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return _run("tinkex", environ, words)
+
+
+def official(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return _run("tinker", environ, words)
+
+
+def _run(
+    program: str, environ: dict[str, str], words: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    line = [str(BIN / program), *words]
+    return subprocess.run(line, env=environ, capture_output=True, text=True, timeout=120)
+
+
+def ok(environ: dict[str, str], *words: str) -> Any:
+    done = tinkex(environ, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert mismatches(value, shapes()[" ".join(words[:2])]) == []
+    return value
+
+
+def test_a_checkpoint_lives_its_whole_life(environ: dict[str, str], tmp_path: Path) -> None:
+    made = ok(
+        environ, "checkpoint", "create", "--base-model", MODEL, "--rank", "8",
+        "-o", str(tmp_path / "meta.json"),
+    )  # fmt: skip
+    path, run = made["weights_path"], made["model_id"]
+    assert json.loads((tmp_path / "meta.json").read_text()) == made
+    listed = ok(environ, "checkpoint", "list", "--run-id", run)["checkpoints"]
+    assert [item["tinker_path"] for item in listed] == [path]
+    assert path in [c["tinker_path"] for c in ok(environ, "checkpoint", "list")["checkpoints"]]
+    assert ok(environ, "run", "info", run)["last_sampler_checkpoint"]["tinker_path"] == path
+    assert ok(environ, "checkpoint", "info", path)["lora_rank"] == 8
+
+    ok(environ, "checkpoint", "publish", path)
+    ok(environ, "checkpoint", "set-ttl", path, "--ttl", "86400")
+    shared = ok(environ, "checkpoint", "info", path)
+    assert shared["public"] is True
+    assert shared["expires_at"] is not None
+    ok(environ, "checkpoint", "unpublish", path)
+    ok(environ, "checkpoint", "set-ttl", path, "--remove")
+    private = ok(environ, "checkpoint", "info", path)
+    assert (private["public"], private["expires_at"]) == (False, None)
+
+    sample = ("run", "sample", "--model-path", path, "--prompt", "Hi", "--seed", "1")
+    first = ok(environ, *sample, "--max-tokens", "4")
+    assert first == ok(environ, *sample, "--max-tokens", "4")
+    assert len(first["sequences"][0]["tokens"]) == 4
+    streamed = tinkex(environ, *sample, "--max-tokens", "4", "--stream")
+    assert streamed.returncode == 0, streamed.stderr
+
+    kept = ok(environ, "checkpoint", "download", path, "-o", str(tmp_path))
+    _load_with_peft(Path(kept["destination"]), Path(environ["TINKEX_CACHE"]))
+
+    assert ok(environ, "checkpoint", "delete", path, "--yes")["deleted_count"] == 1
+    gone = tinkex(environ, "checkpoint", "info", path)
+    assert gone.returncode == 1
+    assert f"Checkpoint not found: {path}" in gone.stderr
+
+
+def _load_with_peft(folder: Path, models: Path) -> None:
+    """A real model of the same shape takes the adapter."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert base == MODEL
+    (source,) = models.glob("tinkex--tiny-llama*")
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    adapted = PeftModel.from_pretrained(model, folder)
+    assert adapted(torch.tensor([[1, 2, 3]])).logits.shape[:2] == (1, 3)
+
+
+SHARED_LINES = {
+    "checkpoint list": ("checkpoint", "list"),
+    "checkpoint list of a run": ("checkpoint", "list", "--run-id", "{run}"),
+    "checkpoint list with a limit": ("checkpoint", "list", "--limit", "1"),
+    "checkpoint info": ("checkpoint", "info", "{training}"),
+    "checkpoint info of none": ("checkpoint", "info", "tinker://{run}/weights/none"),
+    "checkpoint info of nonsense": ("checkpoint", "info", "nonsense"),
+    "run list": ("run", "list"),
+    "run info": ("run", "info", "{run}"),
+    "run info of none": ("run", "info", "none"),
+    "model list": ("model", "list"),
+    "model list of some": ("model", "list", "TINY"),
+    "model list of none": ("model", "list", "nothing"),
+    "storage": ("billing", "checkpoint-storage"),
+    "storage as csv": ("billing", "checkpoint-storage", "--csv", "-"),
+    "status": ("auth", "status"),
+    "whoami": ("auth", "whoami"),
+    "set-ttl without a time": ("checkpoint", "set-ttl", "{training}"),
+    "delete of nothing": ("checkpoint", "delete"),
+    "unknown command": ("checkpoint", "bogus"),
+    "unknown option": ("run", "list", "--bogus"),
+    "missing argument": ("run", "info"),
+    "bare": (),
+}
+NOT_JSON = ("status",)  # the official command ignores --format here
+
+
+@pytest.mark.parametrize("name", SHARED_LINES)
+def test_both_command_lines_print_the_same_json_and_exit_alike(
+    environ: dict[str, str], saved: dict[str, str], name: str
+) -> None:
+    words = [word.format(**saved) for word in SHARED_LINES[name]]
+    form = () if name in NOT_JSON else ("-f", "json")
+    ours, theirs = tinkex(environ, *form, *words), official(environ, *form, *words)
+    assert ours.returncode == theirs.returncode, ours.stderr
+    assert ours.stdout == theirs.stdout
+
+
+@pytest.mark.parametrize("kind", ["training", "external"])
+def test_both_command_lines_download_the_same_files(
+    environ: dict[str, str], saved: dict[str, str], kind: str, tmp_path: Path
+) -> None:
+    folders = []
+    for run in (tinkex, official):
+        folder = tmp_path / run.__name__
+        folder.mkdir()
+        done = run(environ, "-f", "json", "checkpoint", "download", saved[kind], "-o", str(folder))
+        assert done.returncode == 0, done.stderr
+        value = json.loads(done.stdout)
+        value["destination"] = Path(value["destination"]).name
+        folders.append((value, {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}))
+    assert folders[0] == folders[1]
+
+
+def test_both_command_lines_delete_alike(environ: dict[str, str]) -> None:
+    results = []
+    for run in (tinkex, official):
+        line = [sys.executable, "-c", _SAVE]
+        made = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+        done = run(environ, "-f", "json", "checkpoint", "delete", *made.stdout.split(), "-y")
+        results.append((done.returncode, json.loads(done.stdout)))
+    assert results[0] == results[1] == (0, {"deleted_count": 3, "failed": []})
+
+
+def test_a_trace_arrives_as_a_file(
+    environ: dict[str, str], saved: dict[str, str], tmp_path: Path
+) -> None:
+    session = saved["run"].partition(":")[0]
+    target = tmp_path / "new" / "trace"
+    kept = ok(environ, "session", "export-trace", session, "-o", str(target))
+    assert target.stat().st_size == kept["file_size_bytes"] > 0
+
+
+def test_usage_is_told_by_the_hour(environ: dict[str, str], saved: dict[str, str]) -> None:
+    now = json.loads(tinkex(environ, "run", "info", saved["run"], "--json").stdout)
+    day = now["last_request_time"][:10]
+    window = (f"{day}T00:00:00Z", f"{day}T23:00:00Z")
+    ours = json.loads(tinkex(environ, "billing", "usage", *window, "--json").stdout)
+    theirs = json.loads(official(environ, "-f", "json", "billing", "usage", *window).stdout)
+    assert mismatches(ours, shapes()["billing usage"]) == []
+    for value in (ours, theirs):  # storage grows while we look
+        value["data"] = [e for e in value["data"] if e["event_info"]["type"] != "storage"]
+    assert ours == theirs
