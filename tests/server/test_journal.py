@@ -8,17 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.logging_state import restored_logging
 from tinkex.server import journal
 
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("tinkex")
-    before = (root.handlers[:], root.level, ours.level)
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
+    with restored_logging():
+        yield
 
 
 def test_json_is_one_object_per_line_whatever_the_message(

@@ -57,8 +57,8 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
     home = (options.home or default_home(environ)).expanduser().absolute()
-    keys = _keys(home, options.host)
     _check_home(home)
+    keys = _keys(home, options.host)
     with _listening(options.host, options.port) as listener:
         catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
         settings = _settings(options, home, listener, keys, catalog)

@@ -1,0 +1,185 @@
+"""Promises of `tinkex serve`: what it prints, how it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.live_server import LiveServer, live_server, start
+from support.logging_state import restored_logging
+from tinkex.server.home import Home
+from tinkex.server.keys import KeyFile
+from tinkex.server.serve import ServeOptions, serve
+
+TINY = "tinkex/tiny-llama"
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    with restored_logging():
+        yield
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "TINKEX_HOME": str(tmp_path / "home"),
+        "TINKEX_CACHE": str(tmp_path / "cache"),
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def refusal(
+    options: ServeOptions, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> str:
+    """The one line on stderr with which a server does not start."""
+    assert serve(options, environ) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("tinkex serve: ")
+    return line
+
+
+def test_a_taken_port_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refusal(ServeOptions(port=port), environ, capsys)
+    assert f"port {port}" in line
+    assert "--port" in line
+
+
+def test_a_missing_model_and_a_bad_folder_are_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = refusal(ServeOptions(models=("acme/none",), port=0), environ, capsys)
+    assert "acme/none was not found" in line
+    line = refusal(ServeOptions(models=(str(tmp_path),), port=0), environ, capsys)
+    assert "config.json is missing" in line
+    line = refusal(ServeOptions(aliases=("x",), port=0), environ, capsys)
+    assert "NAME=TARGET" in line
+
+
+def test_a_locked_home_says_who_holds_it(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = Home(Path(environ["TINKEX_HOME"]), "http://127.0.0.1:1")
+    try:
+        line = refusal(ServeOptions(port=0), environ, capsys)
+    finally:
+        held.release()
+    assert "in use by process" in line
+    assert "http://127.0.0.1:1" in line
+
+
+def test_a_home_that_cannot_be_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    line = refusal(ServeOptions(home=tmp_path / "file", port=0), environ, capsys)
+    assert "cannot be used" in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_open_address_needs_keys(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    line = refusal(ServeOptions(host=host, port=0), environ, capsys)
+    assert "tinkex keys create" in line
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    home = tmp_path_factory.mktemp("serve") / "home"
+    with live_server(home, "--model", TINY, "--alias", f"big/model={TINY}") as server:
+        yield server
+
+
+def ask(url: str, key: str | None = None) -> tuple[int, dict[str, object]]:
+    request = urllib.request.Request(url, headers={"x-api-key": key} if key else {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.mark.slow
+def test_it_prints_its_address_models_and_a_snippet_and_is_ready(server: LiveServer) -> None:
+    for part in (server.url, TINY, "big/model", "tinker.ServiceClient(base_url=", "ready after"):
+        assert part in server.output
+    assert ask(f"{server.url}/api/v1/healthz") == (200, {"status": "ok"})
+    status, found = ask(f"{server.url}/api/v1/get_server_capabilities", "tml-x")
+    assert status == 200
+    models = found["supported_models"]
+    assert isinstance(models, list)
+    assert [model["model_name"] for model in models] == [TINY, "big/model"]
+
+
+@pytest.mark.slow
+def test_tokenizer_files_are_served_under_every_name(server: LiveServer) -> None:
+    for name in (TINY, "big/model"):
+        base = f"{server.url}/api/v1/models/{name}/tokenizer"
+        status, found = ask(base, "tml-x")
+        assert status == 200
+        assert found == {
+            "files": [
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "config.json",
+                "generation_config.json",
+            ]
+        }
+        assert ask(f"{base}/tokenizer.json", "tml-x")[1]["model"]
+        assert ask(f"{base}/model.safetensors", "tml-x")[0] == 404
+        assert ask(f"{base}/..%2f..%2ftinkex.db", "tml-x")[0] == 404
+        assert ask(f"{base}/tokenizer.json")[0] == 401
+
+
+@pytest.mark.slow
+def test_an_interrupt_drains_and_exits_with_zero_and_a_restart_remembers(tmp_path: Path) -> None:
+    with live_server(tmp_path / "home", "--model", TINY) as server:
+        assert server.stop(signal.SIGINT) == 0
+        assert "stopping" in server.output
+    with live_server(tmp_path / "home", "--model", TINY, "--log-format", "json") as server:
+        assert server.stop(signal.SIGTERM) == 0
+        assert "Traceback" not in server.output
+
+
+@pytest.mark.slow
+def test_configured_keys_are_required_and_revoking_works_at_once(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "home")
+    key, secret = keys.create("alice")
+    with live_server(tmp_path / "home", "--model", TINY) as server:
+        url = f"{server.url}/api/v1/training_runs"
+        assert ask(url, secret)[0] == 200
+        assert ask(url, "tml-anything")[0] == 401
+        keys.revoke(key.id)
+        status, found = ask(url, secret)
+        assert (status, "revoked" in str(found["detail"])) == (401, True)
+        assert secret not in server.output
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"no")
+    process = start(tmp_path / "home", ["--model", str(folder)])
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    (line,) = [line for line in output.splitlines() if line.startswith("tinkex serve:")]
+    assert "broken" in line
