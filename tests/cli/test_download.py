@@ -100,7 +100,7 @@ def test_files_of_any_size_arrive_whole(tmp_path: Path, size: int) -> None:
 
 def test_a_cut_is_continued_where_it_happened(tmp_path: Path) -> None:
     content = FILES["sub/weights.bin"]
-    behaviour = Behaviour({"f": content}, cut_after=[300_000, 0, 200_000])
+    behaviour = Behaviour({"f": content}, cut_after=[300_000, 0, 200_000], digest="")
     with file_server(behaviour) as address:
         ran = download(DownloadRest(address, ["f"]), EXTERNAL, tmp_path)
     assert ran.code == 0, ran.err
@@ -110,7 +110,7 @@ def test_a_cut_is_continued_where_it_happened(tmp_path: Path) -> None:
 
 def test_after_a_long_cut_the_same_command_continues(tmp_path: Path) -> None:
     content = FILES["sub/weights.bin"]
-    behaviour = Behaviour({"f": content}, cut_after=[300_000, *[0] * 5])
+    behaviour = Behaviour({"f": content}, cut_after=[300_000, *[0] * 5], digest="")
     with file_server(behaviour) as address:
         first = download(DownloadRest(address, ["f"]), EXTERNAL, tmp_path)
         assert first.code == 1

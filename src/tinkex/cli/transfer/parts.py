@@ -53,6 +53,7 @@ class Part:
         self._link = link
         self._path = path
         self._expected: str | None = None
+        self._digest = RunningDigest(path)
         self._size: int | None = None
         self._announced = False
 
@@ -92,6 +93,8 @@ class Part:
             with self._path.open("r+b" if self._path.exists() else "wb") as file:
                 file.seek(answer.start)
                 file.truncate()
+                if answer.sha256 is not None:
+                    self._digest.continue_at(answer.start)
                 self._copy(answer, file, bar, stop)
         finally:
             answer.body.close()
@@ -113,6 +116,8 @@ class Part:
             if stop.is_set():
                 raise Stopped
             file.write(buffer[:count])
+            if answer.sha256 is not None:
+                self._digest.add(buffer[:count])
             bar.advance(count)
 
     def _read(self, answer: Answer, buffer: memoryview) -> int:
@@ -128,7 +133,7 @@ class Part:
         if self._size is not None and size != self._size:
             self._path.unlink()
             raise CliError(f"{self.name} has {size} bytes, the server said {self._size}")
-        if self._expected is not None and sha256_of(self._path) != self._expected:
+        if self._expected is not None and self._digest.hexdigest() != self._expected:
             self._path.unlink()
             raise CliError(
                 f"{self.name} was damaged on the way: its SHA-256 is not the server's",
@@ -151,6 +156,31 @@ class Part:
             f"Details: {reason}",
             "Run the same command again to continue where it stopped.",
         )
+
+
+class RunningDigest:
+    """The SHA-256 of a file that is being written from the front, without reading it again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._length = 0
+
+    def continue_at(self, start: int) -> None:
+        """Prepares for bytes from `start` on; reads what an earlier try left, if it must."""
+        if start == self._length:
+            return
+        self._hash, self._length = hashlib.sha256(), 0
+        with self._path.open("rb") as file:
+            while self._length < start:
+                self.add(memoryview(file.read(min(BUFFER_BYTES, start - self._length))))
+
+    def add(self, block: memoryview) -> None:
+        self._hash.update(block)
+        self._length += len(block)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
 
 
 def sha256_of(path: Path) -> str:
