@@ -29,7 +29,7 @@ from tinkex.engine.sampling.sampler import Sampler, SamplerLimits
 from tinkex.engine.trainer import Trainer
 
 CACHE = Path.home() / ".cache" / "tinkex" / "models"
-PROMPT, NEW, PARALLEL, ADAPTERS, ROUNDS = 64, 64, 16, 4, 5
+PROMPT, NEW, PARALLEL, ADAPTERS, ROUNDS = 64, 64, 16, 4, 3
 
 
 class Programs:

@@ -70,6 +70,7 @@ class Traffic(RuleBasedStateMachine):
             self.work(1)
         assert not self.open
         self.sampler.pool.check_idle()
+        assert not self.sampler.imbalances
         assert self.sampler.versions.acquire("").users == 1
 
 

@@ -337,6 +337,17 @@ def test_adapters_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
         make_sampler().versions.add("w", str(folder))
 
 
+def test_a_page_lost_from_the_books_is_noticed_when_idle_and_the_cache_starts_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sampler = make_sampler()
+    sampler.pool.take(1)
+    results_of(sampler, sample("a", prompt_of(1, 9)))
+    assert sampler.imbalances == 1
+    assert "page accounts" in caplog.text
+    sampler.pool.check_idle()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 def test_bfloat16_on_a_gpu_stays_near_float32() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import math
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,14 +47,6 @@ class KeyValueCache:
 
     def copy_page(self, source: int, target: int) -> None:
         self._store[:, target].copy_(self._store[:, source])
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros that take memory, on the CPU, only once they are written to."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    untouched = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
-    return torch.from_numpy(untouched).view(dtype).view(shape)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

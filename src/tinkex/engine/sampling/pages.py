@@ -25,6 +25,11 @@ class PagePool:
             raise ValueError(f"a page pool needs at least one page, not {total}")
         self.total = total
         self.size = size
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew: nobody holds anything, nothing can be found."""
+        total = self.total
         self._free = list(range(total, 0, -1))
         self._holders: dict[int, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
@@ -102,9 +107,8 @@ class PagePool:
         self._key_of.clear()
 
     def check_idle(self) -> None:
-        """Raise unless the books balance and nobody holds anything."""
-        books = sorted([*self._free, *self._idle])
-        if self._holders or books != list(range(1, self.total + 1)):
+        """Raise unless nobody holds anything and every page is accounted for."""
+        if self._holders or self.available != self.total:
             raise RuntimeError(
                 f"page accounts do not balance when idle: {len(self._holders)} held,"
                 f" {len(self._free)} free, {len(self._idle)} reusable of {self.total}"

@@ -1,15 +1,33 @@
-"""Matrix products for one step's tokens, each with its own adapter. Tokens are sorted by version,
-so a version is a slice."""
+"""Matrix products for one step's tokens, each with its own adapter.
+
+Tokens are sorted by version, so a version is a slice. One or two versions are added slice by slice;
+more become one batched product over a stack of their factors, whatever their number.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.model.products import FrozenProducts
-from tinkex.engine.sampling.versions import Version
+from tinkex.engine.sampling.versions import Factors, Version
+
+STACK_FROM = 3
+"""Versions from which one batched product beats a product each."""
+
+STACKED_ROWS = 4
+"""Rows of a version up to which padding all versions to the longest is worth a batched product."""
+
+KEPT_STACKS = 2
+"""A step's tokens and the rows it draws from may be of different versions."""
+
+_Stack: TypeAlias = dict[tuple[int, str], Factors | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +42,57 @@ class Span:
 class Projection:
     """A `Lora` for one step."""
 
-    def __init__(self, frozen: FrozenProducts, spans: Sequence[Span]) -> None:
-        self._frozen = frozen
-        self._spans = [span for span in spans if span.version.products]
+    def __init__(
+        self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device
+    ) -> None:
+        self._frozen, self._stacks = frozen, stacks
+        tuned = [span for span in spans if span.version.products]
+        short = [span for span in tuned if span.stop - span.start <= STACKED_ROWS]
+        self._stacked = short if len(short) >= STACK_FROM else []
+        self._spans = [span for span in tuned if span not in self._stacked]
+        if self._stacked:
+            self._versions = tuple(span.version for span in self._stacked)
+            self._places = _places(self._stacked, device)
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         y = self._frozen.product(layer, slot, x, weight, bias)
         for span in self._spans:
-            assert span.version.products is not None
-            factors = span.version.products.get((layer, slot))
+            factors = _factors(span.version, layer, slot)
             if factors is not None:
                 a, b = factors
                 y[span.start : span.stop].addmm_(x[span.start : span.stop] @ a, b)
+        if self._stacked:
+            self._add_stacked(layer, slot, x, y)
         return y
+
+    def _add_stacked(self, layer: int, slot: str, x: Tensor, y: Tensor) -> None:
+        factors = self._stacks.get(self._versions, layer, slot)
+        if factors is None:
+            return
+        a, b = factors
+        source, rows, cells = self._places
+        padded = x.index_select(0, source).view(len(self._versions), -1, x.shape[1])
+        added = torch.bmm(torch.bmm(padded, a), b).view(-1, y.shape[1])
+        y.index_add_(0, rows, added.index_select(0, cells))
+
+
+class Stacks:
+    """Factors of versions that lately shared a batch, stacked: [versions, …], ranks padded."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[Version, ...], _Stack] = OrderedDict()
+
+    def get(self, versions: tuple[Version, ...], layer: int, slot: str) -> Factors | None:
+        stack = self._found.setdefault(versions, {})
+        self._found.move_to_end(versions)
+        if len(self._found) > KEPT_STACKS:
+            self._found.popitem(last=False)
+        key = (layer, slot)
+        if key not in stack:
+            stack[key] = _stack([_factors(version, layer, slot) for version in versions])
+        return stack[key]
 
 
 def spans_of(versions: Sequence[Version]) -> list[Span]:
@@ -50,3 +104,40 @@ def spans_of(versions: Sequence[Version]) -> list[Span]:
         else:
             spans.append(Span(row, row + 1, version))
     return spans
+
+
+def _factors(version: Version, layer: int, slot: str) -> Factors | None:
+    assert version.products is not None
+    return version.products.get((layer, slot))
+
+
+def _places(spans: Sequence[Span], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """For a rectangle of spans by rows: the row each cell reads, and for every real cell the row
+    it is added to and its own number. Cells that only pad read their span's first row."""
+    width = max(span.stop - span.start for span in spans)
+    source, rows, cells = [], [], []
+    for index, span in enumerate(spans):
+        for offset in range(width):
+            row = span.start + offset
+            real = row < span.stop
+            source.append(row if real else span.start)
+            if real:
+                rows.append(row)
+                cells.append(index * width + offset)
+    made = torch.tensor([source, rows + [0] * (len(source) - len(rows)),
+                         cells + [0] * (len(source) - len(cells))], device=device)  # fmt: skip
+    return made[0], made[1, : len(rows)], made[2, : len(cells)]
+
+
+def _stack(factors: Sequence[Factors | None]) -> Factors | None:
+    """Versions without this product get zeros; None if there is none at all."""
+    present = [pair for pair in factors if pair is not None]
+    if not present:
+        return None
+    width = max(a.shape[1] for a, _ in present)
+    a_like, b_like = present[0]
+    missing = (a_like.new_zeros(a_like.shape[0], 0), b_like.new_zeros(0, b_like.shape[1]))
+    pairs = [pair if pair is not None else missing for pair in factors]
+    a = torch.stack([F.pad(a, (0, width - a.shape[1])) for a, _ in pairs])
+    b = torch.stack([F.pad(b, (0, 0, 0, width - b.shape[0])) for _, b in pairs])
+    return a, b

@@ -6,6 +6,7 @@ threads or of how events travel.
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
@@ -26,7 +27,7 @@ from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.pages import PageKeys, PagePool
-from tinkex.engine.sampling.projection import Projection, spans_of
+from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.request import Branch, Request
 from tinkex.engine.sampling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.scores import PromptScores
@@ -35,6 +36,8 @@ from tinkex.engine.sampling.versions import Version, VersionStore
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 FailKind: TypeAlias = Literal["user", "server", "cancelled"]
 
@@ -79,11 +82,13 @@ class Sampler:
         )
         total = sum(tensor.nbytes for tensor in decoder.weights.tensors())
         self._frozen = FrozenProducts(decoder.weights.unembed, total)
+        self._stacks = Stacks()
         self._drawer = Drawer(config.vocab_size, device)
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
         self.prompt_tokens = 0
+        self.imbalances = 0
 
     @property
     def busy(self) -> bool:
@@ -144,7 +149,7 @@ class Sampler:
         device, decoder = self._decoder.device, self._decoder
         attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
         versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
-        projection = Projection(self._frozen, spans_of(versions))
+        projection = self._projection(versions)
         return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
 
     def _score(self, chunks: Sequence[Chunk], hidden: Tensor) -> None:
@@ -207,8 +212,10 @@ class Sampler:
         short = self._frozen.min_rows - count
         if short > 0:
             hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
-        projection = Projection(self._frozen, spans_of(versions))
-        return self._decoder.unembed(hidden, projection)[:count].float()
+        return self._decoder.unembed(hidden, self._projection(versions))[:count].float()
+
+    def _projection(self, versions: Sequence[Version]) -> Projection:
+        return Projection(self._frozen, spans_of(versions), self._stacks, self._decoder.device)
 
     def _record_topk(self, branches: Sequence[Branch], logits: Tensor, total: Tensor) -> None:
         widths = [branch.request.command.topk_sample_logprobs for branch in branches]
@@ -311,7 +318,16 @@ class Sampler:
         del self._requests[request.command.op]
         self.versions.release(request.version)
         if not self._requests:
+            self._check_idle()
+
+    def _check_idle(self) -> None:
+        """With nothing under way every page must be free; if not, say so and start anew."""
+        try:
             self.pool.check_idle()
+        except RuntimeError:
+            logger.exception("the page accounts are wrong; the cache starts anew")
+            self.imbalances += 1
+            self.pool.reset()
 
     @property
     def _block(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,8 +19,11 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Slot, slots
 
-Products = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
-"""By (layer, slot): (A.T [in, r], scaled B.T [r, out]), modules of a slot side by side."""
+Factors: TypeAlias = tuple[Tensor, Tensor]
+"""A.T [in, r] and scaled B.T [r, out], the modules of a slot side by side."""
+
+Products: TypeAlias = Mapping[tuple[int, str], Factors]
+"""By (layer, slot)."""
 
 
 @dataclass(slots=True, eq=False)
