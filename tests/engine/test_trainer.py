@@ -26,7 +26,7 @@ from tinkex.engine.messages import (
     LoraSpec,
     OptimStep,
 )
-from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.decoder import Decoder, Lora
 from tinkex.engine.trainer import Trainer
 
 ROUNDING = 1e-5 if DEVICE == "cpu" else 0.05
@@ -82,11 +82,23 @@ def test_alternatives_per_token_are_dense_or_sparse_alike(trainer: Trainer) -> N
 
 
 def test_blocks_of_logits_and_recomputed_layers_change_nothing(
-    trainer: Trainer, decoder: Decoder
+    trainer: Trainer, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Trainer(decoder, Limits(logit_elements=128 * 5, activation_bytes=0))
     small.create_run(CreateRun("op", "run", LoraSpec(8, seed=1)))
     data = [random_datum(np.random.default_rng(2), n) for n in (3, 40, 17)]
+    rows: list[int] = []
+    unembed = decoder.unembed
+
+    def watched(hidden: torch.Tensor, lora: Lora | None = None) -> torch.Tensor:
+        rows.append(len(hidden))
+        return unembed(hidden, lora)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "unembed", watched)
+        gathered(small, call("run", *data))
+    assert sum(rows) == 60
+    assert max(rows) <= 5
     assert relative(gathered(small, call("run", *data)), gathered(trainer, call("run", *data))) < (
         ROUNDING
     )

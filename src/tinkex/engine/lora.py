@@ -40,12 +40,13 @@ class PackedLora:
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        if torch.is_grad_enabled():
+        adapted = any(slot in segment.factors for segment in self.segments)
+        if adapted and torch.is_grad_enabled():
             apply: Any = _Project.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot)
             return result
         y = F.linear(x, weight, bias)
-        for segment in self.segments:
+        for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.messages import Csr, Datum, Tensor
 
 Array = NDArray[np.generic]
+A = TypeVar("A", bound=Array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,10 @@ def _check_values(
         raise UserError(
             f"{where} has the shape {list(array.shape)}; it must match target_tokens, {list(shape)}"
         )
-    return _check_finite(where, array).astype(np.float32).reshape(-1)
+    _check_real(where, array)
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    return _check_finite(where, narrow).reshape(-1)
 
 
 def _check_rank(where: str, value: Tensor, rank: int) -> Array:
@@ -146,12 +151,16 @@ def _check_rank(where: str, value: Tensor, rank: int) -> Array:
         array = array.reshape(())
     if array.ndim != rank:
         raise UserError(f"{where} has the shape {list(array.shape)}; the loss declared rank {rank}")
-    return _check_finite(where, array)
+    _check_real(where, array)
+    return _check_finite(where, array.copy())
 
 
-def _check_finite(where: str, array: Array) -> Array:
+def _check_real(where: str, array: Array) -> None:
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise UserError(f"{where} must hold real numbers, not {array.dtype}")
+
+
+def _check_finite(where: str, array: A) -> A:
     if not np.isfinite(array).all():
         raise UserError(f"{where} holds NaN or infinity; every value must be finite")
     return array
