@@ -19,6 +19,7 @@ import torch
 
 MIN_GAIN = 1.3
 _TIMEOUT_S = 60.0
+_PROGRAM = ["-m", "tinkex.engine.probe"]
 _FLAGS = ("amx_bf16", "avx512_bf16")
 
 
@@ -64,7 +65,7 @@ def _seconds(dtype: torch.dtype, size: int, rows: int, repeats: int) -> float:
 def _try_in_child() -> bool:
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "tinkex.engine.probe"],
+            [sys.executable, *_PROGRAM],
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
