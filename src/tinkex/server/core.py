@@ -68,6 +68,7 @@ class Core:
         self.tenants = Tenants(settings.keys)
         self.promises = Promises()
         self.meter = Meter(self.store, clock)
+        self.traces = Traces(self.store, clock)
         self.engines = Engines(settings, launch or engine_processes(settings), clock)
         self.sessions = Sessions(self.store, clock, settings)
         self.runs = Runs(self.store, clock, settings)
@@ -108,6 +109,7 @@ class Core:
             self.promises,
             SampleWindows(self.store),
             self.meter,
+            self.traces,
             encode_sample,
             clock,
             settings,
@@ -123,7 +125,6 @@ class Core:
             clock,
             settings,
         )
-        self.traces = Traces(self.store, clock)
         self.exports = Exports(home.root / "exports")
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")

@@ -27,6 +27,8 @@ from tinkex.server.settings import Settings
 from tinkex.server.store.samplers import SamplerRow
 from tinkex.server.store.usage import Source
 from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
+from tinkex.server.trace import Span
+from tinkex.server.traces import Traces
 from tinkex.server.usage import Meter
 from tinkex.server.waiting import Outcome, Promise, Promises
 from tinkex.server.weights import BASE, LoadedWeights
@@ -47,8 +49,10 @@ class Job:
     engine: Engine
     promise: Promise
     size: int
+    accepted_at: float
     deaths: int = 0
     sent: bool = False
+    sent_at: float | None = None
     cancelled: bool = False
     finished_at: float | None = None
     fetched_at: float | None = None
@@ -85,6 +89,7 @@ class Sampling:
         promises: Promises,
         windows: SampleWindows,
         meter: Meter,
+        traces: Traces,
         encode: Encode,
         clock: Clock,
         settings: Settings,
@@ -95,6 +100,7 @@ class Sampling:
         self._promises = promises
         self._windows = windows
         self._meter = meter
+        self._traces = traces
         self._encode = encode
         self._clock = clock
         self._settings = settings
@@ -133,7 +139,7 @@ class Sampling:
                 return self._jobs[request_id]
         promise = self._promises.add(request_id, tenant)
         engine = self._engines.get(sampler.base_model)
-        job = Job(request, request_id, sampler, engine, promise, size)
+        job = Job(request, request_id, sampler, engine, promise, size, self._clock.now())
         self._admit(job)
         return job
 
@@ -191,7 +197,7 @@ class Sampling:
                 del lane.queues[tenant]
             lane.fairness.charge(tenant, _cost(job))
             lane.sequences += job.sequences
-            job.sent = True
+            job.sent, job.sent_at = True, self._clock.now()
             self._spawn(self._carry(job, lane))
             return True
         return False
@@ -256,6 +262,7 @@ class Sampling:
     def _finish(self, job: Job, outcome: Outcome) -> None:
         tenant = job.sampler.tenant
         job.finished_at = self._clock.monotonic()
+        self._traces.sample(job.sampler.session_id, self._span(job, outcome))
         self._waiting_bytes -= job.size
         self._per_tenant[tenant] -= 1
         if not self._per_tenant[tenant]:
@@ -267,6 +274,17 @@ class Sampling:
         stream = self._streams.get((job.sampler.sampler_id, clone))
         if stream is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
+
+    def _span(self, job: Job, outcome: Outcome) -> Span:
+        command = job.request.command
+        args = {
+            "seq_id": job.request.seq_id,
+            "prompt_tokens": len(command.prompt),
+            "num_samples": command.num_samples,
+            "failed": outcome.failed,
+        }
+        now = self._clock.now()
+        return Span(job.request.sampler_id, "asample", job.accepted_at, job.sent_at, now, args)
 
     # ---- out
 

@@ -122,3 +122,6 @@ async def test_tokens_are_streamed_before_the_whole_result(api: Api) -> None:
     assert lines[0]["type"] == "start"
     assert len(lines[0]["sample_sequence_ids"]) == 1
     assert lines[-1]["type"] == "done"
+    trace = (await api.send("GET", f"sessions/{session}/trace_export")).json()["url"]
+    events = (await api.client.get(trace)).json()["traceEvents"]
+    assert {"asample", "wait", "run"} <= {event["name"] for event in events}
