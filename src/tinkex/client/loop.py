@@ -24,7 +24,6 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.encoders = ThreadPoolExecutor(ENCODER_THREADS, thread_name_prefix="tinkex-encode")
-        self.loop.set_default_executor(self.encoders)
         self.leases = 0
         self.thread = threading.Thread(target=self._run, name="tinkex-loop", daemon=True)
         self.thread.start()
@@ -44,6 +43,7 @@ class LoopThread:
         if tasks:
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
 
     def stop(self) -> None:
         self.encoders.shutdown(wait=False)
@@ -81,7 +81,9 @@ class Lease:
 
     async def encode(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy work off the loop; call it from the loop."""
-        return await self._owner.loop.run_in_executor(None, lambda: function(*arguments))
+        return await self._owner.loop.run_in_executor(
+            self._owner.encoders, lambda: function(*arguments)
+        )
 
     def release(self) -> None:
         """Give the lease back; the last one out stops the thread."""
