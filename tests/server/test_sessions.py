@@ -1,0 +1,89 @@
+"""Sessions: opened once, alive by signs of life, ended once, never taking a checkpoint along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from support.served import QUICK, served
+
+
+async def test_the_same_idempotency_key_opens_one_session(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        keys = [{"x-idempotency-key": key} for key in ("a", "a", "b")]
+        answers = [await api.send("POST", "create_session", json={}, headers=key) for key in keys]
+        ids = [answer.json()["session_id"] for answer in answers]
+        assert ids[0] == ids[1] != ids[2]
+        eve = await api.as_tenant("tml-eve").send(
+            "POST", "create_session", json={}, headers=keys[0]
+        )
+        assert theirs.json()["session_id"] not in ids
+
+
+async def test_a_finished_session_is_gone_but_its_results_and_checkpoints_stay(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as api:
+        session = await api.session()
+        await api.post("session_heartbeat", {"session_id": session})
+        model = await api.model(session)
+        await api.forward(model, 1)
+        await api.post("save_weights", {"model_id": model, "seq_id": 2, "path": "kept"})
+        path = (await api.result(f"{model}:2"))["path"]
+        await api.post(
+            f"sessions/{session}/finish", {"reason": {"type": "success"}, "detail": None}
+        )
+        await api.post("session_heartbeat", {"session_id": session}, expect=410)
+        await api.step(model, 3, expect=410)
+        await api.core.reaper.tick()
+        assert api.core.runs.find(model) is None
+        assert model not in api.engine.current.runs
+        assert await api.result(f"{model}:1")
+        fresh = {"session_id": await api.session(), "model_seq_id": 0, "path": path}
+        made = await api.post("load_weights", {**fresh, "optimizer": True})
+        assert (await api.result(made["request_id"]))["path"] == path
+        assert api.engine.current.runs[made["model_id"]][1:] == ["forward:1"]
+
+
+async def test_a_silent_session_expires_and_a_lively_one_does_not(tmp_path: Path) -> None:
+    async with served(tmp_path, timings=replace(QUICK, session_expiry_s=0.0)) as api:
+        session = await api.session()
+        await api.core.reaper.tick()
+        await api.post("session_heartbeat", {"session_id": session}, expect=410)
+    async with served(tmp_path) as api:
+        session = await api.session()
+        await api.core.reaper.tick()
+        await api.post("session_heartbeat", {"session_id": session})
+
+
+async def test_a_run_made_from_a_checkpoint_survives_the_checkpoints_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        session = await api.session()
+        model = await api.model(session)
+        await api.forward(model, 1)
+        await api.post("save_weights", {"model_id": model, "seq_id": 2, "path": "source"})
+        path = (await api.result(f"{model}:2"))["path"]
+        made = await api.post(
+            "load_weights",
+            {"session_id": session, "model_seq_id": 1, "path": path, "optimizer": True},
+        )
+        await api.result(made["request_id"])
+        run = api.core.runs.find(made["model_id"])
+        assert run is not None
+        await api.core.checkpoints.delete(run.tenant, path)
+        api.engine.current.die()
+        await api.step(made["model_id"], 1)
+        await api.result(f"{made['model_id']}:1")
+        assert api.applied(made["model_id"]) == ["forward:1", "step:0.1"]
+
+
+async def test_old_results_expire_and_fetched_ones_sooner(tmp_path: Path) -> None:
+    timings = replace(QUICK, fetched_result_retention_s=-1.0)
+    async with served(tmp_path, timings=timings) as api:
+        model = await api.model(await api.session())
+        await api.forward(model, 1, length=30_000)
+        await api.result(f"{model}:1")
+        for _ in range(2):
+            await api.core.reaper.tick()
+        api.core.promises.drop(f"{model}:1")
+        assert (await api.poll(f"{model}:1")).status_code == 410
