@@ -118,12 +118,13 @@ async def served(
     timings: Timings = QUICK,
     scheduling: Scheduling | None = None,
     keys: Mapping[str, str] | None = None,
+    model: str = MODEL,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
     settings = Settings(
         home=home,
-        models=(ModelSpec(MODEL, "nowhere"),),
+        models=(ModelSpec(model, "nowhere"),),
         keys=keys,
         limits=limits or Limits(),
         timings=timings,

@@ -27,9 +27,13 @@ class Engines:
     def names(self) -> list[str]:
         return [*self._engines, *self._aliases]
 
+    def find(self, name: str) -> Engine | None:
+        """The engine that serves a base model. A home may hold runs of models no longer served."""
+        return self._engines.get(self._aliases.get(name, name))
+
     def get(self, name: str) -> Engine:
         """The engine that serves a base model; refuses names that are not served."""
-        engine = self._engines.get(self._aliases.get(name, name))
+        engine = self.find(name)
         if engine is None:
             known = ", ".join(self.names())
             raise Refusal(f"base_model {name[:200]!r} is not served here; served are: {known}")

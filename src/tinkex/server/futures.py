@@ -156,7 +156,9 @@ class Futures:
         return self._explain_operation(run, int(number))
 
     def _explain_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
-        engine = self._engines.get(run.row.base_model)
+        engine = self._engines.find(run.row.base_model)
+        if engine is None:
+            return "paused_capacity", f"{run.row.base_model} is not served at the moment"
         if not engine.is_ready:
             return "paused_capacity", engine.reason
         if run.restoring is not None:

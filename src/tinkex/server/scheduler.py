@@ -112,8 +112,8 @@ class Scheduler:
 
     async def drop(self, run: Run) -> None:
         """Free the engine's memory of a run that is over."""
-        engine = self._engines.get(run.row.base_model)
-        if run.generation and run.generation == engine.generation:
+        engine = self._engines.find(run.row.base_model)
+        if engine and run.generation and run.generation == engine.generation:
             run.generation = 0
             with contextlib.suppress(EngineLost, CommandFailed):
                 await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id))
@@ -129,7 +129,7 @@ class Scheduler:
             return False
         ready: dict[str, list[tuple[float, Run, Entry | None]]] = {}
         for run in self._runs:
-            if self._engines.get(run.row.base_model) is engine:
+            if self._engines.find(run.row.base_model) is engine:
                 choice = self._runnable(run, engine, window, gaps)
                 if choice is not None:
                     ready.setdefault(run.tenant, []).append((choice[0], run, choice[1]))
@@ -164,7 +164,7 @@ class Scheduler:
         resident = [
             other
             for other in self._runs
-            if other.generation and self._engines.get(other.row.base_model) is engine
+            if other.generation and self._engines.find(other.row.base_model) is engine
         ]
         if len(resident) >= self._limits.resident_runs:
             idle = [other for other in resident if not other.log.unfinished()]
