@@ -8,6 +8,7 @@ or any other server of this API. With neither, the environment decides (`TINKER_
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,10 @@ def parse(about: str | None, *, model: str = TINY, steps: int = 10) -> Options:
     parser.add_argument("--model", default=model, help="base model (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=steps, help="training steps (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for results")
-    return Options(**vars(parser.parse_args()))
+    options = Options(**vars(parser.parse_args()))
+    if options.local:
+        os.environ.setdefault("TINKEX_MODELS", options.model)  # what the embedded server serves
+    return options
 
 
 @contextmanager

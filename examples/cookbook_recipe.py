@@ -11,6 +11,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import connection
 import curve
@@ -23,9 +24,14 @@ def train(address: str, options: connection.Options, name: str) -> None:
     """Run `options.steps` steps of the cookbook's own loop and draw its loss."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TINKER_API_KEY", "tml-example")
-    log = options.out / name
+    import tinker
+    from tinker_cookbook.supervised import train as supervised
+
+    log = _emptied(options.out / name)
     start = time.perf_counter()
-    asyncio.run(_train(address, options, log))
+    with tinker.ServiceClient(base_url=address) as service:
+        _use_served_tokenizer(service, options.model)
+        asyncio.run(supervised.main(_config(address, options, log)))
     print(f"{options.steps} steps of the cookbook's trainer: {time.perf_counter() - start:.1f} s")
     rows = [json.loads(line) for line in (log / "metrics.jsonl").read_text().splitlines()]
     losses = [row["train_mean_nll"] for row in rows if "train_mean_nll" in row]
@@ -33,47 +39,43 @@ def train(address: str, options: connection.Options, name: str) -> None:
     print("curve:", curve.draw(options.out / f"{name}.png", {"nll": losses}))
 
 
-async def _train(address: str, options: connection.Options, log: Path) -> None:
+def _config(address: str, options: connection.Options, log: Path) -> Any:
+    from tinker_cookbook.renderers import TrainOnWhat
     from tinker_cookbook.supervised import train as supervised
     from tinker_cookbook.supervised.data import FromConversationFileBuilder
     from tinker_cookbook.supervised.types import ChatDatasetBuilderCommonConfig
 
-    _use_served_tokenizer(address, options.model)
     common = ChatDatasetBuilderCommonConfig(
         model_name_for_tokenizer=options.model,
         renderer_name=RENDERER,
         max_length=256,
         batch_size=4,
+        train_on_what=TrainOnWhat.LAST_ASSISTANT_MESSAGE,
     )
-    await supervised.main(
-        supervised.Config(
-            log_path=str(_emptied(log)),
-            model_name=options.model,
-            recipe_name="example",
-            renderer_name=RENDERER,
-            dataset_builder=FromConversationFileBuilder(common_config=common, file_path=str(DATA)),
-            base_url=address,
-            learning_rate=2e-3,
-            lora_rank=8,
-            num_epochs=options.steps,
-            max_steps=options.steps,
-            save_every=0,
-            eval_every=0,
-            infrequent_eval_every=0,
-        )
+    return supervised.Config(
+        log_path=str(log),
+        model_name=options.model,
+        recipe_name="example",
+        renderer_name=RENDERER,
+        dataset_builder=FromConversationFileBuilder(common_config=common, file_path=str(DATA)),
+        base_url=address,
+        learning_rate=2e-3,
+        lora_rank=8,
+        num_epochs=options.steps,
+        max_steps=options.steps,
+        save_every=0,
+        eval_every=0,
+        infrequent_eval_every=0,
     )
 
 
-def _use_served_tokenizer(address: str, model: str) -> None:
+def _use_served_tokenizer(service: Any, model: str) -> None:
     """The cookbook asks the hub for tokenizers; the server names a folder this machine has."""
-    import tinker
     from tinker_cookbook.tokenizer_utils import register_tokenizer
     from transformers import AutoTokenizer
 
-    service = tinker.ServiceClient(base_url=address)
     info = service.create_lora_training_client(model, rank=4).get_info()
     folder = info.model_data.tokenizer_id
-    service.close("success").result()
     register_tokenizer(model, lambda: AutoTokenizer.from_pretrained(folder))
 
 

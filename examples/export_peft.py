@@ -1,7 +1,8 @@
 """Train, download, load in PEFT, merge into the base model: the weights are yours to take away.
 
 The checkpoint is PEFT's own layout. The example scores one text with the served sampler, with PEFT,
-and with the merged model, and the three must agree.
+and with the merged model, and the three must agree. It starts a server of its own in float32, so
+that nothing but the weights can make a difference.
 
     python examples/export_peft.py --local
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 import chat
 import connection
 import curve
+import serving
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
@@ -23,12 +25,24 @@ from tinkex.cli.main import run as tinkex_command
 
 TEXT = "An adapter that only one server can read is not an export."
 ADAM = tinkex.AdamParams(learning_rate=2e-3)
+KEY = "tml-example"
 TOLERANCE = 1e-3
 
 
 def main() -> None:
     options = connection.parse(__doc__, steps=8)
-    with options.connect() as service, tempfile.TemporaryDirectory() as folder:
+    if options.base_url:
+        export(options.base_url, options)
+        return
+    with serving.served([options.model], ["--dtype", "float32"]) as server:
+        export(server.address, options)
+
+
+def export(address: str, options: connection.Options) -> None:
+    with (
+        tinkex.ServiceClient(base_url=address, api_key=KEY) as service,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         training = service.create_lora_training_client(options.model, rank=8, seed=1)
         info = training.get_info()
         tokens = training.get_tokenizer().encode(TEXT, add_special_tokens=False)
@@ -37,7 +51,7 @@ def main() -> None:
         sampler = training.save_weights_and_get_sampling_client()
         served = sampler.compute_logprobs(tinkex.ModelInput.from_ints(tokens)).result()[1:]
         with connection.timed("download"):
-            adapter = download(options, path, Path(folder))
+            adapter = download(address, path, Path(folder))
         with connection.timed("load in PEFT and merge"):
             scores = peft_scores(str(info.model_data.tokenizer_id), adapter, tokens)
     compare(served, scores)
@@ -54,9 +68,9 @@ def train(training: tinkex.TrainingClient, tokens: list[int], steps: int) -> lis
     return losses
 
 
-def download(options: connection.Options, path: str, folder: Path) -> Path:
+def download(address: str, path: str, folder: Path) -> Path:
     """`tinkex checkpoint download`, called as a function."""
-    where = ["--local"] if options.local else ["--base-url", str(options.base_url)]
+    where = ["--base-url", address, "--api-key", KEY]
     result = tinkex_command(["checkpoint", "download", path, "-o", str(folder), *where])
     if result.exit_code:
         raise SystemExit(f"the download failed with exit code {result.exit_code}")
