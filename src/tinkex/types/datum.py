@@ -14,7 +14,7 @@ import numpy as np
 from tinkex.types.model_input import ModelInput
 from tinkex.types.provenance import ProvenanceSpans, check_tiling
 from tinkex.types.strictness import exported
-from tinkex.types.tensor_data import TensorData, TensorDtype
+from tinkex.types.tensor_data import TensorData, TensorDtype, dense_tensor
 
 LossFnType: TypeAlias = Literal[
     "cross_entropy",
@@ -111,8 +111,7 @@ def _from_list(name: str, value: list[Any]) -> TensorData:
             f"loss_fn_inputs[{name!r}] is a list, and the dtype of {name!r} is not known: "
             f"wrap it in TensorData, or use one of {sorted(LIST_DTYPES)}"
         )
-    tensor = TensorData(value, LIST_DTYPES[name])
-    return TensorData(tensor._numpy, tensor.dtype, tensor._numpy.shape)
+    return dense_tensor(value, LIST_DTYPES[name])
 
 
 def _is_torch(value: object) -> bool:

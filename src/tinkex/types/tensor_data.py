@@ -4,6 +4,7 @@ Knows the two dtypes of the API and the CSR layout. Torch is touched only by the
 it in their name, and only when called.
 """
 
+from array import array as packed
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -25,6 +26,7 @@ Int64Array: TypeAlias = NDArray[np.int64]
 TensorArray: TypeAlias = NDArray[np.int64] | NDArray[np.float32]
 
 _NUMPY_DTYPES: dict[str, Any] = {"int64": np.int64, "float32": np.float32}
+_TYPE_CODES = {"int64": "q", "float32": "f"}
 
 
 class _IndexList:
@@ -96,12 +98,13 @@ class TensorData:
         """Dense: floats become float32, signed ints int64. Shares memory when nothing changes."""
         if not isinstance(array, np.ndarray):
             raise TypeError(f"from_numpy needs a numpy array, got {type(array).__name__}")
-        return _dense(array)
+        return dense_tensor(array, dtype_of(array))
 
     @classmethod
     def from_torch(cls, tensor: "torch.Tensor") -> "TensorData":
         """Dense, by the same rules as `from_numpy`; bfloat16 is widened."""
-        return _dense(_torch_to_numpy(tensor))
+        array = _torch_to_numpy(tensor)
+        return dense_tensor(array, dtype_of(array))
 
     @classmethod
     def from_torch_sparse(cls, tensor: "torch.Tensor", pad_value: int = 0) -> "TensorData":
@@ -145,10 +148,10 @@ def _fill(
     return tensor
 
 
-def _dense(array: NDArray[Any]) -> TensorData:
-    dtype = dtype_of(array)
-    shape = list(array.shape)
-    return _fill(TensorData.__new__(TensorData), dtype, shape, _as_array(array, dtype))
+def dense_tensor(data: ArrayLike, dtype: TensorDtype) -> TensorData:
+    """A dense tensor with the shape the data has by itself."""
+    array = _as_array(data, dtype)
+    return _fill(TensorData.__new__(TensorData), dtype, list(array.shape), array)
 
 
 def sparse_if_smaller(array: NDArray[Any], pad_value: int = 0) -> TensorData:
@@ -157,7 +160,7 @@ def sparse_if_smaller(array: NDArray[Any], pad_value: int = 0) -> TensorData:
     values = _as_array(array, dtype_of(array))
     csr = csr_from_dense(values, pad_value) if values.ndim == 2 else None
     if csr is None:
-        return _dense(values)
+        return dense_tensor(values, dtype_of(values))
     tensor = TensorData.__new__(TensorData)
     return _fill(tensor, dtype_of(array), list(csr.shape), csr.values, csr.crow, csr.col)
 
@@ -190,6 +193,10 @@ def _as_array(data: ArrayLike, dtype: TensorDtype) -> TensorArray:
     """`data` as a writable array of `dtype`; ValueError where values would change meaning."""
     if dtype not in get_args(TensorDtype):
         raise ValueError(f'dtype must be "int64" or "float32", got {dtype!r}')
+    if isinstance(data, np.ndarray) and _is_ready(data, dtype):
+        return data
+    if (flat := _flat_numbers(data, dtype)) is not None:
+        return flat
     array = _rectangular(data)
     if array.dtype.kind not in "iufb":
         raise ValueError(f"data must be numbers, got {array.dtype}")
@@ -198,6 +205,23 @@ def _as_array(data: ArrayLike, dtype: TensorDtype) -> TensorArray:
     converted: TensorArray = np.ascontiguousarray(array, dtype=_NUMPY_DTYPES[dtype])
     converted = converted.reshape(array.shape)
     return converted if converted.flags.writeable else converted.copy()
+
+
+def _is_ready(array: NDArray[Any], dtype: TensorDtype) -> bool:
+    flags = array.flags
+    return array.dtype == _NUMPY_DTYPES[dtype] and flags.c_contiguous and flags.writeable
+
+
+def _flat_numbers(data: object, dtype: TensorDtype) -> TensorArray | None:
+    """A flat list of plain numbers in one step; None when it needs a closer look."""
+    if type(data) is not list or not data or type(data[0]) not in (int, float):
+        return None
+    try:
+        buffer = packed(_TYPE_CODES[dtype], data)
+    except (TypeError, OverflowError):
+        return None
+    values: TensorArray = np.frombuffer(buffer, dtype=_NUMPY_DTYPES[dtype])
+    return values
 
 
 def _rectangular(data: ArrayLike) -> NDArray[Any]:

@@ -5,6 +5,7 @@ the body. Everything smaller uses the generated classes. Knows no message.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tinkex.wire.errors import WireError
@@ -36,11 +37,13 @@ def tag(number: int, kind: int) -> bytes:
     return varint(number << 3 | kind)
 
 
+@lru_cache(maxsize=1024)  # a batch repeats a handful of sizes and names, datum after datum
 def length_field(number: int, size: int) -> bytes:
     """What stands before `size` bytes of field `number`."""
     return varint(number << 3 | LENGTH) + varint(size)
 
 
+@lru_cache(maxsize=1024)
 def text_field(number: int, text: str) -> bytes:
     data = text.encode()
     return length_field(number, len(data)) + data
