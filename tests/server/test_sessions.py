@@ -14,9 +14,8 @@ async def test_the_same_idempotency_key_opens_one_session(tmp_path: Path) -> Non
         answers = [await api.send("POST", "create_session", json={}, headers=key) for key in keys]
         ids = [answer.json()["session_id"] for answer in answers]
         assert ids[0] == ids[1] != ids[2]
-        eve = await api.as_tenant("tml-eve").send(
-            "POST", "create_session", json={}, headers=keys[0]
-        )
+        eve = api.as_tenant("tml-eve")
+        theirs = await eve.send("POST", "create_session", json={}, headers=keys[0])
         assert theirs.json()["session_id"] not in ids
 
 
