@@ -28,16 +28,16 @@ Products: TypeAlias = Mapping[tuple[int, str], Factors]
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One adapter, or with no folder the base model. `id` is unique for the store's lifetime."""
+    """One adapter, or with no folder the base model. `id` is unique for the store's lifetime.
+
+    `products` is None and `nbytes` 0 while its tensors are let go.
+    """
 
     id: int
     folder: str | None
     products: Products | None = None
+    nbytes: int = 0
     users: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        return sum(a.nbytes + b.nbytes for a, b in (self.products or {}).values())
 
 
 class VersionStore:
@@ -67,7 +67,8 @@ class VersionStore:
         """Serve the adapter in `folder` under `name`; a name already served stays as it is."""
         if name in self._versions:
             return
-        version = Version(self._next_id, folder, self._products(folder))
+        version = Version(self._next_id, folder)
+        self._load(version)
         self._next_id += 1
         self._versions[name] = version
         self._let_go()
@@ -84,8 +85,7 @@ class VersionStore:
         if version is None:
             raise UserError(f"weights: {name!r} is not loaded; send LoadWeights first")
         if version.products is None:
-            assert version.folder is not None
-            version.products = self._products(version.folder)
+            self._load(version)
         version.users += 1
         self._versions.move_to_end(name)
         self._let_go()
@@ -102,7 +102,12 @@ class VersionStore:
                 return
             if not version.users and version.folder is not None:
                 total -= version.nbytes
-                version.products = None
+                version.products, version.nbytes = None, 0
+
+    def _load(self, version: Version) -> None:
+        assert version.folder is not None
+        version.products = self._products(version.folder)
+        version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
 
     def _products(self, folder: str) -> Products:
         weights = self._read(folder)
