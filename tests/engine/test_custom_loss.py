@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from support.training import call, gradient, train
-from tinkex.engine.custom_loss import CustomLoss
+from tinkex.engine.custom_graph import Graph
 from tinkex.engine.custom_ops import FUNCTIONS, METHODS
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import CreateLoss, Datum, ForwardBackwardResult
@@ -31,7 +31,8 @@ def traced(fn: Callable[..., Any], inputs: tuple[tuple[str, int], ...]) -> tuple
 def ppo_like(logprobs: Any, old: Any, adv: Any, scale: Any) -> Any:
     ratio = torch.exp(logprobs - old)
     loss = -torch.min(ratio * adv, torch.clamp(ratio, 0.8, 1.2) * adv)
-    tail = F.relu(logprobs[1:].mean() + 1.0) / logprobs.shape[0]
+    zeros = torch.zeros(logprobs.shape[0], dtype=torch.float32, device=logprobs.device)
+    tail = F.relu(logprobs[1:].mean() + logprobs.max(dim=0).values + zeros.sum())
     total = loss.sum() * scale + 0 * torch.where(adv > 0, loss, loss.detach()).sum() + 0 * tail
     return total, {
         "custom/kl:mean": (old - logprobs).mean(),
@@ -160,6 +161,21 @@ FAILING: dict[str, tuple[list[Node], str]] = {
     ),
     "text as number": (graph(node("operator.mul", "a", 10**9)), "tensors and numbers only"),
     "list as number": (graph(node("operator.mul", [0], 10**9)), "tensors and numbers only"),
+    "two masks": (
+        graph(
+            node("operator.lt", LOGPROBS, 0, name="a"),
+            node("operator.getitem", LOGPROBS, {"tuple": [{"ref": "a"}, {"ref": "a"}]}),
+        ),
+        "only tensor of an index",
+    ),
+    "endless work": (
+        graph(
+            node("torch.zeros", 2**22, name="big"),
+            *(node("torch.exp", {"ref": "big"}, name=f"n{i}") for i in range(20)),
+            node("torch.sum", {"ref": "n0"}),
+        ),
+        "cells in one datum",
+    ),
     "not a scalar": (graph(node("torch.exp", LOGPROBS)), "must be one number"),
     "bad index": (graph(node("operator.getitem", LOGPROBS, 10**6)), "failed"),
 }
@@ -195,11 +211,11 @@ def test_what_goes_wrong_inside_is_its_callers_error_alone(trainer: Trainer, kin
 def test_too_many_nodes_and_inputs_are_refused() -> None:
     chain = [node("torch.exp", LOGPROBS, name=f"n{i}") for i in range(50)]
     with pytest.raises(UserError, match="52 nodes are over the limit of 40"):
-        CustomLoss((("logprobs", 1),), graph(*chain, output="n0"), 40)
+        Graph((("logprobs", 1),), graph(*chain, output="n0"), 40)
     with pytest.raises(UserError, match="logprobs must come first"):
-        CustomLoss((("old", 1),), graph(), 40)
+        Graph((("old", 1),), graph(), 40)
     with pytest.raises(UserError, match="rank 3"):
-        CustomLoss((("logprobs", 1), ("old", 3)), graph(), 40)
+        Graph((("logprobs", 1), ("old", 3)), graph(), 40)
 
 
 def test_inputs_must_have_the_declared_rank(trainer: Trainer) -> None:

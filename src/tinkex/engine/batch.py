@@ -182,7 +182,7 @@ class Batch(Iterator[int]):
             return call
         if call.failure is not None:
             return call.failure
-        flat = [call.found[index].cpu().numpy() for index in range(len(call.data))]
+        flat = _to_host([call.found[index] for index in range(len(call.data))])
         try:
             metrics = call.loss.metrics(call.data, flat)
             _refuse_overflow(call, metrics)
@@ -202,6 +202,12 @@ class Batch(Iterator[int]):
         failure = EngineError(f"the training pass failed: {type(error).__name__}: {error}")
         failure.__cause__ = error
         self.outcomes = [c if isinstance(c, EngineError) else failure for c in self._calls]
+
+
+def _to_host(parts: Sequence[Tensor]) -> list[NDArray[np.float32]]:
+    """All parts in one copy: on a GPU each copy waits for everything before it."""
+    joined = torch.cat(list(parts)).cpu().numpy()
+    return np.split(joined, np.cumsum([len(part) for part in parts])[:-1])
 
 
 def _refuse_overflow(call: Call, metrics: dict[str, float]) -> None:

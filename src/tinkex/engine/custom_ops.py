@@ -28,10 +28,10 @@ _SHARED = """
     max amin amax argmin argmax median logsumexp logaddexp cumsum cumprod logcumsumexp softmax
     log_softmax eq ne lt le gt ge greater less greater_equal less_equal logical_and logical_or
     logical_not logical_xor isnan isfinite isinf nan_to_num where masked_fill gather take
-    index_select masked_select squeeze unsqueeze reshape flatten transpose permute flip roll diff
+    index_select squeeze unsqueeze reshape flatten transpose permute flip roll
     dot norm any all sort topk narrow select broadcast_to detach numel isclose lerp remainder fmod
     nansum nanmean tril triu negative absolute xlogy hypot atan2 addcmul addcdiv count_nonzero
-    unbind split chunk t
+    t
 """
 
 _TORCH_ONLY = """
@@ -52,7 +52,7 @@ _FUNCTIONAL = """
 # Where a trace records the C++ function behind the public name.
 _NATIVE = "log_sigmoid softplus gelu leaky_relu huber_loss smooth_l1_loss mse_loss l1_loss"
 
-ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device"})
+ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "values", "indices"})
 
 DTYPES = {
     name: getattr(torch, name)
@@ -100,6 +100,20 @@ KEYWORDS = frozenset(
      "descending", "alpha", "value", "reduction", "beta", "threshold", "delta", "fill_value",
      "size", "start", "end", "step", "nan", "posinf", "neginf", "condition", "index", "mask", "k",
      "p", "ord", "weight", "tensors", "exponent", "inplace", "negative_slope", "approximate", "eps",
-     "stable", "largest", "sorted", "dims", "shifts", "n", "rounding_mode", "min_val", "max_val",
+     "stable", "largest", "sorted", "dims", "shifts", "rounding_mode", "min_val", "max_val",
      "target", "layout", "memory_format", "diagonal", "stacklevel", "_stacklevel"}
 )  # fmt: skip
+
+
+class Here:
+    """Stands for wherever a loss is evaluated: a trace cannot choose."""
+
+
+def read_attribute(value: Any, name: str) -> Any:
+    """A fact about a tensor, or a part of the pair that max, min, sort and the like return."""
+    if isinstance(value, tuple) and len(value) == 2 and name in ("values", "indices"):
+        return value[name == "indices"]
+    if not isinstance(value, torch.Tensor) or name in ("values", "indices"):
+        raise TypeError(f"a {type(value).__name__} has no {name!r} to read")
+    facts = {"shape": tuple(value.shape), "ndim": value.ndim, "dtype": value.dtype}
+    return Here() if name == "device" else facts[name]

@@ -12,7 +12,8 @@ import torch
 
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
 from tinkex.engine.batch import Batch, Call, Outcome
-from tinkex.engine.custom_loss import CustomEvaluation, CustomLoss
+from tinkex.engine.custom_graph import Graph
+from tinkex.engine.custom_loss import CustomEvaluation
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.limits import Limits
 from tinkex.engine.losses.evaluation import BuiltinEvaluation, Evaluation
@@ -43,7 +44,7 @@ class Trainer:
         self.decoder = decoder
         self.limits = limits or Limits()
         self._runs: dict[str, Run] = {}
-        self._losses: dict[str, CustomLoss] = {}
+        self._losses: dict[str, Graph] = {}
         config = decoder.config
         self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
 
@@ -124,7 +125,7 @@ class Trainer:
         """Register a traced loss; the same id again replaces it."""
         if len(self._losses) >= self.limits.max_losses and command.loss_id not in self._losses:
             raise UserError(f"custom loss: {self.limits.max_losses} are registered, the limit")
-        self._losses[command.loss_id] = CustomLoss(
+        self._losses[command.loss_id] = Graph(
             command.inputs, command.graph, self.limits.max_loss_nodes
         )
 
