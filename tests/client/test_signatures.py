@@ -1,0 +1,107 @@
+"""Every public method of the official clients exists here with the same parameters."""
+
+import asyncio
+import inspect
+import logging
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import tinkex
+from support.clients import service_for
+from support.protocol_server import ProtocolServer
+
+tinker = pytest.importorskip("tinker")
+
+CLIENTS = ["ServiceClient", "TrainingClient", "SamplingClient", "RestClient", "AdminClient"]
+
+
+def public(cls: type) -> list[str]:
+    names = [name for name in vars(cls) if not name.startswith("_")]
+    return [*names, "__init__"]
+
+
+def shape(function: Any) -> list[tuple[str, Any, Any]]:
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, p.kind, repr(p.default)) for p in parameters]
+
+
+PAIRS = [(client, name) for client in CLIENTS for name in public(getattr(tinker, client))]
+
+
+@pytest.mark.parametrize(("client", "name"), PAIRS, ids=[f"{c}.{n}" for c, n in PAIRS])
+def test_the_method_is_the_same(client: str, name: str) -> None:
+    official, ours = getattr(tinker, client), getattr(tinkex, client)
+    theirs, mine = inspect.getattr_static(official, name), inspect.getattr_static(ours, name)
+    if isinstance(theirs, property):
+        assert isinstance(mine, property)
+        return
+    assert isinstance(theirs, staticmethod) == isinstance(mine, staticmethod)
+    assert shape(getattr(ours, name)) == shape(getattr(official, name))
+    if inspect.iscoroutinefunction(getattr(official, name)):
+        assert inspect.iscoroutinefunction(getattr(ours, name))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_methods_are_plain_functions_that_can_be_patched(
+    client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = getattr(tinkex, client)
+    assert "__slots__" not in vars(cls)
+    for name in public(cls):
+        static = inspect.getattr_static(cls, name)
+        if not isinstance(static, property | staticmethod | classmethod):
+            assert inspect.isfunction(static), name
+            monkeypatch.setattr(cls, name, static)
+
+
+def test_return_shapes() -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        rest = service._rest()
+        step = training.optim_step(tinkex.AdamParams())
+        assert isinstance(step, tinkex.APIFuture)
+        assert isinstance(sampler.compute_logprobs(tinkex.ModelInput.from_ints([1, 2])), Future)
+        assert isinstance(rest.list_sessions(), Future)
+        assert isinstance(rest.get_sampler("x"), tinkex.APIFuture)
+        assert isinstance(rest.copy_weights("tinker://r/weights/x", "p"), tinkex.APIFuture)
+        done: list[Any] = []
+        step._future.add_done_callback(done.append)  # type: ignore[attr-defined]
+        step.result()
+        assert len(done) == 1
+
+        async def awaited() -> tuple[Any, Any]:
+            future = await training.optim_step_async(tinkex.AdamParams())
+            return future, await future
+
+        future, value = asyncio.run(awaited())
+        assert isinstance(future, tinkex.APIFuture)
+        assert value.metrics == {"grad_norm": 0.5}
+
+
+def test_blocking_calls_inside_a_loop_are_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+
+        async def careless() -> None:
+            service.get_server_capabilities()
+
+        with caplog.at_level(logging.WARNING):
+            asyncio.run(careless())
+        assert "get_server_capabilities_async" in caplog.text
+        assert "careless" in caplog.text
+        caplog.clear()
+        service.get_server_capabilities()
+        assert caplog.text == ""
+
+
+def test_a_subclass_that_overrides_the_sync_method_changes_the_async_one() -> None:
+    class Mine(tinkex.TrainingClient):
+        def optim_step(self, *args: Any, **kwargs: Any) -> Any:
+            return "mine"
+
+    with ProtocolServer() as server, service_for(server) as service:
+        made = service.create_lora_training_client("acme/tiny")
+        mine = Mine(made.holder, 0, made.model_id)
+        assert asyncio.run(mine.optim_step_async()) == "mine"  # type: ignore[comparison-overlap]
