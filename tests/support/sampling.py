@@ -57,9 +57,11 @@ def make_sampler(decoder: Decoder | None = None, folder: Path | None = None, **l
     )
 
 
-def write_random_adapter(folder: Path, seed: int, rank: int = 4, size: float = 0.3) -> Path:
+def write_random_adapter(
+    folder: Path, seed: int, rank: int = 4, size: float = 0.3, **parts: bool
+) -> Path:
     """An adapter for the tiny llama whose products matter."""
-    layout = AdapterLayout(tiny_decoder().config, LoraSpec(rank, seed=seed))
+    layout = AdapterLayout(tiny_decoder().config, LoraSpec(rank, seed=seed, **parts))
     flat = initial_weights(layout, seed, torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
     for factors in layout.factors(flat).values():

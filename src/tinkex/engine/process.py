@@ -51,7 +51,7 @@ def serve(stream: socket.socket) -> int:
         worker = build_worker(config, outbox)
         torch.set_num_threads(worker.threads)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
-        logger.exception("the engine could not start")
+        logger.error("the engine could not start", exc_info=not isinstance(error, EngineError))
         outbox(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))
         return 1
 

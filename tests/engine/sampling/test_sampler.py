@@ -85,6 +85,31 @@ def test_a_request_gets_the_same_tokens_alone_and_among_63_others(tmp_path: Path
     assert len(texts) == 64
 
 
+def test_many_versions_share_a_batch_without_touching_each_other(tmp_path: Path) -> None:
+    parts: list[dict[str, bool]] = [
+        {}, {"train_unembed": False}, {"train_attn": False, "train_unembed": False},
+        {"train_mlp": False}, {}, {},
+    ]  # fmt: skip
+    together = make_sampler()
+    for i, part in enumerate(parts):
+        folder = write_random_adapter(tmp_path / str(i), i, rank=1 + 2 * i, **part)
+        together.versions.add(f"w{i}", str(folder))
+    commands = [
+        sample(f"{i}-{j}", prompt_of(10 * i + j, 5 + 9 * j), weights=f"w{i}" if i < 6 else "")
+        for i in range(7)
+        for j in range(1 + i % 3)
+    ]
+    for command, result in zip(commands, results_of(together, *commands), strict=True):
+        alone = make_sampler()
+        if command.weights:
+            alone.versions.add(command.weights, str(tmp_path / command.weights[1:]))
+        (wanted,) = results_of(alone, command)
+        assert tokens_of(result) == tokens_of(wanted)
+        np.testing.assert_allclose(
+            result.sequences[0].logprobs, wanted.sequences[0].logprobs, atol=1e-4
+        )
+
+
 def test_sample_i_depends_on_the_seed_and_i_only() -> None:
     prompt = prompt_of(1, 21)
     (few,) = results_of(make_sampler(), sample("a", prompt, num_samples=2, seed=3))
@@ -273,7 +298,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"num_samples": 0}, "num_samples"),
     ({"weights": "nobody"}, "not loaded"),
     ({"asks": {"topk_prompt_logprobs": -1}}, "topk_prompt_logprobs"),
-    ({"asks": {"prompt_logprobs": True, "prompt_logprobs_last_n": 4}}, "prompt_logprobs_last_n"),
+    ({"asks": {"prompt_logprobs": True, "prompt_logprobs_last_n": 4}}, "between 1 and 3, not 4"),
+    ({"asks": {"prompt_logprobs_last_n": 1}}, "needs prompt_logprobs"),
     ({"asks": {"target_prompt_logprobs": np.zeros((2, 2), np.int64)}}, r"shape \[3, K\]"),
     ({"asks": {"target_prompt_logprobs": np.full((3, 2), 272)}}, "run from 272"),
     (

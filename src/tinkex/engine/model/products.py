@@ -7,6 +7,7 @@ second copy of them. Knows nothing of adapters.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ PACKED_ROWS = 16
 MIN_ROWS = 4
 """Fewer rows than this take longer than this many in the packed layout: callers pad."""
 
-MAX_PACKED_BYTES = 8 << 30
+MAX_MEMORY_SHARE = 0.25
+"""Of the machine's memory that the packed copy may take; a larger model is not packed."""
 
 
 class FrozenProducts:
@@ -28,7 +30,8 @@ class FrozenProducts:
     def __init__(self, sample: Tensor, total_bytes: int) -> None:
         """`sample` is any of the matrices; `total_bytes` what all of them take."""
         self._packed: dict[tuple[int, str], Tensor] = {}
-        self.packs = total_bytes <= MAX_PACKED_BYTES and _packing_works(sample)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.packs = total_bytes <= MAX_MEMORY_SHARE * memory and _packing_works(sample)
 
     @property
     def min_rows(self) -> int:

@@ -77,6 +77,8 @@ def _check_counts(command: Sample, length: int, vocab_size: int) -> None:
     _within("topk_sample_logprobs", command.topk_sample_logprobs, 0, top)
     _within("prompt_alt_tokens_k", command.prompt_alt_tokens_k, 0, MAX_TOP_LOGPROBS)
     if command.prompt_logprobs_last_n is not None:
+        if not (command.prompt_logprobs or command.topk_prompt_logprobs):
+            raise UserError("prompt_logprobs_last_n: needs prompt_logprobs as well")
         _within("prompt_logprobs_last_n", command.prompt_logprobs_last_n, 1, max(1, length - 1))
 
 

@@ -17,6 +17,9 @@ from torch import Tensor
 
 SAMPLE = 1
 ALTERNATIVE = 2
+COLDEST = 1e-5
+"""Below this temperature scaled logits leave float32's range; the draw is greedy by then anyway."""
+
 _FIRST_CANDIDATES = 1024
 
 _MASK = (1 << 64) - 1
@@ -39,7 +42,7 @@ def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one row is drawn. Temperature 0 takes the likeliest token."""
+    """How one row is drawn. Temperature 0, or next to it, takes the likeliest token."""
 
     temperature: float
     top_k: int
@@ -47,7 +50,7 @@ class Rule:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0 or self.top_k == 1
+        return self.temperature < COLDEST or self.top_k == 1
 
     @property
     def filtered(self) -> bool:

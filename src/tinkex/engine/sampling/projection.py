@@ -21,7 +21,7 @@ from tinkex.engine.sampling.versions import Factors, Version
 STACK_FROM = 3
 """Versions from which one batched product beats a product each."""
 
-STACKED_ROWS = 4
+STACKED_ROWS = 16
 """Rows of a version up to which padding all versions to the longest is worth a batched product."""
 
 KEPT_STACKS = 2

@@ -75,13 +75,11 @@ class Branch:
         return self.length - self.computed
 
     def tokens(self, start: int, stop: int) -> NDArray[np.int32]:
-        prompt = self.request.prompt
-        if stop <= len(prompt):
+        prompt, split = self.request.prompt, len(self.request.prompt)
+        if stop <= split:
             return prompt[start:stop]
-        after = np.asarray(self.generated, dtype=np.int32)
-        if start >= len(prompt):
-            return after[start - len(prompt) : stop - len(prompt)]
-        return np.concatenate([prompt[start:], after[: stop - len(prompt)]])
+        after = np.asarray(self.generated[max(0, start - split) : stop - split], dtype=np.int32)
+        return after if start >= split else np.concatenate([prompt[start:], after])
 
     def next_key(self) -> Key:
         return draw_key(self.request.seed, SAMPLE, self.index, len(self.generated))
