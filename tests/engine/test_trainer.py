@@ -104,6 +104,32 @@ def test_blocks_of_logits_and_recomputed_layers_change_nothing(
     )
 
 
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "grouped_mm"), reason="needs grouped_mm")
+@pytest.mark.parametrize("budget", [12, 64])
+def test_grouped_products_give_the_same_sums(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    """Adapters of one shape share products on a GPU; here the same code is forced on any device."""
+    found = []
+    for devices in (frozenset[str](), frozenset({"cpu", "cuda"})):
+        monkeypatch.setattr("tinkex.engine.batch.GROUPS_ON", devices)
+        made, rng = Trainer(decoder, Limits(micro_batch_tokens=budget)), np.random.default_rng(4)
+        for name in "abc":
+            made.create_run(CreateRun("op", name, LoraSpec(8, seed=ord(name))))
+        for _ in range(2):
+            calls = [call(name, *(random_datum(rng, n) for n in (5, 8, 1))) for name in "abc"]
+            calls.insert(1, call("b", random_datum(rng, 6), forward_only=True))
+            results = train(made, *calls)
+            for name in "abc":
+                made.optim_step(adam_step(name, learning_rate=0.05))
+        train(made, *calls)
+        found.append(([gradient(made, name) for name in "abc"], results))
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        assert relative(one, other) < 100 * ROUNDING
+    for first, second in zip(found[0][1], found[1][1], strict=True):
+        assert first.metrics["loss:sum"] == pytest.approx(second.metrics["loss:sum"], rel=1e-3)
+
+
 def test_forward_only_reports_and_leaves_no_gradient(trainer: Trainer) -> None:
     datum = random_datum(np.random.default_rng(3), 11)
     dry, wet = train(trainer, call("run", datum, forward_only=True), call("run", datum))

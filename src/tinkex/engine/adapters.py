@@ -81,9 +81,12 @@ class AdapterLayout:
         self.size = sum(math.prod(shape) for shape in self._shapes())
 
     def factors(self, flat: Tensor) -> dict[str, Factors]:
-        """Views of a vector of `size` elements, by slot."""
-        parts = iter(flat.split_with_sizes([math.prod(shape) for shape in self._shapes()]))
-        views = [part.view(shape) for part, shape in zip(parts, self._shapes(), strict=True)]
+        """Views of a vector of `size` elements, by slot; of a stack of them, [count, size], with
+        the count in front."""
+        shapes = self._shapes()
+        parts = flat.split_with_sizes([math.prod(shape) for shape in shapes], dim=-1)
+        front = flat.shape[:-1]
+        views = [part.view(*front, *shape) for part, shape in zip(parts, shapes, strict=True)]
         found, start = {}, 0
         for name, slot in self.slots.items():
             count = len(slot.modules)
@@ -135,26 +138,27 @@ def seed_of(run: str) -> int:
 
 
 class Adapter:
-    """A run's weights: the float32 master vector and the factors the products are made with."""
+    """A run's weights: the float32 master vector, and a working one in the model's dtype whose
+    factors the products are made with. In float32 they are one and the same."""
 
     def __init__(self, layout: AdapterLayout, master: Tensor, dtype: torch.dtype) -> None:
         self.layout = layout
         self.master = master
-        self._working = master if dtype == master.dtype else master.to(dtype)
-        self.factors = layout.factors(self._working)
+        self.working = master if dtype == master.dtype else master.to(dtype)
+        self.factors = layout.factors(self.working)
 
     @property
     def nbytes(self) -> int:
-        copy = 0 if self._working is self.master else self._working.nbytes
+        copy = 0 if self.working is self.master else self.working.nbytes
         return self.master.nbytes + copy
 
     def refresh(self) -> None:
         """Carry a change of the master over to the factors."""
-        if self._working is not self.master:
-            self._working.copy_(self.master)
+        if self.working is not self.master:
+            self.working.copy_(self.master)
 
     def clone(self) -> Adapter:
-        return Adapter(self.layout, self.master.clone(), self._working.dtype)
+        return Adapter(self.layout, self.master.clone(), self.working.dtype)
 
     def weights(self) -> AdapterWeights:
         """A frozen copy of the master weights, on the same device."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tinkex.engine.attention import PackedAttention
 from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.grouped_lora import GroupedLora, can_group
 from tinkex.engine.head import Cells, Head, Slopes
 from tinkex.engine.limits import Limits
 from tinkex.engine.lora import PackedLora, Segment
@@ -30,12 +31,16 @@ from tinkex.engine.state import Run
 
 Outcome = ForwardBackwardResult | EngineError
 
+GROUPS_ON = frozenset({"cuda"})
+"""Devices where adapters of one shape share grouped products. A CPU gains nothing from it."""
+
 
 @dataclass(slots=True)
 class Call:
     """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
 
-    `failure` is why it failed on the way, by its own doing.
+    `row` is its place among the batch's gradients; `failure` is why it failed on the way, by its
+    own doing.
     """
 
     run: Run
@@ -43,6 +48,7 @@ class Call:
     loss: Evaluation
     forward_only: bool
     staged: Tensor | None = None
+    row: int = 0
     failure: EngineError | None = None
     found: dict[int, Tensor] = field(default_factory=dict)
 
@@ -75,6 +81,9 @@ class Batch(Iterator[int]):
         self._calls = calls
         self.outcomes: list[Outcome] = []
         self._waiting = self._plan()
+        layouts = [call.run.adapter.layout for call in calls if isinstance(call, Call)]
+        self._grouped = decoder.device.type in GROUPS_ON and can_group(layouts)
+        self._stage: Sequence[Tensor] | Tensor | None = None
         self._done = False
 
     def __next__(self) -> int:
@@ -112,7 +121,7 @@ class Batch(Iterator[int]):
         device, config = self._decoder.device, self._decoder.config
         data = [datum for span in spans for datum in span.data]
         lengths = [len(datum.tokens) for datum in data]
-        lora = PackedLora([self._segment(span, training) for span in spans], device)
+        lora = self._lora(spans, training)
         with torch.set_grad_enabled(training):
             hidden = self._decoder.hidden(
                 _on(device, np.concatenate([datum.tokens for datum in data])),
@@ -156,12 +165,34 @@ class Batch(Iterator[int]):
             row, cell = rows, cells
         return spans
 
-    def _segment(self, span: _Span, training: bool) -> Segment:
+    def _lora(self, spans: Sequence[_Span], training: bool) -> PackedLora:
+        if training and self._stage is None:
+            self._stage = self._make_stage()
+        segments, device = [self._segment(span) for span in spans], self._decoder.device
+        if not self._grouped or len(spans) < 2:
+            return PackedLora(segments, device)
+        first, layout = spans[0].call, spans[0].call.run.adapter.layout
+        factors = layout.factors(torch.stack([span.call.run.adapter.working for span in spans]))
+        grads = None
+        if training and isinstance(self._stage, Tensor):
+            grads = layout.factors(self._stage[first.row : first.row + len(spans)])
+        return GroupedLora(segments, factors, grads, device)
+
+    def _segment(self, span: _Span) -> Segment:
         call, adapter = span.call, span.call.run.adapter
-        if training and call.staged is None:
-            call.staged = torch.zeros_like(adapter.master)
         grads = adapter.layout.factors(call.staged) if call.staged is not None else None
         return Segment(*span.rows, adapter.layout.scaling, adapter.factors, grads)
+
+    def _make_stage(self) -> Sequence[Tensor] | Tensor:
+        """A zero vector for each training call's gradient; rows of one tensor if grouped."""
+        calls = [c for c in self._calls if isinstance(c, Call) and not c.forward_only]
+        masters = [call.run.adapter.master for call in calls]
+        stage: Sequence[Tensor] | Tensor = [torch.zeros_like(master) for master in masters]
+        if self._grouped:
+            stage = masters[0].new_zeros(len(calls), len(masters[0]))
+        for row, call in enumerate(calls):
+            call.staged, call.row = stage[row], row
+        return stage
 
     def _heavy(self, tokens: int) -> bool:
         """Whether this many tokens would keep more activations than the limit allows."""
@@ -189,11 +220,13 @@ class Batch(Iterator[int]):
         except EngineError as error:
             return error
         if call.staged is not None:
+            # A row of a shared tensor would keep all of it alive for as long as the run waits.
+            own = call.staged.clone() if self._grouped else call.staged
             run = call.run
-            run.gradient = call.staged if run.gradient is None else run.gradient.add_(call.staged)
+            run.gradient = own if run.gradient is None else run.gradient.add_(own)
         outputs = tuple(
-            {"logprobs": own.reshape(datum.shape)}
-            for own, datum in zip(flat, call.data, strict=True)
+            {"logprobs": logprobs.reshape(datum.shape)}
+            for logprobs, datum in zip(flat, call.data, strict=True)
         )
         return ForwardBackwardResult(outputs, metrics)
 
