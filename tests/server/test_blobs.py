@@ -7,42 +7,66 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.blobs import FolderBlobs, Folders, new_name
+from tinkex.server.blobs import Folders
 from tinkex.server.pins import Pins
+from tinkex.server.segments import SegmentBlobs
 
 
 def test_a_blob_comes_back_as_it_was(tmp_path: Path) -> None:
-    blobs = FolderBlobs(tmp_path / "b")
-    name, data = new_name(), os.urandom(300_000)
-    blobs.put(name, data)
-    assert FolderBlobs(tmp_path / "b").get(name) == data
-    assert blobs.names() == {name}
-    blobs.delete(name)
-    blobs.delete(name)
-    assert blobs.names() == set()
+    blobs = SegmentBlobs(tmp_path / "b")
+    data = [os.urandom(size) for size in (300_000, 0, 1, 70_000)]
+    names = [blobs.reserve(len(each)) for each in data]
+    for name, each in reversed(list(zip(names, data, strict=True))):
+        blobs.put(name, each)
+    again = SegmentBlobs(tmp_path / "b")
+    assert [again.get(name) for name in names] == data
+    assert all(again.is_whole(name) for name in names)
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blobs = FolderBlobs(tmp_path / "b")
+def test_what_was_never_or_half_written_is_not_whole(tmp_path: Path) -> None:
+    blobs = SegmentBlobs(tmp_path / "b")
+    whole, absent, torn = (blobs.reserve(1000) for _ in range(3))
+    blobs.put(whole, b"x" * 1000)
+    blobs.put(torn, b"y" * 1000)
+    (path,) = (tmp_path / "b").iterdir()
+    path.write_bytes(path.read_bytes()[:-500])
+    assert [blobs.is_whole(name) for name in (whole, absent, torn)] == [True, False, False]
+    flipped = bytearray(path.read_bytes())
+    flipped[10] ^= 1
+    path.write_bytes(flipped)
+    assert not blobs.is_whole(whole)
+    with pytest.raises(OSError, match="damaged"):
+        blobs.get(whole)
 
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        blobs.put(new_name(), b"x" * 1000)
-    assert list((tmp_path / "b").iterdir()) == []
+def test_a_segment_goes_when_nothing_in_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinkex.server.segments._SEGMENT_BYTES", 2000)
+    blobs = SegmentBlobs(tmp_path / "b")
+    names = [blobs.reserve(900) for _ in range(9)]
+    for name in names:
+        blobs.put(name, bytes(900))
+    assert len(list((tmp_path / "b").iterdir())) == 3
+    for name in names[:3]:
+        blobs.delete(name)
+    assert len(list((tmp_path / "b").iterdir())) == 2
+    again = SegmentBlobs(tmp_path / "b")
+    again.keep_only([names[4]])
+    assert again.get(names[4]) == bytes(900)
+    assert len(list((tmp_path / "b").iterdir())) == 1
+    fresh = again.reserve(10)
+    again.put(fresh, bytes(10))
+    again.delete(names[4])
+    assert [again.is_whole(name) for name in (fresh, names[4])] == [True, False]
 
 
 def test_what_was_half_written_is_swept_at_the_next_start(tmp_path: Path) -> None:
-    blobs, folders = FolderBlobs(tmp_path / "b"), Folders(tmp_path / "f")
-    (tmp_path / "b" / "tmp-half").write_bytes(b"x")
+    folders = Folders(tmp_path / "f")
     draft = folders.begin()
     (draft / "file").write_bytes(b"x")
-    assert blobs.names() == folders.names() == set()
-    FolderBlobs(tmp_path / "b")
+    assert folders.names() == set()
     Folders(tmp_path / "f")
-    assert not list((tmp_path / "b").iterdir())
     assert not list((tmp_path / "f").iterdir())
 
 

@@ -62,7 +62,8 @@ async def test_a_body_that_never_reached_the_disk_is_forgotten_at_the_next_start
         await api.forward(model, 1, first=1, length=30_000)
         row = api.core.runs.find(model)
         assert row is not None
-        api.core.blobs.delete(str(row.log.entries[1].payload_blob))
+        for segment in (tmp_path / "payloads").iterdir():
+            segment.write_bytes(segment.read_bytes()[:-9])
     async with served(tmp_path) as api:
         await api.forward(model, 1, first=5, length=30_000)
         await api.result(f"{model}:1")

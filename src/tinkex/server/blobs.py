@@ -1,62 +1,19 @@
-"""Bytes and folders on disk that are either wholly there or not there at all.
+"""Folders of weights on disk that are either wholly there or not there at all.
 
-A blob is written under a temporary name, synced, renamed, and its folder synced; what lies under a
-temporary name after a crash was never promised to anyone and is swept at the next start.
-Knows nothing of what the bytes mean.
+A folder is begun under a temporary name, filled by someone else, synced, renamed, and its parent
+synced; what lies under a temporary name after a crash was never promised to anyone and is swept at
+the next start. Knows nothing of what the files mean.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
 from pathlib import Path
-from typing import Protocol
 
 _TEMPORARY = "tmp-"
-
-
-class BlobStore(Protocol):
-    """Named immutable bytes. Names come from `new_name`; deleting what is gone is no error."""
-
-    def put(self, name: str, data: bytes) -> None: ...
-
-    def get(self, name: str) -> bytes: ...
-
-    def delete(self, name: str) -> None: ...
-
-    def names(self) -> set[str]: ...
-
-
-class FolderBlobs:
-    """A `BlobStore` in one directory. All calls block on the disk: keep them off event loops."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        root.mkdir(parents=True, exist_ok=True)
-        for leftover in root.glob(f"{_TEMPORARY}*"):
-            leftover.unlink()
-
-    def put(self, name: str, data: bytes) -> None:
-        temporary = self._root / f"{_TEMPORARY}{name}"
-        try:
-            _write_synced(temporary, data)
-            temporary.rename(self._root / name)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(self._root)
-
-    def get(self, name: str) -> bytes:
-        return (self._root / name).read_bytes()
-
-    def delete(self, name: str) -> None:
-        (self._root / name).unlink(missing_ok=True)
-
-    def names(self) -> set[str]:
-        return {
-            entry.name for entry in self._root.iterdir() if not entry.name.startswith(_TEMPORARY)
-        }
 
 
 class Folders:
@@ -103,31 +60,18 @@ class Folders:
     def delete(self, name: str) -> None:
         shutil.rmtree(self._root / name, ignore_errors=True)
 
-    def names(self) -> set[str]:
+    def names(self, made_before: float = math.inf) -> set[str]:
+        """The sealed folders, or those of them last written before an instant."""
         return {
-            entry.name for entry in self._root.iterdir() if not entry.name.startswith(_TEMPORARY)
+            entry.name
+            for entry in self._root.iterdir()
+            if not entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < made_before
         }
-
-
-def new_name() -> str:
-    """A name no blob has."""
-    return secrets.token_hex(16)
 
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     _sync(folder)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tinkex.server.blobs import BlobStore
 from tinkex.server.log import Entry
+from tinkex.server.segments import BlobStore
 from tinkex.server.store import Store
 from tinkex.server.store import operations as table
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tinkex.server.blobs import FolderBlobs, Folders
+from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
 from tinkex.server.browsing import Browsing
 from tinkex.server.checkpoints import Checkpoints
@@ -33,6 +33,7 @@ from tinkex.server.sample_windows import SampleWindows
 from tinkex.server.samplers import Samplers
 from tinkex.server.sampling import Sampling
 from tinkex.server.scheduler import Scheduler
+from tinkex.server.segments import SegmentBlobs
 from tinkex.server.sessions import Sessions
 from tinkex.server.settings import Settings
 from tinkex.server.signing import Signer
@@ -62,7 +63,7 @@ class Core:
         except BaseException:
             home.release()
             raise
-        self.blobs = FolderBlobs(home.payloads)
+        self.blobs = SegmentBlobs(home.payloads)
         self.weights = Folders(home.weights)
         snapshot_folders, pins = Folders(home.snapshots), Pins(home.pins)
         self.tenants = Tenants(settings.keys)
@@ -77,12 +78,13 @@ class Core:
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock)
+        forward = Forward(self.losses)
         loading = Loading(self.checkpoints, pins, self.engines)
         snapshots = Snapshots(self.store, self.blobs, snapshot_folders, pins, clock, settings)
         self.scheduler = Scheduler(
             self.runs,
             self.engines,
-            Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
+            Kinds(forward, Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
             snapshots,
@@ -90,7 +92,14 @@ class Core:
             settings,
         )
         self.submissions = Submissions(
-            self.store, self.blobs, self.runs, self.promises, clock, settings, self._accepted
+            self.store,
+            self.blobs,
+            self.runs,
+            self.promises,
+            clock,
+            settings,
+            forward.begin,
+            self._accepted,
         )
         self.training = Training(
             self.sessions,

@@ -11,7 +11,6 @@ import json
 import logging
 import sqlite3
 
-from tinkex.server.blobs import BlobStore, new_name
 from tinkex.server.clock import Clock
 from tinkex.server.codec import same_result
 from tinkex.server.kinds.prepared import Conclusion, Prepared
@@ -19,6 +18,7 @@ from tinkex.server.log import Entry
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run
+from tinkex.server.segments import BlobStore
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store
 from tinkex.server.store import operations as table
@@ -76,7 +76,8 @@ class Endings:
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
     ) -> None:
         outcome, now = conclusion.outcome, self._clock.now()
-        blob = new_name() if len(outcome.body) > self._inline_bytes else None
+        size = len(outcome.body)
+        blob = self._blobs.reserve(size) if size > self._inline_bytes else None
         if blob is not None:
             await asyncio.to_thread(self._blobs.put, blob, outcome.body)
         tokens = 0 if prepared is None or outcome.failed else prepared.tokens
@@ -86,7 +87,7 @@ class Endings:
             result_kind=outcome.kind,
             result=None if blob else outcome.body,
             result_blob=blob,
-            result_bytes=len(outcome.body),
+            result_bytes=size,
             finished_at=now,
             tokens=tokens,
             canonical=None if prepared is None else prepared.canonical,

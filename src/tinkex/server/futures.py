@@ -11,7 +11,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
 
-from tinkex.server.blobs import BlobStore
 from tinkex.server.clock import Clock
 from tinkex.server.engines import Engines
 from tinkex.server.log import Gap
@@ -19,6 +18,7 @@ from tinkex.server.losses import Losses
 from tinkex.server.refusals import Gone, NotFound
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sampling import Sampling
+from tinkex.server.segments import BlobStore
 from tinkex.server.settings import MIB, Settings
 from tinkex.server.store import Store
 from tinkex.server.store import operations as table

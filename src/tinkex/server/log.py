@@ -19,9 +19,10 @@ in line: what was done runs again as `replay`, what was under way runs as if for
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 State = Literal["accepting", "waiting", "running", "done", "failed"]
 
@@ -34,7 +35,8 @@ GAP_CAP = 5
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation. `arrived` is on the monotonic clock; `body` stays while likely needed."""
+    """One operation. `arrived` is on the monotonic clock; `body` stays while likely needed, `early` is
+    what someone began to make of it."""
 
     request_id: str
     seq_id: int
@@ -47,6 +49,7 @@ class Entry:
     replay: bool = False
     deaths: int = 0
     body: bytes | None = None
+    early: asyncio.Task[Any] | None = None
 
     @property
     def pending(self) -> bool:

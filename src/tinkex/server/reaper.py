@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 
-from tinkex.server.blobs import BlobStore, Folders
+from tinkex.server.blobs import Folders
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.futures import Futures
@@ -18,6 +18,7 @@ from tinkex.server.pins import Pins
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sampling import Sampling
 from tinkex.server.scheduler import Scheduler
+from tinkex.server.segments import BlobStore
 from tinkex.server.sessions import Sessions
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store, checkpoints, samplers
@@ -68,11 +69,15 @@ class Reaper:
 
     async def recover(self) -> None:
         """Forget what was never acknowledged, and delete what nothing names."""
-        present = await asyncio.to_thread(self._blobs.names)
-        await self._store.write(lambda db: operations_table.forget_unwritten(db, present))
+        accepted = await self._store.query(operations_table.accepted_blobs)
+        torn = [
+            request_id
+            for request_id, blob in accepted
+            if not await asyncio.to_thread(self._blobs.is_whole, blob)
+        ]
+        await self._store.write(lambda db: operations_table.forget_all(db, torn))
         named = await self._store.query(operations_table.blob_names)
-        for name in present - named:
-            await asyncio.to_thread(self._blobs.delete, name)
+        await asyncio.to_thread(self._blobs.keep_only, named)
         kept = await self._store.query(snapshots_table.folders)
         for name in self._snapshots.names() - kept:
             await asyncio.to_thread(self._snapshots.delete, name)

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tinkex.engine.messages import SaveResult, SaveRun
-from tinkex.server.blobs import BlobStore, Folders
+from tinkex.server.blobs import Folders
 from tinkex.server.clock import Clock
 from tinkex.server.pins import Pins
 from tinkex.server.runs import Run
+from tinkex.server.segments import BlobStore
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store
 from tinkex.server.store import operations as operations_table

@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tinkex.server.blobs import BlobStore, new_name
 from tinkex.server.clock import Clock
-from tinkex.server.log import Entry
+from tinkex.server.log import CHUNKED, Entry
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Busy, Refusal, Unavailable
 from tinkex.server.runs import Run, Runs
+from tinkex.server.segments import BlobStore
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store
 from tinkex.server.store import operations as table
@@ -26,6 +26,8 @@ from tinkex.server.store import runs as runs_table
 from tinkex.server.store.operations import Finish, OperationRow
 from tinkex.server.store.runs import RunRow
 from tinkex.server.waiting import Promises
+
+_EARLY = 4
 
 SameBody = Callable[[bytes, bytes], Awaitable[bool]]
 
@@ -52,6 +54,7 @@ class Submissions:
         promises: Promises,
         clock: Clock,
         settings: Settings,
+        on_arrival: Callable[[Entry, bytes], None],
         on_accepted: Callable[[Run], None],
     ) -> None:
         self._store = store
@@ -60,6 +63,7 @@ class Submissions:
         self._promises = promises
         self._clock = clock
         self._settings = settings
+        self._on_arrival = on_arrival
         self._on_accepted = on_accepted
         self._writing: dict[str, asyncio.Future[None]] = {}
 
@@ -115,6 +119,8 @@ class Submissions:
 
     async def _accept(self, run: Run, asked: Submission, new_run: RunRow | None) -> str:
         entry = self._entry(run, asked)
+        if asked.kind in CHUNKED and run.log.pending_count() < _EARLY:
+            self._on_arrival(entry, asked.body)
         run.log.admit(entry)
         written = self._writing[entry.request_id] = asyncio.get_running_loop().create_future()
         try:
@@ -182,15 +188,16 @@ class Submissions:
         return entry.request_id
 
     def _entry(self, run: Run, asked: Submission) -> Entry:
-        large = len(asked.body) > self._settings.inline_bytes
+        size = len(asked.body)
+        large = size > self._settings.inline_bytes
         return Entry(
             request_id=f"{run.model_id}:{asked.seq_id}",
             seq_id=asked.seq_id,
             kind=asked.kind,
             digest=asked.digest,
             arrived=self._clock.monotonic(),
-            payload_bytes=len(asked.body),
-            payload_blob=new_name() if large else None,
+            payload_bytes=size,
+            payload_blob=self._blobs.reserve(size) if large else None,
             body=asked.body,
         )
 

@@ -172,15 +172,18 @@ def expire_results(
     return [name for (name,) in blobs]
 
 
-def forget_unwritten(connection: sqlite3.Connection, blobs: set[str]) -> None:
-    """Remove accepted operations whose body never reached the disk: nobody was told of them."""
+def accepted_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """(request id, blob) of every accepted operation whose body is a blob."""
     rows = connection.execute(
         """SELECT request_id, payload_blob FROM operations
             WHERE state = 'accepted' AND payload_blob IS NOT NULL"""
-    ).fetchall()
-    for row in rows:
-        if row["payload_blob"] not in blobs:
-            forget(connection, row["request_id"])
+    )
+    return [(request_id, blob) for request_id, blob in rows]
+
+
+def forget_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
+    for request_id in request_ids:
+        forget(connection, request_id)
 
 
 def forget(connection: sqlite3.Connection, request_id: str) -> None:
