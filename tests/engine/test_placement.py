@@ -40,6 +40,9 @@ def test_what_is_not_there_is_refused_by_name(
 def test_the_cpu_computes_in_bfloat16_only_if_the_probe_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(placement, "cpu_prefers_bfloat16", lambda _: True)
+    assert choose_placement(config()).dtype == torch.float32, "too small to ask"
+    monkeypatch.setattr(placement, "_LARGE_MODEL_BYTES", 1)
     for prefers, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(placement, "cpu_prefers_bfloat16", lambda _, said=prefers: said)
         assert choose_placement(config()).dtype == dtype

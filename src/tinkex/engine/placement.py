@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -24,6 +25,8 @@ _GPU_KV_SHARE = 0.35
 _SMALL_MODEL = 8_000_000
 """Parameters below which waking a second thread costs more than it computes."""
 
+_LARGE_MODEL_BYTES = 64 << 20
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -40,8 +43,16 @@ def choose_placement(config: WorkerConfig) -> Placement:
     if config.dtype != "auto":
         known = ", ".join(("auto", *_DTYPES))
         raise ModelError(f"dtype: {config.dtype!r} is not known; choose one of {known}")
-    fast = device.type == "cuda" or cpu_prefers_bfloat16(config.probe_cache)
+    fast = device.type == "cuda" or (
+        _is_large(Path(config.model)) and cpu_prefers_bfloat16(config.probe_cache)
+    )
     return Placement(device, torch.bfloat16 if fast else torch.float32)
+
+
+def _is_large(folder: Path) -> bool:
+    """Whether products take long enough for the dtype to matter, and for finding out."""
+    files = folder.glob("*.safetensors")
+    return sum(file.stat().st_size for file in files) >= _LARGE_MODEL_BYTES
 
 
 def choose_threads(decoder: Decoder) -> int:
