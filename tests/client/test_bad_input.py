@@ -44,7 +44,8 @@ Case = tuple[str, Callable[[World], Any], type[Exception], str]
 
 CASES: list[Case] = [
     # training data
-    ("empty batch", lambda w: w.training.forward_backward([], "cross_entropy"), ValueError, "No data"),
+    ("empty batch", lambda w: w.training.forward_backward([], "cross_entropy"), ValueError,
+     "No data"),
     ("one datum, no list", lambda w: w.training.forward_backward(datum(1, 2), "cross_entropy"),
      TypeError, r"write \[datum\]"),
     ("not a datum", lambda w: w.training.forward_backward([datum(1, 2), "x"], "cross_entropy"),

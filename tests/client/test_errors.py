@@ -82,13 +82,9 @@ def test_a_key_echoed_by_the_server_is_not_shown() -> None:
 
 
 def test_a_cause_makes_an_error_the_users() -> None:
-    try:
-        try:
-            raise status_error(ResponseInfo(404), b"")
-        except errors.APIStatusError as cause:
-            raise RuntimeError("while saving") from cause
-    except RuntimeError as error:
-        assert errors.is_user_error(error)
+    error = RuntimeError("while saving")
+    error.__cause__ = status_error(ResponseInfo(404), b"")
+    assert errors.is_user_error(error)
     assert not errors.is_user_error(RuntimeError("alone"))
 
 

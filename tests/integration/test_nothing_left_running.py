@@ -62,7 +62,7 @@ def test_a_with_block_leaves_nothing(server: ProtocolServer) -> None:
         assert server.open_connections > 0
     assert sdk_threads() == []
     assert eventually(lambda: server.open_connections == 0)
-    assert sockets() <= before
+    assert eventually(lambda: sockets() <= before)
     assert server.asked("/finish")[0].body == {"reason": {"type": "success"}, "detail": None}
 
 

@@ -85,7 +85,7 @@ class LossHandle:
             losses.append(loss)
             for name, value in reported.items():
                 share = len(data) if name.endswith(":mean") else 1
-                metrics[name] = metrics.get(name, 0.0) + float(value) / share
+                metrics[name] = metrics.get(name, 0.0) + _number(value) / share
         return sum(losses[1:], losses[0]), metrics
 
 
@@ -105,8 +105,8 @@ class CustomLossStep:
         leaves = [self._leaf(index, forward) for index in range(len(self._data))]
         loss, metrics = self._call(leaves)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._loss = float(loss.detach())
-        self._metrics = {name: float(value) for name, value in metrics.items()}
+        self._loss = _number(loss)
+        self._metrics = {name: _number(value) for name, value in metrics.items()}
         return [self._backward_datum(index, leaf.grad) for index, leaf in enumerate(leaves)]
 
     def finish(self, result: ForwardBackwardOutput) -> ForwardBackwardOutput:
@@ -140,7 +140,7 @@ class CustomLossStep:
         if not loss.requires_grad:
             raise ValueError("loss_fn: the loss does not depend on the logprobs it was given")
         if not bool(self._torch.isfinite(loss)):
-            raise ValueError(f"loss_fn: the loss is {float(loss)}; nothing was sent")
+            raise ValueError(f"loss_fn: the loss is {_number(loss)}; nothing was sent")
         return loss, metrics or {}
 
     def _backward_datum(self, index: int, gradient: torch.Tensor | None) -> Datum:
@@ -206,6 +206,11 @@ def _check_rank(index: int, datum: Datum, name: str, rank: int) -> None:
         raise ValueError(
             f"data[{index}].loss_fn_inputs[{name!r}]: the loss declared rank {rank}, got {found}"
         )
+
+
+def _number(value: Any) -> float:
+    """A metric as a plain number; tensors may still be part of a graph."""
+    return float(value.detach() if hasattr(value, "detach") else value)
 
 
 def _torch() -> Any:

@@ -107,7 +107,15 @@ class InternalClientHolder:
         except ClientClosedError:
             work.close()
             raise
-        return self._lease.submit(work)
+        future = self._lease.submit(work)
+        if self.telemetry is not None:
+            future.add_done_callback(self._report_failure)
+        return future
+
+    def _report_failure(self, future: ConcurrentFuture[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and self.telemetry is not None:
+            self.telemetry.log_exception(error)
 
     def run_coroutine_threadsafe(
         self, coro: Coroutine[Any, Any, T]
@@ -191,7 +199,7 @@ class InternalClientHolder:
         self.training_bytes = ByteBudget(self.flags.fwdbwd_dispatch_bytes_semaphore_size)
         self.inflight_bytes = ByteBudget(self.flags.inflight_response_bytes_semaphore_size)
         await self._open_session(api)
-        self.poller = Poller(api, self.inflight_bytes, self.telemetry)
+        self.poller = Poller(api, self.inflight_bytes)
 
     async def _fetch_flags(self, api: Api) -> ClientConfigResponse:
         body = encode_request(ClientConfigRequest(sdk_version=limits.PROTOCOL_VERSION))

@@ -150,7 +150,7 @@ def _target_name(node: Any) -> str:
     if isinstance(target, str):
         return target
     if target is getattr:
-        return "builtins.getattr"
+        return "getattr"
     module = (getattr(target, "__module__", None) or "torch").replace("_operator", "operator")
     return f"{module}.{target.__name__}"
 

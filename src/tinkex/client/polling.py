@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tinkex.client import events, purposes
 from tinkex.client.api import Api
@@ -30,9 +30,6 @@ from tinkex.client.transport import HttpResponse
 from tinkex.types import RequestErrorCategory
 from tinkex.wire import limits, routes
 from tinkex.wire.limits import JSON_TYPE, METADATA_STATUS, PENDING_TYPE, PROTOBUF_TYPE
-
-if TYPE_CHECKING:
-    from tinkex.client.telemetry import Telemetry
 
 T = TypeVar("T")
 
@@ -80,10 +77,9 @@ class _Unreadable(Exception):
 class Poller:
     """Waits for results on behalf of one client."""
 
-    def __init__(self, api: Api, inflight: ByteBudget, telemetry: Telemetry | None = None) -> None:
+    def __init__(self, api: Api, inflight: ByteBudget) -> None:
         self._api = api
         self._inflight = inflight
-        self._telemetry = telemetry
 
     async def result(
         self,

@@ -113,16 +113,15 @@ class Telemetry:
 
     async def close(self) -> None:
         """Send what is queued, once, within the drain limit; then stop."""
+        self._ensure_flusher()
         self.stop()
-        if self._flusher is not None:
-            self._flusher.cancel()
-            await asyncio.wait([self._flusher])
-        try:
-            async with asyncio.timeout(self._api.config.timings.telemetry_drain):
-                while self._queue and await self._send_batch():
-                    pass
-        except TimeoutError:
-            pass
+        self._urgent.set()
+        if self._flusher is None:
+            return
+        # A batch on its way must not be sent twice: it is waited for before anything is cancelled.
+        await asyncio.wait([self._flusher], timeout=self._api.config.timings.telemetry_drain)
+        self._flusher.cancel()
+        await asyncio.wait([self._flusher])
 
     # ---- queueing
 
@@ -163,6 +162,8 @@ class Telemetry:
         while self._queue:
             await self._wait(delay)
             sent = await self._send_batch()
+            if self._stopped and not sent:
+                return
             delay = self._api.config.timings.telemetry_interval if not sent else 0.0
 
     async def _wait(self, delay: float) -> None:

@@ -27,7 +27,6 @@ class Timings:
     billing_incident_reset: float = 300.0
     poll_delay_max: float = 30.0
     poll_delay_first: float = 1.0
-    poll_server_error_delay: float = 0.0
     poll_bad_requests: int = 3
     batch_poll_delay: float = 1.0
     sample_hold_small: float = 1.0
@@ -38,7 +37,6 @@ class Timings:
     dynamic_refresh_floor: float = 10.0
     queue_log_interval: float = 60.0
     telemetry_interval: float = 10.0
-    telemetry_retry_delay: float = 1.0
     telemetry_drain: float = 5.0
     trace_export_interval: float = 5.0
     token_refresh_before: float = 300.0
