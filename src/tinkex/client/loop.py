@@ -34,6 +34,7 @@ class LoopThread:
             self.loop.run_forever()
         finally:
             self._finish_tasks()
+            self.encoders.shutdown()
             self.loop.close()
 
     def _finish_tasks(self) -> None:
@@ -46,7 +47,6 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
 
     def stop(self) -> None:
-        self.encoders.shutdown(wait=False)
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
