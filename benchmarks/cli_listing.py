@@ -10,7 +10,6 @@ beforehand: making them is not what is measured.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
@@ -25,6 +24,7 @@ from typing import Any
 
 from report import Row, write
 
+from tinkex import Config, RestClient
 from tinkex.server import manifest
 from tinkex.server.store import checkpoints, open_store, runs, sessions
 from tinkex.server.tenants import hash_key
@@ -156,17 +156,12 @@ def fetch(environ: dict[str, str], folder: Path, name: str) -> tuple[float, int]
 
 
 def curl(environ: dict[str, str], folder: Path) -> float:
-    code = (
-        "import json, tinkex; "
-        f"found = tinkex.RestClient().get_external_weights_urls("
-        f"'tinker://{RUN}/external_weights/large').result(); print(json.dumps(found.urls))"
-    )
-    asked = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, check=True
-    )
+    config = Config.resolve(base_url=environ["TINKER_BASE_URL"], api_key=KEY)
+    path = f"tinker://{RUN}/external_weights/large"
+    links = RestClient.from_config(config).get_external_weights_urls(path).result().urls
     (folder / "curl").mkdir()
     line = ["curl", "-sS"]
-    for name, url in json.loads(asked.stdout).items():
+    for name, url in links.items():
         line += ["-o", str(folder / "curl" / name), url]
     seconds, _ = run(line, environ)
     shutil.rmtree(folder / "curl")
