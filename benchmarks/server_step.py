@@ -1,0 +1,140 @@
+"""A training step through the whole server against the same step on the bare engine.
+
+    python benchmarks/server_step.py
+
+SmolLM2-135M, 8 sequences of 128 tokens, rank 32 everywhere, AdamW, float32. Through the server: our
+client over HTTP, the log on disk, the scheduler, the engine's process, and back; both results are
+waited for. Bare: the same forward, backward and optimizer step called in this process. Steps
+alternate, so that whatever else the machine does hits both; medians.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from report import Row, write
+
+import tinkex
+from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec, OptimStep
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.trainer import Trainer
+from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
+
+RANK, SEQUENCES, LENGTH = 32, 8, 128
+ROUNDS = 11
+PORT = 8766
+ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
+        "weight_decay": 0.0, "grad_clip_norm": 0.0}  # fmt: skip
+
+Batch = list[NDArray[np.int64]]
+
+
+class Bare:
+    def __init__(self, folder: Path) -> None:
+        self._trainer = Trainer(load_decoder(folder))
+        self._trainer.create_run(CreateRun("", "run", LoraSpec(RANK, seed=0)))
+
+    def step(self, batch: Batch) -> float:
+        data = tuple(
+            Datum(tokens[:-1].astype(np.int32), {"target_tokens": tokens[1:], "weights": ones()})
+            for tokens in batch
+        )
+        command = ForwardBackward("", "run", data, "cross_entropy")
+        (outcome,) = self._trainer.forward_backward([command])
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._trainer.optim_step(OptimStep("", "run", "adamw", ADAM))
+        return outcome.metrics["loss:sum"]
+
+
+class Served:
+    def __init__(self, service: tinkex.ServiceClient) -> None:
+        self._client = service.create_lora_training_client(DEFAULT_MODEL, rank=RANK, seed=0)
+
+    def step(self, batch: Batch) -> float:
+        data = [
+            tinkex.Datum(
+                model_input=tinkex.ModelInput.from_ints(tokens[:-1].tolist()),
+                loss_fn_inputs={"target_tokens": tokens[1:], "weights": ones()},
+            )
+            for tokens in batch
+        ]
+        gradients = self._client.forward_backward(data, "cross_entropy")
+        self._client.optim_step(tinkex.AdamParams(**ADAM)).result()
+        return float(gradients.result().metrics["loss:sum"])
+
+
+def ones() -> NDArray[np.float32]:
+    return np.ones(LENGTH, dtype=np.float32)
+
+
+def main() -> None:
+    folder = resolve(DEFAULT_MODEL, default_cache(os.environ), os.environ).folder
+    rng = np.random.default_rng(0)
+    batch = [rng.integers(0, 49152, LENGTH + 1) for _ in range(SEQUENCES)]
+    bare = Bare(folder)
+    with serving() as url, tinkex.ServiceClient(base_url=url, api_key="tml-bench") as service:
+        served = Served(service)
+        times: tuple[list[float], list[float]] = ([], [])
+        losses: tuple[list[float], list[float]] = ([], [])
+        for _ in range(ROUNDS + 1):
+            for side, subject in enumerate((served, bare)):
+                begun = time.perf_counter()
+                losses[side].append(subject.step(batch))
+                times[side].append(time.perf_counter() - begun)
+    ours, alone = (statistics.median(kept[1:]) * 1000 for kept in times)
+    apart = max(abs(a / b - 1) for a, b in zip(*losses, strict=True))
+    shape = f"{SEQUENCES}×{LENGTH}"
+    write(
+        "server_step",
+        "A training step through the server",
+        [
+            Row(f"SmolLM2-135M, {shape}, a step through the server", ours, "ms", against=alone),
+            Row("over the bare engine", (ours / alone - 1) * 100, "%", bar="≤10 %"),
+        ],
+        note=f"The alternative is the bare engine. The losses differ by at most {apart:.1e}.",
+    )
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as home:
+        options = ["--dtype", "float32", "--port", str(PORT), "--home", str(Path(home) / "home")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tinkex", "serve", *options], stdout=subprocess.DEVNULL
+        )
+        try:
+            url = f"http://127.0.0.1:{PORT}"
+            while not healthy(url):
+                if process.poll() is not None:
+                    raise SystemExit("the server did not start")
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/healthz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    main()
