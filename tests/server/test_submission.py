@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,24 @@ async def test_a_body_that_never_reached_the_disk_is_forgotten_at_the_next_start
         await api.forward(model, 1, first=5, length=30_000)
         await api.result(f"{model}:1")
         assert api.applied(model) == ["forward:5"]
+
+
+async def test_a_result_that_never_reached_the_disk_is_computed_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        model = await api.model(await api.session())
+        await api.forward(model, 1, first=1, length=30_000)
+        first = await api.result(f"{model}:1")
+        await api.step(model, 2)
+        await api.result(f"{model}:2")
+    with closing(sqlite3.connect(tmp_path / "tinkex.db")) as db:
+        (blob,) = db.execute("SELECT result_blob FROM operations WHERE seq_id = 1").fetchone()
+    segment, offset, _ = blob.split("-")
+    with (tmp_path / "payloads" / f"{segment}.segment").open("r+b") as file:
+        file.seek(int(offset))
+        file.write(b"torn")
+    async with served(tmp_path) as api:
+        assert await api.result(f"{model}:1") == first
+        assert api.applied(model) == ["forward:1", "step:0.1"]
 
 
 async def test_the_same_request_with_its_maps_in_another_order_is_the_same(tmp_path: Path) -> None:

@@ -100,12 +100,25 @@ def decode(body: bytes) -> ForwardRequest:
     )
 
 
-def same_meaning(one: bytes, other: bytes) -> bool:
-    """Whether two bodies ask for the same: map entries may come in any order."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A body as it was found: its address, what it asks or why that cannot be read, its digest."""
+
+    header: Header
+    content: ForwardRequest | Refusal
+    digest: bytes
+
+
+def examine(body: bytes) -> Examined:
+    """Read a body that must at least be addressed. Damage further in is part of the answer."""
+    header = peek(body)
     try:
-        return decode(one).digest == decode(other).digest
-    except Refusal:
-        return False
+        content: ForwardRequest | Refusal = decode(body)
+    except Refusal as refusal:
+        content = refusal
+    if isinstance(content, ForwardRequest):
+        return Examined(header, content, content.digest)
+    return Examined(header, content, zlib.crc32(body).to_bytes(4, "little"))
 
 
 def encode_forward(result: ForwardBackwardResult) -> bytes:
@@ -173,17 +186,17 @@ def _digest(call: ForwardBackwardCall) -> bytes:
 
 
 class _Checksum:
-    """64 bits over what was put in: tells a repeated request from another one, quickly. It guards
+    """A checksum and a size: tell a repeated request from another one, quickly. They guard
     against mistakes of the request's own sender, not against an enemy."""
 
     def __init__(self) -> None:
-        self._crc, self._adler = 0, 1
+        self._crc, self._size = 0, 0
 
     def update(self, data: Any) -> None:
-        self._crc, self._adler = zlib.crc32(data, self._crc), zlib.adler32(data, self._adler)
+        self._crc, self._size = zlib.crc32(data, self._crc), self._size + len(data)
 
     def value(self) -> bytes:
-        return self._crc.to_bytes(4, "little") + self._adler.to_bytes(4, "little")
+        return self._crc.to_bytes(4, "little") + self._size.to_bytes(8, "little")
 
 
 def _sequence(sequence: Sequence) -> SampledSequence:

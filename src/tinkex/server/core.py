@@ -78,13 +78,12 @@ class Core:
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock)
-        forward = Forward(self.losses)
         loading = Loading(self.checkpoints, pins, self.engines)
         snapshots = Snapshots(self.store, self.blobs, snapshot_folders, pins, clock, settings)
         self.scheduler = Scheduler(
             self.runs,
             self.engines,
-            Kinds(forward, Saving(self.checkpoints, self.weights, clock), loading),
+            Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
             snapshots,
@@ -98,7 +97,6 @@ class Core:
             self.promises,
             clock,
             settings,
-            forward.begin,
             self._accepted,
         )
         self.training = Training(

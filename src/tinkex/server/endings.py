@@ -1,5 +1,8 @@
 """Writes down how an operation ended, then wakes who waits for it. In that order.
 
+Row and result go to the disk at the same time; a row whose result is not whole after a crash is
+taken back at the next start, since nobody was told of it.
+
 A full or failing disk stops nothing but time: the result is kept in memory and written again until
 it is durable, because it was computed from an accepted operation and must not be lost.
 """
@@ -10,6 +13,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections.abc import Awaitable
 
 from tinkex.server.clock import Clock
 from tinkex.server.codec import same_result
@@ -78,8 +82,6 @@ class Endings:
         outcome, now = conclusion.outcome, self._clock.now()
         size = len(outcome.body)
         blob = self._blobs.reserve(size) if size > self._inline_bytes else None
-        if blob is not None:
-            await asyncio.to_thread(self._blobs.put, blob, outcome.body)
         tokens = 0 if prepared is None or outcome.failed else prepared.tokens
         finish = Finish(
             request_id=entry.request_id,
@@ -90,7 +92,6 @@ class Endings:
             result_bytes=size,
             finished_at=now,
             tokens=tokens,
-            canonical=None if prepared is None else prepared.canonical,
         )
 
         def work(db: sqlite3.Connection) -> None:
@@ -99,12 +100,15 @@ class Endings:
             for write in conclusion.writes:
                 write(db)
 
-        try:
-            await self._store.write(work)
-        except BaseException:
+        writes: list[Awaitable[None]] = [self._store.write(work)]
+        if blob is not None:
+            writes.append(asyncio.to_thread(self._blobs.put, blob, outcome.body))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
             if blob is not None:
                 self._blobs.delete(blob)
-            raise
+            raise errors[0]
 
     async def matches(self, entry: Entry, outcome: Outcome) -> bool:
         """Whether a repeated operation came out as it was written down, if that is still known."""

@@ -19,10 +19,9 @@ in line: what was done runs again as `replay`, what was under way runs as if for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 State = Literal["accepting", "waiting", "running", "done", "failed"]
 
@@ -35,8 +34,8 @@ GAP_CAP = 5
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation. `arrived` is on the monotonic clock; `body` stays while likely needed, `early` is
-    what someone began to make of it."""
+    """One operation. `arrived` is on the monotonic clock. `body` stays while likely needed;
+    `content` is what was already made of it."""
 
     request_id: str
     seq_id: int
@@ -49,7 +48,7 @@ class Entry:
     replay: bool = False
     deaths: int = 0
     body: bytes | None = None
-    early: asyncio.Task[Any] | None = None
+    content: object | None = None
 
     @property
     def pending(self) -> bool:
@@ -121,7 +120,7 @@ class RunLog:
     def finish(self, entry: Entry, failed: bool) -> None:
         entry.state = "failed" if failed else "done"
         entry.replay = False
-        entry.body = None
+        entry.body = entry.content = None
 
     def rewind(self) -> int:
         """Put everything after the snapshot back in line; return how many done ones run again."""

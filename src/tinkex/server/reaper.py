@@ -69,18 +69,27 @@ class Reaper:
 
     async def recover(self) -> None:
         """Forget what was never acknowledged, and delete what nothing names."""
-        accepted = await self._store.query(operations_table.accepted_blobs)
-        torn = [
-            request_id
-            for request_id, blob in accepted
-            if not await asyncio.to_thread(self._blobs.is_whole, blob)
-        ]
-        await self._store.write(lambda db: operations_table.forget_all(db, torn))
+        done = await self._torn(await self._store.query(operations_table.done_blobs))
+        accepted = await self._torn(await self._store.query(operations_table.accepted_blobs))
+
+        def work(db: sqlite3.Connection) -> None:
+            operations_table.reopen_all(db, done)
+            operations_table.forget_all(db, accepted)
+
+        await self._store.write(work)
         named = await self._store.query(operations_table.blob_names)
         await asyncio.to_thread(self._blobs.keep_only, named)
         kept = await self._store.query(snapshots_table.folders)
         for name in self._snapshots.names() - kept:
             await asyncio.to_thread(self._snapshots.delete, name)
+
+    async def _torn(self, blobs: list[tuple[str, str]]) -> list[str]:
+        """Those operations whose blob is not whole."""
+
+        def find() -> list[str]:
+            return [request_id for request_id, blob in blobs if not self._blobs.is_whole(blob)]
+
+        return await asyncio.to_thread(find)
 
     async def sweep(self) -> None:
         """Delete pins and weights that nothing needs. Runs must have been loaded."""

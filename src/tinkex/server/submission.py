@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
-from tinkex.server.log import CHUNKED, Entry
+from tinkex.server.log import Entry
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Busy, Refusal, Unavailable
 from tinkex.server.runs import Run, Runs
@@ -27,20 +27,19 @@ from tinkex.server.store.operations import Finish, OperationRow
 from tinkex.server.store.runs import RunRow
 from tinkex.server.waiting import Promises
 
-_EARLY = 4
-
-SameBody = Callable[[bytes, bytes], Awaitable[bool]]
+_FRESH = 8
+"""So many waiting operations of a run stay in memory; the bodies of more are read back later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An operation as it came: `digest` is of its body, `same` compares two bodies by meaning."""
+    """An operation as it came: `digest` is of its meaning, `content` what was made of the body."""
 
     seq_id: int
     kind: str
     body: bytes
     digest: bytes
-    same: SameBody | None = None
+    content: object | None = None
 
 
 class Submissions:
@@ -54,7 +53,6 @@ class Submissions:
         promises: Promises,
         clock: Clock,
         settings: Settings,
-        on_arrival: Callable[[Entry, bytes], None],
         on_accepted: Callable[[Run], None],
     ) -> None:
         self._store = store
@@ -63,7 +61,6 @@ class Submissions:
         self._promises = promises
         self._clock = clock
         self._settings = settings
-        self._on_arrival = on_arrival
         self._on_accepted = on_accepted
         self._writing: dict[str, asyncio.Future[None]] = {}
 
@@ -95,32 +92,15 @@ class Submissions:
         writing = self._writing.get(request_id)
         if writing is not None:
             await asyncio.shield(writing)
-        if digest != asked.digest and not await self._same(request_id, asked):
+        if digest != asked.digest:
             raise Refusal(
                 f"seq_id {asked.seq_id} was already used for another request: "
                 "each operation of a run needs its own number"
             )
         return request_id
 
-    async def _same(self, request_id: str, asked: Submission) -> bool:
-        if asked.same is None:
-            return False
-        before = await self.payload(request_id)
-        return before is not None and await asked.same(before, asked.body)
-
-    async def payload(self, request_id: str) -> bytes | None:
-        """An accepted operation's body, while it is kept."""
-        row = await self._store.query(lambda db: table.get(db, request_id))
-        if row is None:
-            return None
-        if row.payload_blob is not None:
-            return await asyncio.to_thread(self._blobs.get, row.payload_blob)
-        return await self._store.query(lambda db: table.inline_payload(db, request_id))
-
     async def _accept(self, run: Run, asked: Submission, new_run: RunRow | None) -> str:
         entry = self._entry(run, asked)
-        if asked.kind in CHUNKED and run.log.pending_count() < _EARLY:
-            self._on_arrival(entry, asked.body)
         run.log.admit(entry)
         written = self._writing[entry.request_id] = asyncio.get_running_loop().create_future()
         try:
@@ -190,6 +170,7 @@ class Submissions:
     def _entry(self, run: Run, asked: Submission) -> Entry:
         size = len(asked.body)
         large = size > self._settings.inline_bytes
+        fresh = run.log.pending_count() < _FRESH
         return Entry(
             request_id=f"{run.model_id}:{asked.seq_id}",
             seq_id=asked.seq_id,
@@ -198,7 +179,8 @@ class Submissions:
             arrived=self._clock.monotonic(),
             payload_bytes=size,
             payload_blob=self._blobs.reserve(size) if large else None,
-            body=asked.body,
+            body=asked.body if fresh else None,
+            content=asked.content if fresh else None,
         )
 
     def _row(self, run: Run, entry: Entry) -> OperationRow:

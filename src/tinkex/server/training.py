@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinkex.server.clock import Clock
-from tinkex.server.codec import Header, peek, same_meaning
+from tinkex.server.codec import examine
 from tinkex.server.engines import Engines
 from tinkex.server.fields import Fields
 from tinkex.server.kinds import creation
@@ -121,9 +121,10 @@ class Training:
 
     async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
         """A forward or forward-backward pass, kept as the bytes that came."""
-        header, digest = await asyncio.to_thread(_examined, body)
+        found = await asyncio.to_thread(examine, body)
+        header = found.header
         kind = "forward" if header.forward_only else "forward_backward"
-        asked = Submission(header.seq_id, kind, body, digest, _same)
+        asked = Submission(header.seq_id, kind, body, found.digest, found.content)
         return await self._submit(tenant, header.model_id, asked)
 
     async def operation(self, tenant: str, kind: str, fields: Fields, body: bytes) -> Accepted:
@@ -208,11 +209,3 @@ def _digest(kind: str, values: Mapping[str, Any]) -> bytes:
 
 def _canonical(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _examined(body: bytes) -> tuple[Header, bytes]:
-    return peek(body), hashlib.sha256(body).digest()
-
-
-async def _same(one: bytes, other: bytes) -> bool:
-    return await asyncio.to_thread(same_meaning, one, other)

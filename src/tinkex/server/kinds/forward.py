@@ -21,16 +21,11 @@ class Forward:
 
     losses: Losses
 
-    def begin(self, entry: Entry, body: bytes) -> None:
-        """Decode while the body is on its way to the disk: its turn is likely to come at once."""
-        decoding = asyncio.to_thread(_decoded, body)
-        entry.early = asyncio.get_running_loop().create_task(decoding)
-
     async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
-        early, entry.early = entry.early, None
-        request = await (early or asyncio.to_thread(_decoded, body))
+        request = entry.content or await asyncio.to_thread(decode, body)
         if isinstance(request, Refusal):
             raise request
+        assert isinstance(request, ForwardRequest)
         command = ForwardBackward(
             op=entry.request_id,
             run=run.model_id,
@@ -45,7 +40,7 @@ class Forward:
             assert isinstance(result, ForwardBackwardResult)
             return Conclusion(Outcome("protobuf", await asyncio.to_thread(encode_forward, result)))
 
-        return Prepared((*before, command), conclude, request.tokens, request.digest)
+        return Prepared((*before, command), conclude, request.tokens)
 
     def _custom_loss(self, run: Run, entry: Entry, request: ForwardRequest) -> tuple[Command, ...]:
         if request.loss_fn != "custom":
@@ -54,11 +49,3 @@ class Forward:
         if not isinstance(loss_id, str):
             raise Refusal("loss_fn_config.loss_id must name a custom loss")
         return (self.losses.command(run.tenant, loss_id, f"{entry.request_id}:loss"),)
-
-
-def _decoded(body: bytes) -> ForwardRequest | Refusal:
-    """Errors as values: a body that was decoded early may never be asked for."""
-    try:
-        return decode(body)
-    except Refusal as refusal:
-        return refusal

@@ -26,11 +26,10 @@ class Prepared:
     """An operation ready for the engine.
 
     `commands` are sent in order; the answer to the last one goes to `conclude`. `abandon` cleans up
-    when it is never reached. `canonical` is the digest of the body by meaning.
+    when it is never reached.
     """
 
     commands: tuple[Command, ...]
     conclude: Callable[[Result], Awaitable[Conclusion]]
     tokens: int = 0
-    canonical: bytes | None = None
     abandon: Callable[[], None] = _nothing

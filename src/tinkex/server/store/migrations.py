@@ -61,7 +61,7 @@ def _operations_and_snapshots(connection: sqlite3.Connection) -> None:
         connection,
         """CREATE TABLE operations (
             request_id TEXT PRIMARY KEY, model_id TEXT NOT NULL, seq_id INTEGER NOT NULL,
-            tenant TEXT NOT NULL, kind TEXT NOT NULL, digest BLOB NOT NULL, canonical BLOB,
+            tenant TEXT NOT NULL, kind TEXT NOT NULL, digest BLOB NOT NULL,
             payload BLOB, payload_blob TEXT, payload_bytes INTEGER NOT NULL,
             state TEXT NOT NULL, result BLOB, result_blob TEXT, result_bytes INTEGER,
             result_kind TEXT, tokens INTEGER NOT NULL DEFAULT 0,

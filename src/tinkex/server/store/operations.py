@@ -78,14 +78,6 @@ def after(connection: sqlite3.Connection, model_id: str, seq_id: int) -> list[Op
     return [OperationRow(**dict(row)) for row in rows]
 
 
-def canonical(connection: sqlite3.Connection, request_id: str) -> bytes | None:
-    """The digest of the decoded body, known once the operation has run."""
-    row = connection.execute(
-        "SELECT canonical FROM operations WHERE request_id = ?", (request_id,)
-    ).fetchone()
-    return None if row is None else row[0]
-
-
 def inline_payload(connection: sqlite3.Connection, request_id: str) -> bytes | None:
     row = connection.execute(
         "SELECT payload FROM operations WHERE request_id = ?", (request_id,)
@@ -112,13 +104,12 @@ class Finish:
     result_bytes: int
     finished_at: float
     tokens: int = 0
-    canonical: bytes | None = None
 
 
 def finish(connection: sqlite3.Connection, end: Finish) -> None:
     connection.execute(
         """UPDATE operations SET state = ?, result_kind = ?, result = ?, result_blob = ?,
-            result_bytes = ?, finished_at = ?, tokens = ?, canonical = ? WHERE request_id = ?""",
+            result_bytes = ?, finished_at = ?, tokens = ? WHERE request_id = ?""",
         (
             end.state,
             end.result_kind,
@@ -127,7 +118,6 @@ def finish(connection: sqlite3.Connection, end: Finish) -> None:
             end.result_bytes,
             end.finished_at,
             end.tokens,
-            end.canonical,
             end.request_id,
         ),
     )
@@ -179,6 +169,24 @@ def accepted_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
             WHERE state = 'accepted' AND payload_blob IS NOT NULL"""
     )
     return [(request_id, blob) for request_id, blob in rows]
+
+
+def done_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """(request id, result blob) of every done operation whose body is still kept."""
+    rows = connection.execute(
+        """SELECT request_id, result_blob FROM operations WHERE state = 'done'
+            AND result_blob IS NOT NULL AND (payload IS NOT NULL OR payload_blob IS NOT NULL)"""
+    )
+    return [(request_id, blob) for request_id, blob in rows]
+
+
+def reopen_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
+    """Make done operations accepted again: their results never reached the disk, nor anyone."""
+    connection.executemany(
+        """UPDATE operations SET state = 'accepted', result_blob = NULL, result_kind = NULL,
+            result_bytes = NULL, finished_at = NULL WHERE request_id = ?""",
+        [(request_id,) for request_id in request_ids],
+    )
 
 
 def forget_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
