@@ -1,0 +1,67 @@
+"""`tinkex models` and the options of `tinkex serve`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.command_line import CommandLine
+from support.json_shape import mismatches, shapes
+
+
+def model_folder(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(2048))
+
+
+def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKEX_CACHE", str(tmp_path / "ours"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    model_folder(tmp_path / "ours" / "tinkex--tiny-llama-1")
+    model_folder(tmp_path / "hf" / "hub" / "models--org--mine" / "snapshots" / "abc")
+    (tmp_path / "hf" / "hub" / "models--org--broken" / "snapshots" / "abc").mkdir(parents=True)
+    ran = CommandLine()("models", "--json")
+    assert ran.code == 0, ran.err
+    value = json.loads(ran.out)
+    assert mismatches(value, shapes()["models"]) == []
+    found = {model["name"]: model for model in value["models"]}
+    assert found["org/mine"]["size_bytes"] == 2048
+    assert found["tinkex/tiny-llama"]["source"] == "tinkex cache"
+    assert found["tinkex/tiny-qwen3"]["folder"] is None
+    assert "org/broken" not in found
+    assert [model["default"] for model in value["models"]].count(True) <= 1
+    assert "ready to serve" in CommandLine()("models").out
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("bogus=1", "the limits are body_bytes"),
+        ("samples=0", "give a number above 0"),
+        ("samples=many", "give a number above 0"),
+    ],
+)
+def test_a_wrong_limit_is_wrong_usage(limit: str, words: str) -> None:
+    ran = CommandLine()("serve", "--limit", limit)
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_limits_are_read_as_what_they_are() -> None:
+    from tinkex.cli.commands.serve import read_limits
+
+    limits = read_limits(("samples=7", "body_timeout_s=1.5"))
+    assert (limits.samples, limits.body_timeout_s) == (7, 1.5)
+
+
+def test_a_model_that_is_not_there_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran = CommandLine()("serve", "--home", str(tmp_path / "h"), "--model", str(tmp_path / "none"))
+    assert ran.code == 1
+    assert len(capfd.readouterr().err.strip().splitlines()) == 1
