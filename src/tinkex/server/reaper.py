@@ -168,7 +168,8 @@ class Reaper:
         """A young folder may be sealed and not yet named, so it is left alone."""
 
         def named(db: sqlite3.Connection) -> set[str]:
-            return checkpoints.folders(db) | samplers.folders(db)
+            ended = self._clock.now() - self._timings.sampler_retention_s
+            return checkpoints.folders(db) | samplers.folders(db, ended)
 
         present = await asyncio.to_thread(self._weights.names, made_before)
         if not present:

@@ -218,6 +218,8 @@ class Sampling:
         """How a sample ended, or None when it has to be sent again."""
         folder = job.sampler.folder
         path = None if folder is None else self._folders.path(folder)
+        if path is not None and not path.is_dir():
+            return failure("user", "this sampler's session ended and its weights were dropped")
         weights = folder or BASE
         stream = job.on_progress is not None
         command = job.request.addressed(f"sample:{job.request_id}", weights, stream)

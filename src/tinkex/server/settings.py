@@ -52,6 +52,7 @@ class Timings:
     session_expiry_s: float = 6 * 3600.0
     result_retention_s: float = 24 * 3600.0
     fetched_result_retention_s: float = 900.0
+    sampler_retention_s: float = 24 * 3600.0
     sample_retention_s: float = 900.0
     fetched_sample_retention_s: float = 60.0
     snapshot_interval_s: float = 120.0

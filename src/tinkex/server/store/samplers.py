@@ -63,9 +63,13 @@ def of_session(connection: sqlite3.Connection, session_id: str) -> list[SamplerR
     return [SamplerRow(**dict(row)) for row in rows]
 
 
-def folders(connection: sqlite3.Connection) -> set[str]:
-    """Every folder that some sampler serves."""
-    rows = connection.execute("SELECT DISTINCT folder FROM samplers WHERE folder IS NOT NULL")
+def folders(connection: sqlite3.Connection, ended_before: float) -> set[str]:
+    """Every folder that a sampler may still serve: its session lives, or ended not long ago."""
+    rows = connection.execute(
+        """SELECT DISTINCT folder FROM samplers JOIN sessions USING (session_id)
+            WHERE folder IS NOT NULL AND (ended_at IS NULL OR ended_at >= ?)""",
+        (ended_before,),
+    )
     return {folder for (folder,) in rows}
 
 
