@@ -87,6 +87,14 @@ def test_a_traceback_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Traceback" in run_list(KeyError("x")).err
 
 
+def test_a_server_that_cannot_start_here_says_why_in_its_own_words() -> None:
+    from tinkex.server.home import HomeTaken
+
+    ran = run_list(HomeTaken("/h is in use by process 7"))
+    words = "The server embedded in tinkex cannot start: /h is in use by process 7"
+    assert ran.err == f"Error: {words}\n"
+
+
 def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "list"]).exit_code == 1
     err = capsys.readouterr().err

@@ -244,6 +244,14 @@ def test_text_that_cannot_be_decoded_does_not_hide_the_sample() -> None:
     assert "[decode error: " in ran.out
 
 
+def test_a_model_cannot_drive_the_terminal() -> None:
+    odd = types.SampledSequence("stop", "a", _tokens_list=[27, *b"[2J", 10, 9, 33])
+    clients = FakeClients(service=Service(answers=done(types.SampleResponse([odd]))))
+    shown = CommandLine(clients, terminal=True)("run", "sample", *PROMPT).out
+    assert shown.splitlines()[1:3] == ["\\x1b[2J", "\t!"]
+    assert "\x1b[2J" in CommandLine(clients)("run", "sample", *PROMPT).out
+
+
 def test_streamed_text_waits_for_whole_characters() -> None:
     from tinkex.cli.commands.run.streaming import TextSoFar
 

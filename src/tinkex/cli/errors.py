@@ -72,6 +72,9 @@ _KNOWN: dict[str, tuple[str, str | None]] = {
 }
 
 
+_EMBEDDED = ("HomeTaken", "ModelNotFound")  # errors of the server floor, in words of its own
+
+
 def explain(error: Exception, address: str | None = None) -> CliError:
     """The explained form of any exception a command let through."""
     if isinstance(error, CliError):
@@ -87,6 +90,8 @@ def explain(error: Exception, address: str | None = None) -> CliError:
         return CliError("Request timeout", _details(error, address), f"{_RETRY} Or: --timeout 5m")
     if type(error).__name__ == "TokenizerError":
         return CliError(_text(error))
+    if type(error).__name__ in _EMBEDDED:
+        return CliError(f"The server embedded in tinkex cannot start: {_text(error)}")
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         return CliError(f"Configuration error: {error}", None, _CHECK_KEY)
     return CliError(f"Unexpected error occurred: {_text(error)}", None, "More: add --verbose")

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, TextIO
 
-from tinkex.cli.tables import write_table
+from tinkex.cli.tables import harmless, write_table
 
 
 class Output(ABC):
@@ -68,7 +68,7 @@ class LineOutput(Output):
         """The lines, without their ends."""
 
     def write_for_people(self, stream: TextIO) -> None:
-        stream.writelines(f"{line}\n" for line in self.lines())
+        stream.writelines(harmless(f"{line}\n", stream) for line in self.lines())
 
 
 def write_json(value: Any, stream: TextIO) -> None:

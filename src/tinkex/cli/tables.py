@@ -33,6 +33,13 @@ def _printable(cell: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
 
 
+def harmless(text: str, stream: TextIO) -> str:
+    """Text with its lines and tabs, but nothing else that could drive a terminal."""
+    if not stream.isatty():
+        return text
+    return "".join(c if c in "\n\t" else _printable(c) for c in text)
+
+
 def _write_plain(
     stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.tables import harmless
 
 if TYPE_CHECKING:
     from tinkex.types import ModelInput, SamplingParams
@@ -54,8 +55,8 @@ def stream_sample(
     out = context.streams.out
     reason = None
     for piece in start(prompt, params):
-        out.write(text.add(list(piece.tokens)))
+        out.write(harmless(text.add(list(piece.tokens)), out))
         out.flush()
         reason = piece.stop_reason or reason
-    out.write(f"{text.rest()}\n")
+    out.write(harmless(f"{text.rest()}\n", out))
     context.narrate(f"Sampling complete (stop_reason={reason})")
