@@ -97,7 +97,7 @@ def main() -> None:
         Row("share of the bf16 peak", used, "%", bar="≥55"),
         Row("peak memory", peak, "GiB"),
     ]
-    write("engine_training_gpu", "Training, 8B shape, one GPU (untuned)", rows)
+    write("engine_training_gpu", "Training, 8B shape, one GPU", rows)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,33 @@
 """The small operations between a decoder's matrix products, with lean backward passes.
 
 Weights are frozen, so a backward pass needs only the gradient of the input; each operation keeps
-just what that takes. Without gradients the same arithmetic runs with nothing kept at all.
+just what that takes. Without gradients the same arithmetic runs with nothing kept at all. On a GPU
+with Triton each is one kernel, elsewhere a few of torch's.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+@functools.cache
+def _kernels() -> Any:
+    """The Triton kernels, or None where there is no Triton."""
+    try:
+        from tinkex.engine.model import kernels
+    except ImportError:
+        return None
+    return kernels
+
+
+def _fused(x: Tensor, usable: bool) -> Any:
+    """The kernels, if x lies where and how they can take it."""
+    return _kernels() if usable and x.is_cuda else None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -24,27 +41,35 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding of [N, heads, head_dim], first half against second half."""
     if x.requires_grad and torch.is_grad_enabled():
         return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]
-    return _turn(x, cos, sin)
+    return _turn(x, cos, sin, 1.0)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(first half) · second half of the last dimension."""
     if gate_up.requires_grad and torch.is_grad_enabled():
         return _SwiGlu.apply(gate_up)  # type: ignore[no-any-return, no-untyped-call]
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate).mul_(up)
+    return _gated(gate_up)
 
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
+        kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
+        if kernels is not None:
+            out, scale = kernels.rms_norm(x, weight, eps)
+        else:
+            scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
+            out = (x * scale).mul_(weight).to(x.dtype)
+        ctx.kernels = kernels
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).to(x.dtype)
+        normed: Tensor = out
+        return normed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         x, weight, scale = ctx.saved_tensors
+        if ctx.kernels is not None:
+            return ctx.kernels.rms_norm_backward(grads[0], x, weight, scale), None, None
         along = (grads[0] * weight).float()
         normed = x * scale
         inner = (along * normed).mean(-1, keepdim=True)
@@ -55,24 +80,26 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _turn(x, cos, sin)
+        return _turn(x, cos, sin, 1.0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return _turn(grads[0], cos, -sin), None, None
+        return _turn(grads[0], cos, sin, -1.0), None, None
 
 
 class _SwiGlu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        return _gated(gate_up)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor]:
         (gate_up,) = ctx.saved_tensors
+        kernels = _fused(gate_up, gate_up.is_contiguous())
+        if kernels is not None:
+            return (kernels.swiglu_backward(grads[0], gate_up),)
         gate, up = gate_up.chunk(2, dim=-1)
         out = torch.empty_like(gate_up)
         to_gate, to_up = out.chunk(2, dim=-1)
@@ -81,10 +108,23 @@ class _SwiGlu(torch.autograd.Function):
         return (out,)
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _gated(gate_up: Tensor) -> Tensor:
+    kernels = _fused(gate_up, gate_up.is_contiguous())
+    if kernels is not None:
+        result: Tensor = kernels.swiglu(gate_up)
+        return result
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+    kernels = _fused(x, x.stride(-1) == 1)
+    if kernels is not None:
+        result: Tensor = kernels.rotate(x, cos, sin, sign)
+        return result
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1.0)
-    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
+    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-sign)
+    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin, value=sign)
     return out
