@@ -10,9 +10,10 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tinkex.server import checkpoints as service
+from tinkex.server import checkpoint_rules as rules
 from tinkex.server.blobs import Folders
-from tinkex.server.checkpoints import Checkpoints, Save, TakenName
+from tinkex.server.checkpoint_rules import Save
+from tinkex.server.checkpoints import Checkpoints, TakenName
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.store import Store, audit, open_store, runs, sessions, usage
 from tinkex.server.store.checkpoints import CheckpointRow
@@ -150,7 +151,7 @@ def test_a_bad_name_is_refused_before_anything_is_written(
         checkpoints.admit(Save(RUN, "weights", name))
 
 
-@pytest.mark.parametrize("ttl", [0, -1, 3599, service.MAX_TTL_S + 1])
+@pytest.mark.parametrize("ttl", [0, -1, 3599, rules.MAX_TTL_S + 1])
 async def test_a_ttl_outside_an_hour_to_ten_years_is_refused(
     checkpoints: Checkpoints, store: Store, folders: Folders, ttl: int
 ) -> None:
@@ -218,7 +219,7 @@ async def test_a_copy_outlives_its_source_and_the_same_key_copies_once(
     copy = checkpoints.owned("bob", path)
     assert (copy.project_id, copy.public, copy.name) == ("proj", False, "a")
     await checkpoints.verified(copy)
-    run, _, _ = service.parse_path(path)
+    run, _, _ = rules.parse_path(path)
     row = store.read(lambda db: runs.get(db, run))
     assert row is not None
     assert (row.tenant, row.rank, row.state) == ("bob", 8, "ended")

@@ -10,83 +10,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tinkex.server import encryption, manifest
+from tinkex.server import copied_runs, encryption, manifest
 from tinkex.server.blobs import Folders
+from tinkex.server.checkpoint_rules import (
+    SCHEME,
+    Save,
+    check_name,
+    check_recipients,
+    check_ttl,
+    parse_path,
+)
 from tinkex.server.clock import Clock
 from tinkex.server.refusals import NotFound, Refusal
-from tinkex.server.store import Store, audit, checkpoints, runs, sessions, usage
-from tinkex.server.store.checkpoints import KINDS, CheckpointRow, Kind
-from tinkex.server.store.runs import RunRow
+from tinkex.server.store import Store, audit, checkpoints, sessions, usage
+from tinkex.server.store.checkpoints import CheckpointRow, Kind
 
 TYPES: Mapping[Kind, str] = {
     "weights": "training",
     "sampler_weights": "sampler",
     "external_weights": "external",
 }
-MIN_TTL_S = 3600
-MAX_TTL_S = 10 * 365 * 86_400
-SCHEME = "tinker://"
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]*")
-_PATH = re.compile(rf"{SCHEME}([^/\s]+)/({'|'.join(KINDS)})/([^/\s]+)")
 
 
 class TakenName(Refusal):
     """A checkpoint of this run and kind already has the name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """What a client asked to keep, under which name and for how long."""
-
-    run: RunRow
-    kind: Kind
-    name: str
-    ttl_seconds: int | None = None
-    overwrite: bool = False
-    user_metadata: Mapping[str, Any] | None = None
-    recipients: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> str:
-        return f"{SCHEME}{self.run.model_id}/{self.kind}/{self.name}"
-
-
-def check_name(name: str, limit: int) -> None:
-    """Refuse names that could leave their place or be mistyped."""
-    if len(name) > limit or not _NAME.fullmatch(name):
-        raise Refusal(
-            f"checkpoint name of {len(name)} characters is not usable: use 1 to {limit} letters, "
-            "digits, '_', '.', '=', '+', '@' or '-', starting with a letter, digit or '_'"
-        )
-
-
-def check_ttl(ttl_seconds: int | None) -> None:
-    if ttl_seconds is not None and not MIN_TTL_S <= ttl_seconds <= MAX_TTL_S:
-        raise Refusal(
-            f"ttl_seconds is {ttl_seconds}: give {MIN_TTL_S} (one hour) to {MAX_TTL_S} "
-            "(ten years), or null to keep it for ever"
-        )
-
-
-def parse_path(path: str) -> tuple[str, Kind, str]:
-    """(run, kind, name) of a checkpoint path; refuses anything else."""
-    found = _PATH.fullmatch(path)
-    if not found:
-        raise Refusal(
-            f"checkpoint path of {len(path)} characters is not tinker://<run>/<kind>/<name> "
-            f"with kind {', '.join(KINDS)}"
-        )
-    run, kind, name = found.groups()
-    return run, kind, name  # type: ignore[return-value]
 
 
 class Checkpoints:
@@ -107,7 +61,7 @@ class Checkpoints:
         """Refuse a save that cannot succeed, before anything is written."""
         check_name(save.name, self._name_limit)
         check_ttl(save.ttl_seconds)
-        _check_recipients(save.recipients)
+        check_recipients(save.recipients)
         self._store.read(lambda connection: _check_free(connection, save))
         used = self._store.read(
             lambda connection: checkpoints.bytes_of(connection, save.run.tenant)
@@ -269,7 +223,7 @@ class Checkpoints:
         def work(connection: sqlite3.Connection) -> str:
             if key and (earlier := checkpoints.copied(connection, tenant, key)):
                 return earlier
-            _add_copied_run(connection, row, source.path)
+            copied_runs.add_run(connection, row, source.path)
             self._store_row(connection, row, "checkpoint.copy", {"source": source.path})
             if key:
                 checkpoints.remember_copy(connection, tenant, key, row.path)
@@ -324,13 +278,6 @@ class Checkpoints:
         audit.add(connection, entry)
 
 
-def _check_recipients(recipients: tuple[str, ...]) -> None:
-    try:
-        encryption.parse_recipients(recipients)
-    except encryption.BadRecipient as error:
-        raise Refusal(str(error)) from error
-
-
 def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:
     return row.public or row.tenant in (tenant, bearer)
 
@@ -348,35 +295,3 @@ def _name_base_model(draft: Path, base_model: str) -> None:
     path = draft / "adapter_config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "base_model_name_or_path": base_model}, indent=2))
-
-
-def _add_copied_run(connection: sqlite3.Connection, row: CheckpointRow, source: str) -> None:
-    """A finished session and run for a copy to live in, so that every route knows it."""
-    session = sessions.SessionRow(
-        session_id=row.session_id,
-        tenant=row.tenant,
-        created_at=row.created_at,
-        seen_at=row.created_at,
-        project_id=row.project_id,
-        display_name=f"copy of {source}",
-    )
-    sessions.insert(connection, session)
-    sessions.end(connection, row.session_id, "finished", "success", None, row.created_at)
-    runs.insert(
-        connection,
-        RunRow(
-            model_id=row.model_id,
-            session_id=row.session_id,
-            tenant=row.tenant,
-            base_model=row.base_model,
-            optimizer=row.optimizer,
-            created_at=row.created_at,
-            requested_at=row.created_at,
-            rank=row.rank,
-            train_attn=row.train_attn,
-            train_mlp=row.train_mlp,
-            train_unembed=row.train_unembed,
-            user_metadata=None,
-            state="ended",
-        ),
-    )

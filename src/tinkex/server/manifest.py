@@ -57,13 +57,9 @@ def build(folder: Path) -> Manifest:
 
 
 def write(folder: Path) -> Manifest:
-    """Build the manifest of `folder` and store it inside, flushed to disk with all its files."""
+    """Build the manifest of `folder` and store it inside; making it durable is left to others."""
     manifest = build(folder)
-    path = folder / MANIFEST_NAME
-    path.write_bytes(manifest.encode())
-    for name in (*manifest.files, MANIFEST_NAME):
-        _sync(folder / name)
-    _sync(folder)
+    (folder / MANIFEST_NAME).write_bytes(manifest.encode())
     return manifest
 
 
@@ -131,11 +127,3 @@ def _record(path: Path) -> FileRecord:
             digest.update(block)
             size += len(block)
     return FileRecord(size, digest.hexdigest())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

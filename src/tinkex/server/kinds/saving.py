@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from tinkex.engine.messages import Result, SaveResult, SaveRun
 from tinkex.server.blobs import Folders
-from tinkex.server.checkpoints import Checkpoints, Save
+from tinkex.server.checkpoint_rules import Save
+from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.fields import Fields
 from tinkex.server.kinds.prepared import Conclusion, Prepared

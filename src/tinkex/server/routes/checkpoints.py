@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server import presentation
-from tinkex.server.checkpoints import SCHEME
+from tinkex.server.checkpoint_rules import SCHEME
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import queries, route
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of

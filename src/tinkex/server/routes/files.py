@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from tinkex.server import manifest, trace, urls
 from tinkex.server.archive import Archive
-from tinkex.server.checkpoints import SCHEME
+from tinkex.server.checkpoint_rules import SCHEME
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.routes import route
 from tinkex.server.routes.http import core_of
