@@ -1,12 +1,12 @@
 """A SamplingClient in other processes: pickled, forked, or named by a handle."""
 
 import base64
+import json
 import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,24 +23,25 @@ def server():
         yield running
 
 
-def run_worker(client: tinkex.SamplingClient, token: int) -> str:
+def run_workers(client: tinkex.SamplingClient, first: int, count: int) -> list[list[int]]:
     pickled = base64.b64encode(pickle.dumps(client)).decode()
     environment = {**os.environ, "PYTHONPATH": str(Path(sampling_worker.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, sampling_worker.__file__, pickled, str(token)],
+        [sys.executable, sampling_worker.__file__, pickled, str(first), str(count)],
         capture_output=True,
         text=True,
         timeout=120,
         env=environment,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
+    answers: list[list[int]] = json.loads(done.stdout)
+    return answers
 
 
 def test_a_pickled_client_samples_in_another_process(server: ProtocolServer) -> None:
     with service_for(server) as service:
         sampler = service.create_sampling_client(base_model="acme/tiny")
-        assert run_worker(sampler, 7) == "[7, 8]"
+        assert run_workers(sampler, 7, 1) == [[7, 8]]
     number = server.asked("/asample")[0].body["seq_id"]
     assert number >= 10**9
     assert number % 10**9 == 0
@@ -53,13 +54,26 @@ def test_fifty_processes_share_one_sampler(server: ProtocolServer) -> None:
     server.flags["sample_join_sampling_session"] = True
     with service_for(server) as service:
         sampler = service.create_sampling_client(base_model="acme/tiny")
-        with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda i: run_worker(sampler, i), range(50)))
-    assert answers == [f"[{i}, {i + 1}]" for i in range(50)]
+        answers = [answer for i in range(0, 50, 10) for answer in run_workers(sampler, i, 10)]
+    assert answers == [[i, i + 1] for i in range(50)]
     clones = {call.body["seq_id"] // 10**9 for call in server.asked("/asample")}
     assert len(clones) == 50
     assert 0 not in clones
     assert server.count("/join_sampling_session") == 50
+
+
+def test_a_process_that_never_closes_its_client_exits_quietly(server: ProtocolServer) -> None:
+    script = (
+        "import sys, tinkex; s = tinkex.ServiceClient(base_url=sys.argv[1], api_key='tml-x');"
+        "c = s.create_sampling_client(base_model='acme/tiny');"
+        "p = tinkex.ModelInput.from_ints([1]); q = tinkex.SamplingParams(max_tokens=1);"
+        "futures = [c.sample(p, 1, q) for _ in range(100)]; print('last line')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, server.url], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "last line\n", "")
+    assert server.count("/finish") == 0, "only an explicit close finishes a session"
 
 
 def test_a_forked_child_samples_although_the_parent_already_did(server: ProtocolServer) -> None:

@@ -97,6 +97,7 @@ class InternalClientHolder:
         self._resources: dict[str, Any] = {}
         self._finalizer = weakref.finalize(self, _abandon, self._lease, self._resources)
         self._finalizer.atexit = False
+        loop.close_at_exit(weakref.WeakMethod(self.aclose))
 
     # ---- running work
 

@@ -7,15 +7,19 @@ no loop and gets its own on first use. Knows nothing about requests.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakMethod
 
 T = TypeVar("T")
 
 ENCODER_THREADS = 2
+EXIT_TIMEOUT = 5.0
 
 
 class LoopThread:
@@ -118,11 +122,43 @@ def acquire() -> Lease:
         return Lease(_current)
 
 
+def close_at_exit(callback: WeakMethod[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    """Await this on the loop when the interpreter exits, if its owner still exists then."""
+    _closers[:] = [known for known in _closers if known() is not None]
+    _closers.append(callback)
+
+
+_closers: list[WeakMethod[Callable[[], Coroutine[Any, Any, None]]]] = []
+
+
+def _close_everything() -> None:
+    """Stop all work before the interpreter goes: native threads must not call into a dead one."""
+    current = _current
+    if current is None:
+        return
+
+    async def close() -> None:
+        found = [method() for method in _closers]
+        await asyncio.gather(*[m() for m in found if m is not None], return_exceptions=True)
+
+    with contextlib.suppress(Exception):
+        asyncio.run_coroutine_threadsafe(close(), current.loop).result(EXIT_TIMEOUT)
+    with contextlib.suppress(RuntimeError):  # the last lease may have stopped it already
+        current.stop()
+    current.thread.join(EXIT_TIMEOUT)
+
+
+# The ordinary atexit runs after thread pools were shut down, which the embedded server may still
+# need to stop in good order; this one runs before.
+getattr(threading, "_register_atexit", atexit.register)(_close_everything)
+
+
 def _forget_after_fork() -> None:
     # The thread does not exist in the child; its lock may have been held at the fork.
     global _current, _lock
     _lock = threading.Lock()
     _current = None
+    _closers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -6,7 +6,9 @@ Reads at most the configured number of body bytes, after decompression.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import time
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 IDLE_CONNECTIONS = 512
 IDLE_SECONDS = 60.0
 
+
+# A native thread that is just handing over its last answer needs the interpreter for a moment
+# longer; finding it gone, it would abort the process.
+EXIT_GRACE = 0.03
+atexit.register(time.sleep, EXIT_GRACE)
 
 _runtime_pid: int | None = None
 
