@@ -34,8 +34,10 @@ class RemoteWorker:
         self._stream, theirs = socket.socketpair()
         command = [sys.executable, "-m", "tinkex.engine.process", str(theirs.fileno())]
         with theirs:
+            # A group of its own: a Ctrl-C at the terminal is the parent's to handle, also while
+            # the child is still importing and could not ignore it yet.
             self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
             )
         self._sending = threading.Lock()
         self._send(config)
