@@ -140,7 +140,7 @@ def test_a_wrong_base_model_is_never_replaced_by_ours(service: Any) -> None:
 def test_a_loss_that_cannot_be_computed_fails_by_name_and_changes_nothing(service: Any) -> None:
     client = service.create_lora_training_client(MODEL, rank=4, seed=6)
     twin = service.create_lora_training_client(MODEL, rank=4, seed=6)
-    with pytest.raises(tinkex.RequestFailedError, match="advantages|logprobs"):
+    with pytest.raises(tinkex.RequestFailedError, match=r"advantages|logprobs"):
         client.forward_backward(_data(), "ppo").result()
     assert _step(client) == _step(twin)
     assert _step(client) == _step(twin)
