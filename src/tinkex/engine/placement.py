@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,8 @@ from tinkex.engine.settings import WorkerConfig
 _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
 _GPU_KV_SHARE = 0.35
+_GPU_ACTIVATION_SHARE = 0.4
+_GPU_LOGIT_ELEMENTS = 1 << 28
 """Of what is free once the model is loaded; training's activations need the rest."""
 
 _SMALL_MODEL = 8_000_000
@@ -62,7 +64,12 @@ def choose_threads(decoder: Decoder) -> int:
 
 def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
     tokens = config.micro_batch_tokens or (8192 if device.type == "cuda" else 2048)
-    return Limits(max_rank=config.max_rank, max_runs=config.max_runs, micro_batch_tokens=tokens)
+    limits = Limits(max_rank=config.max_rank, max_runs=config.max_runs, micro_batch_tokens=tokens)
+    if device.type != "cuda":
+        return limits
+    free, _ = torch.cuda.mem_get_info(device)
+    kept = int(free * _GPU_ACTIVATION_SHARE)
+    return replace(limits, activation_bytes=kept, logit_elements=_GPU_LOGIT_ELEMENTS)
 
 
 def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
