@@ -213,12 +213,12 @@ class Batch(Iterator[int]):
             return call
         if call.failure is not None:
             return call.failure
-        flat = _to_host([call.found[index] for index in range(len(call.data))])
         try:
+            flat = _to_host([call.found[index] for index in range(len(call.data))])
             metrics = call.loss.metrics(call.data, flat)
             _refuse_overflow(call, metrics)
-        except EngineError as error:
-            return error
+        except Exception as error:
+            return error if isinstance(error, EngineError) else _failure(error)
         if call.staged is not None:
             # A row of a shared tensor would keep all of it alive for as long as the run waits.
             own = call.staged.clone() if self._grouped else call.staged
@@ -232,9 +232,14 @@ class Batch(Iterator[int]):
 
     def _break(self, error: Exception) -> None:
         self._waiting, self._done = [], True
-        failure = EngineError(f"the training pass failed: {type(error).__name__}: {error}")
-        failure.__cause__ = error
+        failure = _failure(error)
         self.outcomes = [c if isinstance(c, EngineError) else failure for c in self._calls]
+
+
+def _failure(error: Exception) -> EngineError:
+    failure = EngineError(f"the training pass failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _to_host(parts: Sequence[Tensor]) -> list[NDArray[np.float32]]:
