@@ -7,6 +7,7 @@ engine never outlives its parent.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -20,6 +21,11 @@ from tinkex.engine.settings import WorkerConfig
 
 STARTUP_OP = ""
 """The `op` of the `Failed` a child sends when it cannot start at all."""
+
+
+_PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""An engine shares its cores with the server and others. Threads that spin while they wait would
+take the very core that the awaited one needs, and make everything many times slower."""
 
 
 class WorkerDied(Exception):
