@@ -34,6 +34,12 @@ class Completions:
         self._cursor = int(clock.now() * 1_000_000)
         self._events: deque[Completion] = deque(maxlen=_KEPT)
         self._waiters: set[asyncio.Future[None]] = set()
+        self._clock = clock
+        self._asked_at = clock.monotonic()
+
+    def idle_since(self, instant: float) -> bool:
+        """Whether nobody waits and nobody has asked since then."""
+        return not self._waiters and self._asked_at < instant
 
     def add(self, request_id: str, failed: bool, size: int) -> None:
         self._cursor += 1
@@ -49,6 +55,7 @@ class Completions:
 
     async def after(self, cursor: int, seconds: float) -> list[Completion]:
         """The ends behind `cursor`, waiting so long for the first; empty when there are none."""
+        self._asked_at = self._clock.monotonic()
         found = self._after(cursor)
         if not found and seconds > 0:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

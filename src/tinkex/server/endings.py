@@ -73,7 +73,9 @@ class Endings:
         if prepared is not None and not failed:
             source = Source(run.tenant, run.row.session_id, "", run.row.base_model)
             self._meter.add(source, "training", prepared.tokens)
-        self._promises.add(entry.request_id, run.tenant).resolve(conclusion.outcome)
+        promise = self._promises.add(entry.request_id, run.tenant)
+        promise.resolve(conclusion.outcome)
+        self._promises.retire(promise)
         return failed
 
     async def _commit(

@@ -7,7 +7,6 @@ ones are also kept in memory. A lost sample is `Gone`, so that its client submit
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,8 +27,6 @@ from tinkex.server.waiting import Outcome, Promise, Promises
 QueueState = Literal["active", "paused_capacity", "paused_rate_limit"]
 
 METADATA_BYTES = 1 * MIB
-_REMEMBERED_BYTES = 64 * MIB
-_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,6 @@ class Futures:
         self._clock = clock
         self._hold_s = settings.timings.poll_hold_s
         self._fetched: set[str] = set()
-        self._remembered: OrderedDict[str, int] = OrderedDict()
-        self._remembered_bytes = 0
 
     async def retrieve(self, tenant: str, request_id: str, metadata_first: bool) -> Answer:
         """The outcome of a promise, waiting for it a while."""
@@ -93,11 +88,11 @@ class Futures:
             return self._pending(promise)
         if metadata_first and len(outcome.body) > METADATA_BYTES:
             return Large(len(outcome.body))
-        self._note_fetched(request_id, outcome)
+        self._note_fetched(request_id)
         return outcome
 
     def flush(self) -> None:
-        """Write down which results were fetched, and forget the oldest ones in memory."""
+        """Write down which results were fetched."""
         fetched, self._fetched = self._fetched, set()
         if fetched:
             now = self._clock.now()
@@ -125,18 +120,9 @@ class Futures:
             raise Gone(f"the result of {row.request_id!r} was kept as long as promised")
         return Outcome(row.result_kind, body, failed=row.state == "failed")
 
-    def _note_fetched(self, request_id: str, outcome: Outcome) -> None:
-        if self._sampling.fetched(request_id):
-            return
-        self._fetched.add(request_id)
-        if self._promises.get(request_id) is None or request_id in self._remembered:
-            return
-        self._remembered[request_id] = len(outcome.body)
-        self._remembered_bytes += len(outcome.body)
-        while self._remembered_bytes > _REMEMBERED_BYTES or len(self._remembered) > _REMEMBERED:
-            oldest, size = self._remembered.popitem(last=False)
-            self._remembered_bytes -= size
-            self._promises.drop(oldest)
+    def _note_fetched(self, request_id: str) -> None:
+        if not self._sampling.fetched(request_id):
+            self._fetched.add(request_id)
 
     # ---- why it waits
 

@@ -82,7 +82,10 @@ class Losses:
             await self._store.write(lambda db: table.insert(db, row))
             outcome = _created(row.loss_id)
             break
-        self._promises.add(row.loss_id, row.tenant).resolve(outcome)
+        promise = self._promises.add(row.loss_id, row.tenant)
+        promise.resolve(outcome)
+        if not outcome.failed:
+            self._promises.retire(promise)
 
 
 def _created(loss_id: str) -> Outcome:

@@ -13,8 +13,8 @@ from tinkex.server.store import Store
 from tinkex.server.store import samplers as table
 from tinkex.server.store.samplers import Window
 
-_STRETCH = 1024
-_LONGEST = 16 * _STRETCH
+_STRETCH = 64
+_LONGEST = 65_536
 
 
 @dataclass(slots=True)
@@ -35,22 +35,23 @@ class SampleWindows:
         window = self._ranges.get((sampler_id, clone))
         return window is not None and window.low <= number < window.high
 
-    async def extend(self, sampler_id: str, clone: int, number: int) -> None:
-        """Make a range around `number` durable."""
+    async def extend(self, sampler_id: str, clone: int, number: int, oldest: int) -> None:
+        """Make a range durable that reaches from `oldest`, the lowest number not yet collected, to
+        some way beyond `number`."""
         key = sampler_id, clone
         self._remember(key)
         known = self._ranges.get(key)
-        low = number if known is None else min(known.low, number)
         high = max(number + _STRETCH, 0 if known is None else known.high)
-        low = max(low, high - _LONGEST)
+        low = max(min(oldest, number), high - _LONGEST)
         await self._store.write(
             lambda db: table.put_window(db, Window(sampler_id, clone, low, high))
         )
         self._ranges[key] = _Range(low, high)
 
     def lost(self, sampler_id: str, clone: int) -> range:
-        """The numbers an earlier life of the server may have accepted."""
+        """The numbers an earlier life of the server may have accepted; told once."""
         window = self._remember((sampler_id, clone))
+        self._before[sampler_id, clone] = None
         return range(0) if window is None else range(window.low, window.high)
 
     def _remember(self, key: tuple[str, int]) -> Window | None:

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 Encode = Callable[[SampleResult], bytes]
 CLONE_STRIDE = 10**9
+_IDLE_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +135,8 @@ class Sampling:
         self._check_room(tenant, size)
         clone = request.seq_id // CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
-            await self._windows.extend(sampler.sampler_id, clone, request.seq_id)
+            oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
+            await self._windows.extend(sampler.sampler_id, clone, request.seq_id, oldest)
             if request_id in self._jobs:
                 return self._jobs[request_id]
         promise = self._promises.add(request_id, tenant)
@@ -142,6 +144,16 @@ class Sampling:
         job = Job(request, request_id, sampler, engine, promise, size, self._clock.now())
         self._admit(job)
         return job
+
+    def _oldest(self, sampler_id: str, clone: int, number: int) -> int:
+        """The lowest number of this client whose sample is still here, else `number`."""
+        requests = (job.request for job in self._jobs.values())
+        mine = [
+            request.seq_id
+            for request in requests
+            if request.sampler_id == sampler_id and request.seq_id // CLONE_STRIDE == clone
+        ]
+        return min(mine, default=number)
 
     def find(self, tenant: str, request_id: str) -> Job | None:
         job = self._jobs.get(request_id)
@@ -364,6 +376,10 @@ class Sampling:
             else:
                 kept.append(job)
         self._finished = kept
+        for key in [
+            key for key, stream in self._streams.items() if stream.idle_since(now - _IDLE_S)
+        ]:
+            del self._streams[key]
 
     def in_flight(self) -> int:
         return sum(self._per_tenant.values())

@@ -164,7 +164,9 @@ class Submissions:
 
         run.log.admit(entry)
         await self._store.write(insert)
-        self._promises.add(entry.request_id, run.tenant).resolve(outcome)
+        promise = self._promises.add(entry.request_id, run.tenant)
+        promise.resolve(outcome)
+        self._promises.retire(promise)
         return entry.request_id
 
     def _entry(self, run: Run, asked: Submission) -> Entry:

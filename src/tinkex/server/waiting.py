@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,10 +64,17 @@ class Promise:
 
 
 class Promises:
-    """All promises in memory, by request id."""
+    """All promises in memory, by request id.
 
-    def __init__(self) -> None:
+    One whose outcome is also on disk is retired: it stays as long as it is among the newest of
+    those, up to `retired_bytes`, and is then forgotten.
+    """
+
+    def __init__(self, retired_bytes: int = 64 * 1024 * 1024, retired: int = 4096) -> None:
         self._promises: dict[str, Promise] = {}
+        self._retired: OrderedDict[str, int] = OrderedDict()
+        self._retired_bytes = 0
+        self._limits = retired, retired_bytes
 
     def __len__(self) -> int:
         return len(self._promises)
@@ -81,5 +89,15 @@ class Promises:
     def get(self, request_id: str) -> Promise | None:
         return self._promises.get(request_id)
 
+    def retire(self, promise: Promise) -> None:
+        """The outcome of this promise can be read elsewhere from now on."""
+        size = 0 if promise.outcome is None else len(promise.outcome.body)
+        self._retired_bytes += size - self._retired.pop(promise.request_id, 0)
+        self._retired[promise.request_id] = size
+        number, most = self._limits
+        while self._retired_bytes > most or len(self._retired) > number:
+            self.drop(next(iter(self._retired)))
+
     def drop(self, request_id: str) -> None:
         self._promises.pop(request_id, None)
+        self._retired_bytes -= self._retired.pop(request_id, 0)
