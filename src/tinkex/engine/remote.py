@@ -22,7 +22,6 @@ from tinkex.engine.settings import WorkerConfig
 STARTUP_OP = ""
 """The `op` of the `Failed` a child sends when it cannot start at all."""
 
-
 _PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """An engine shares its cores with the server and others. Threads that spin while they wait would
 take the very core that the awaited one needs, and make everything many times slower."""
@@ -43,7 +42,11 @@ class RemoteWorker:
             # A group of its own: a Ctrl-C at the terminal is the parent's to handle, also while
             # the child is still importing and could not ignore it yet.
             self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                env=_PATIENT_THREADS | os.environ,
             )
         self._sending = threading.Lock()
         self._send(config)
