@@ -8,6 +8,11 @@ time, so nothing is reused. Rounds of all programs take turns; medians.
 
 from __future__ import annotations
 
+import os
+
+# As in an engine's own process, and for both sides: threads that wait do not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import statistics
 import tempfile
 import time

@@ -326,6 +326,16 @@ def test_bad_commands_are_refused_by_name_and_change_nothing(
     sampler.pool.check_idle()
 
 
+def test_an_op_that_is_under_way_is_not_taken_twice() -> None:
+    sampler = make_sampler()
+    sampler.submit(sample("a", [1, 2]))
+    with pytest.raises(UserError, match="under way already"):
+        sampler.submit(sample("a", [3]))
+    while sampler.busy:
+        sampler.step()
+    sampler.pool.check_idle()
+
+
 def test_weights_that_give_no_finite_logits_fail_their_request_alone(tmp_path: Path) -> None:
     sampler = make_sampler()
     sampler.versions.add("bad", str(write_random_adapter(tmp_path / "a", 1, size=float("nan"))))

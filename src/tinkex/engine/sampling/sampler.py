@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.products import FrozenProducts
@@ -101,6 +102,8 @@ class Sampler:
 
     def submit(self, command: Sample) -> None:
         """Queue a command; `step` answers it. Raises UserError, having changed nothing."""
+        if command.op in self._requests:
+            raise UserError(f"op: {command.op!r} is under way already; choose another")
         vocab = self._decoder.config.vocab_size
         room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
         stopping = Stopping(command.params.stop, self._ending.eos, room, self._ending.tokenizer)
