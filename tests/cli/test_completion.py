@@ -139,3 +139,20 @@ def test_bash_completes_with_the_real_command(
     )
     answers = done.stdout.split()
     assert answers == expected if expected else len(answers) == 9
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_keeps_what_stands_before_a_colon(tmp_path: Path) -> None:
+    command = tmp_path / "tinkex"
+    command.write_text("#!/bin/sh\necho tinker://run:1/weights/0001\n")
+    command.chmod(0o755)
+    script = f"{SCRIPTS['bash']}\nCOMP_WORDBREAKS=':'\n" + _ASK_BASH.replace(
+        'eval "$(tinkex completion bash)"', ""
+    )
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", "tinkex checkpoint info tinker://run:1/w"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "1/weights/0001\n"

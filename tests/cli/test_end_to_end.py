@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ def test_both_command_lines_print_the_same_json_and_exit_alike(
 ) -> None:
     words = [word.format(**saved) for word in SHARED_LINES[name]]
     form = () if name in NOT_JSON else ("-f", "json")
-    ours, theirs = tinkex(environ, *form, *words), official(environ, *form, *words)
+    with ThreadPoolExecutor(2) as both:
+        ours, theirs = both.map(lambda run: run(environ, *form, *words), (tinkex, official))
     assert ours.returncode == theirs.returncode, ours.stderr
     assert ours.stdout == theirs.stdout
 

@@ -42,9 +42,9 @@ def test_runs_come_in_pages_of_a_hundred_and_the_rest_is_counted() -> None:
 
 
 def test_a_bar_on_a_terminal_only_and_never_in_json() -> None:
-    rest = FakeRest([checkpoint(number) for number in range(2500)])
+    rest = FakeRest([checkpoint(number) for number in range(1100)])
     shown = CommandLine(FakeClients(rest), terminal=True)("checkpoint", "list", "--limit", "0")
     assert "Fetching all checkpoints" in shown.err
-    assert "100%  2500/2500 checkpoints" in shown.err
+    assert "100%  1100/1100 checkpoints" in shown.err
     for line in (CommandLine(FakeClients(rest)), CommandLine(FakeClients(rest), terminal=True)):
         assert line("checkpoint", "list", "--limit", "0", "--json").err == ""

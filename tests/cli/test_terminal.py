@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -185,3 +186,24 @@ def test_an_interrupt_before_the_first_request_is_quiet(environ: dict[str, str])
         session.type("\x03")
         assert session.finish() == 130
     assert "Traceback" not in session.text
+
+
+def test_a_server_that_never_answers_is_given_up_and_named(environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        line = command("run", "list", "--base-url", address, "--timeout", "200")
+        done = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Request timeout\n")
+    assert address in done.stderr
+
+
+def test_a_server_that_is_not_there_is_given_up_and_named(environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    line = command("run", "list", "--base-url", address)
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Connection failed\n")
+    assert address in done.stderr
+    assert "--local" in done.stderr

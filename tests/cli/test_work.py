@@ -14,7 +14,7 @@ import pytest
 from support.command_line import CommandLine, FakeClients, Ran, done, failed, status_error
 from support.json_shape import mismatches, shapes
 from tinkex import types
-from tinkex.client.errors import RequestFailedError
+from tinkex.client.errors import RequestFailedError, TinkerError
 
 
 class Tokenizer:
@@ -264,6 +264,31 @@ def test_streamed_text_waits_for_whole_characters() -> None:
     assert pieces == ["n", "", "é", "!"]
     assert text.add([0xC3]) == ""
     assert text.rest() == "\ufffd"
+
+
+def streaming(pieces: Any) -> Service:
+    service = Service()
+    service.sampler.sample_stream = lambda _prompt, _params: pieces  # type: ignore[attr-defined]
+    return service
+
+
+def test_text_is_printed_as_it_comes() -> None:
+    pieces = [SimpleNamespace(tokens=[ord(c)], stop_reason=None) for c in "Hey"]
+    pieces.append(SimpleNamespace(tokens=[], stop_reason="stop"))
+    ran = sample(*PROMPT, "--stream", service=streaming(iter(pieces)))
+    assert (ran.code, ran.out) == (0, "Hey\n")
+    assert ran.err.endswith("Sampling complete (stop_reason=stop)\n")
+
+
+def test_a_server_without_streams_is_said_to_be_one() -> None:
+    def refuse() -> Any:
+        raise TinkerError("This server does not stream samples: use sample().")
+        yield
+
+    ran = sample(*PROMPT, "--stream", service=streaming(refuse()))
+    assert ran.code == 1
+    assert "Error: This server does not stream samples" in ran.err
+    assert ran.err.endswith("Leave out --stream\n")
 
 
 # ---- checkpoint create

@@ -15,7 +15,8 @@ from tinkex.cli.errors import CliError
 if TYPE_CHECKING:
     from tinkex.client.config import Config
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 3.0  # three attempts: a host that does not answer is known within ten seconds
+REQUEST_SECONDS = 60.0
 CLOSE_SECONDS = 30.0
 INTERRUPTED_SECONDS = 3.0
 _WAYS_TO_A_KEY = (
@@ -93,8 +94,9 @@ class SdkClients:
         from tinkex.client.config import Config, Timeout
         from tinkex.client.timings import Timings
 
+        seconds = connection.timeout or REQUEST_SECONDS
         return Config.resolve(
             **connection.options(),
             timings=Timings.impatient(),
-            timeout=Timeout(60.0, connect=CONNECT_SECONDS),
+            timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
         )

@@ -93,7 +93,8 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if type(error).__name__ in _EMBEDDED:
         return CliError(f"The server embedded in tinkex cannot start: {_text(error)}")
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
-        return CliError(f"Configuration error: {error}", None, _CHECK_KEY)
+        next_step = _CHECK_KEY if "key" in str(error) else None
+        return CliError(f"Configuration error: {_text(error)}", None, next_step)
     return CliError(f"Unexpected error occurred: {_text(error)}", None, "More: add --verbose")
 
 

@@ -48,15 +48,19 @@ def stream_sample(
     params: SamplingParams,
 ) -> None:
     """Writes the text as it comes, then a line that says why it ended on stderr."""
-    start = getattr(client, "sample_stream", None)
-    if start is None:
-        raise CliError("This server does not stream", next_step="Leave out --stream")
     text = TextSoFar(tokenizer)
     out = context.streams.out
     reason = None
-    for piece in start(prompt, params):
-        out.write(harmless(text.add(list(piece.tokens)), out))
-        out.flush()
-        reason = piece.stop_reason or reason
+    try:
+        for piece in client.sample_stream(prompt, params):
+            out.write(harmless(text.add(list(piece.tokens)), out))
+            out.flush()
+            reason = piece.stop_reason or reason
+    except Exception as error:
+        if (
+            type(error).__name__ == "TinkerError"
+        ):  # what the SDK raises for a server without streams
+            raise CliError(str(error), next_step="Leave out --stream") from error
+        raise
     out.write(harmless(f"{text.rest()}\n", out))
     context.narrate(f"Sampling complete (stop_reason={reason})")
