@@ -80,7 +80,7 @@ def preference_loss(reference: torch.Tensor) -> Any:
         gained = answer_scores(data, logprobs) - reference
         margin = gained[0::2] - gained[1::2]
         loss = -torch.nn.functional.logsigmoid(BETA * margin).mean()
-        return loss, {"dpo/margin:mean": float(margin.mean())}
+        return loss, {"dpo/margin:mean": margin.mean().item()}
 
     return loss_fn
 

@@ -1,0 +1,114 @@
+"""Writes the README's figures from benchmarks/results/*.md, so that no number is typed by hand.
+
+    python scripts/readme_figures.py
+
+A figure is named by the result file and the row it comes from; everything else is read there.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "README.md"
+START = "<!-- figures: written by scripts/readme_figures.py -->"
+END = "<!-- end of figures -->"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What the README says about one row of a result, and against whom it was measured."""
+
+    says: str
+    result: str
+    row: str
+    against: str = ""
+
+
+FIGURES = (
+    Figure(
+        "`import`, over the bare interpreter",
+        "import_time",
+        "import, above the bare interpreter",
+        "official SDK",
+    ),
+    Figure("`--help`", "cli_startup", "`tinkex --help`", "official CLI"),
+    Figure(
+        "encode 128 datums × 2,048 tokens", "encoding", "encode 128 × 2,048 tokens", "official SDK"
+    ),
+    Figure(
+        "client CPU per sample, 128 in flight",
+        "client_sampling",
+        "client CPU per call, 128 in flight",
+        "official SDK",
+    ),
+    Figure(
+        "training step, 8 mixed lengths, CPU",
+        "engine_training",
+        "step, 8 of 16…128, mixed lengths",
+        "transformers + PEFT",
+    ),
+    Figure(
+        "training step, 8×128, CPU",
+        "engine_training",
+        "step, 8×128, equal lengths",
+        "transformers + PEFT",
+    ),
+    Figure(
+        "peak memory of a 4×2,048-token step",
+        "engine_memory",
+        "peak, as usual",
+        "transformers + PEFT",
+    ),
+    Figure(
+        "8 tenants in one batch, tiny model",
+        "engine_tenants",
+        "8 tenants, 1 datum of 32 tokens each",
+        "one after another",
+    ),
+    Figure("training, 8B shape, one H200", "engine_training_gpu", "one tenant"),
+)
+
+
+def main() -> int:
+    text = README.read_text(encoding="utf-8")
+    if START not in text or END not in text:
+        print(f"README.md lacks the lines {START} and {END}", file=sys.stderr)
+        return 1
+    before, rest = text.split(START, 1)
+    after = rest.split(END, 1)[1]
+    README.write_text(f"{before}{START}\n\n{table()}\n\n{END}{after}", encoding="utf-8")
+    print(README.relative_to(ROOT))
+    return 0
+
+
+def table() -> str:
+    head = ["what", "tinkex", "measured against", "better by", "from"]
+    rows = [head, ["---"] * len(head), *(_cells(figure) for figure in FIGURES)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _cells(figure: Figure) -> list[str]:
+    path = RESULTS / f"{figure.result}.md"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    _, ours, alternative, ratio, _ = find_row(lines, figure.row)
+    against = f"{figure.against}: {alternative}" if alternative else ""
+    date = next(line for line in lines if line.startswith("- date: "))[8:18]
+    link = f"[{figure.result}](benchmarks/results/{figure.result}.md), {date}"
+    return [figure.says, ours, against, ratio, link]
+
+
+def find_row(lines: list[str], name: str) -> list[str]:
+    """The cells of the row called `name`; a result that lost it is an error worth stopping for."""
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0] == name:
+            return cells
+    raise SystemExit(f"no row {name!r} in the results; update FIGURES in {Path(__file__).name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
