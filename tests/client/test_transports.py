@@ -150,6 +150,16 @@ async def test_requests_go_through_a_proxy(server: SocketServer) -> None:
         PlainTransport(config)
 
 
+async def test_only_the_configuration_names_a_proxy(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    transport = NetworkTransport(quick_config(server.url))
+    assert (await get(transport, f"{server.url}/echo")).status == 200
+    await transport.aclose()
+
+
 # ---- in this process
 
 

@@ -25,6 +25,7 @@ from tinkex.client.budgets import ByteBudget
 from tinkex.client.config import Config
 from tinkex.client.errors import APIError, ClientClosedError
 from tinkex.client.futures import AwaitableConcurrentFuture
+from tinkex.client.logs import apply_log_level
 from tinkex.client.polling import Poller
 from tinkex.client.sampling_dispatch import SamplingDispatch
 from tinkex.client.session import Session, create_session, fetch_dynamic_flags
@@ -68,6 +69,7 @@ class InternalClientHolder:
         flags: ClientConfigResponse | None = None,
         dynamic_flags: ClientDynamicConfigResponse | None = None,
     ) -> None:
+        apply_log_level()
         self.config = config
         self.kind = kind
         self.flags = flags or ClientConfigResponse()

@@ -122,7 +122,9 @@ def _whole(response: pyqwest.Response, content: bytes) -> HttpResponse:
     return HttpResponse(response.status, headers, content)
 
 
-def _proxy(config: Config) -> pyqwest.Proxy | None:
+def _proxy(config: Config) -> pyqwest.Proxy:
     if not config.proxy:
-        return None
+        # Without a proxy of ours the library would look for one in the environment, which only
+        # the configuration may read: this one is never used.
+        return pyqwest.Proxy("http://127.0.0.1:9", no_proxy="*,0.0.0.0/0,::/0")
     return pyqwest.Proxy(config.proxy, no_proxy=config.no_proxy)
