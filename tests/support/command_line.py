@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from tinkex.cli.dependencies import Connection, Dependencies
@@ -205,8 +204,3 @@ def status_error(status: int, detail: str = "boom") -> Exception:
     from tinkex.client.errors import status_error as make
 
     return make(ResponseInfo(status), f'{{"detail": "{detail}"}}'.encode())
-
-
-def stored(folder: Path, name: str) -> Path:
-    """Where the expected output called `name` is kept."""
-    return folder / f"{name}.txt"

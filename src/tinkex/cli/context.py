@@ -31,7 +31,6 @@ class CommandContext:
     verbose: bool
     streams: Streams
     deps: Dependencies
-    words: tuple[str, ...] = ()
     _clients: list[Any] = field(default_factory=list, repr=False)
 
     @property

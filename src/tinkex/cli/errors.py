@@ -6,6 +6,7 @@ hierarchy, so explaining an error imports nothing.
 
 from __future__ import annotations
 
+import re
 from typing import TextIO
 
 
@@ -91,7 +92,7 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if type(error).__name__ == "TokenizerError":
         return CliError(_text(error))
     if type(error).__name__ in _EMBEDDED:
-        return CliError(f"The server embedded in tinkex cannot start: {_text(error)}")
+        return _no_embedded_server(error)
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
         return CliError(f"Configuration error: {_text(error)}", None, next_step)
@@ -136,6 +137,12 @@ def _failed_request(error: Exception) -> CliError:
     category = str(getattr(error, "category", ""))
     advice = "Change what the message names and run it again." if "user" in category else _RETRY
     return CliError("The server could not complete the request", _details(error, None), advice)
+
+
+def _no_embedded_server(error: Exception) -> CliError:
+    there = re.search(r"https?://\S+", str(error))
+    advice = f"Use that server: --base-url {there[0]} instead of --local" if there else None
+    return CliError(f"The server embedded in tinkex cannot start: {_text(error)}", None, advice)
 
 
 def _details(error: Exception, address: str | None) -> str:

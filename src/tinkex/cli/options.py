@@ -144,7 +144,6 @@ def _open_context(invocation: Invocation, values: dict[str, Any]) -> CommandCont
         bool(merged.get("verbose")),
         invocation.streams,
         invocation.deps,
-        invocation.words,
     )
     invocation.opened.append(context)
     return context
