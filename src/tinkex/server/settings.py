@@ -24,7 +24,6 @@ class Limits:
     body_timeout_s: float = 120.0
     num_samples: int = 1024
     name_length: int = 128
-    metadata_bytes: int = 16 * KIB
     sessions_per_tenant: int = 1000
     runs_per_tenant: int = 256
     checkpoint_bytes_per_tenant: int = 256 * GIB
