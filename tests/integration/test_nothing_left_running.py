@@ -93,6 +93,19 @@ def test_work_in_flight_is_stopped_by_closing(server: ProtocolServer) -> None:
         sampler.sample(prompt(1), 1, PARAMS)
 
 
+def test_closing_one_service_stops_its_work_and_nobody_elses(server: ProtocolServer) -> None:
+    with service_for(server, "tml-other") as other:
+        untouched = other.create_sampling_client(base_model="acme/tiny")
+        server.pending_polls = 10**9
+        with service_for(server) as service:
+            sampler = service.create_sampling_client(base_model="acme/tiny")
+            waiting = [sampler.sample(prompt(i), 1, PARAMS) for i in range(5)]
+            assert eventually(lambda: server.count("/retrieve_future") >= 5)
+        assert eventually(lambda: all(future.cancelled() for future in waiting))
+        server.pending_polls = 0
+        assert untouched.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
+
+
 def test_closing_twice_is_harmless_and_use_after_close_is_refused(server: ProtocolServer) -> None:
     service = service_for(server)
     service.get_server_capabilities()

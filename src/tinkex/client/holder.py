@@ -88,6 +88,7 @@ class InternalClientHolder:
         self._closing = threading.Lock()
         self._closed = False
         self._session: Session | None = None
+        self._in_flight: set[ConcurrentFuture[Any]] = set()
         self._side_tasks: set[asyncio.Task[Any]] = set()
         self._close_callbacks: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._cancel_slots = asyncio.Semaphore(self.dynamic_flags.sample_cancel_max_batch_size)
@@ -111,6 +112,8 @@ class InternalClientHolder:
             work.close()
             raise
         future = self._lease.submit(work)
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
         if self.telemetry is not None:
             future.add_done_callback(self._report_failure)
         return future
@@ -119,6 +122,10 @@ class InternalClientHolder:
         error = None if future.cancelled() else future.exception()
         if error is not None and self.telemetry is not None:
             self.telemetry.log_exception(error)
+
+    def submit_closing(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+        """Run the coroutine that closes this holder: the one that closing does not cancel."""
+        return self._lease.submit(work)
 
     def run_coroutine_threadsafe(
         self, coro: Coroutine[Any, Any, T]
@@ -131,6 +138,9 @@ class InternalClientHolder:
 
     def in_background(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Start work nobody waits for; it is cancelled when the holder closes."""
+        if self._closed:
+            work.close()
+            return
         task = asyncio.create_task(work, name=name)
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
@@ -284,6 +294,8 @@ class InternalClientHolder:
             if self._closed:
                 return
             self._closed = True
+        for future in list(self._in_flight):
+            future.cancel()
         await self._stop_side_tasks()
         for callback in self._close_callbacks:
             await callback()
@@ -307,7 +319,7 @@ class InternalClientHolder:
         """Block until everything is stopped. Not on the SDK's loop."""
         if self._closed or self.forked:
             return
-        self._lease.submit(self.aclose()).result(CLOSE_TIMEOUT)
+        self.submit_closing(self.aclose()).result(CLOSE_TIMEOUT)
         self._lease.join(JOIN_TIMEOUT)
 
     def join(self) -> None:

@@ -29,6 +29,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self.encoders = ThreadPoolExecutor(ENCODER_THREADS, thread_name_prefix="tinkex-encode")
         self.leases = 0
+        self._stopping = False
         self.thread = threading.Thread(target=self._run, name="tinkex-loop", daemon=True)
         self.thread.start()
 
@@ -42,15 +43,18 @@ class LoopThread:
             self.loop.close()
 
     def _finish_tasks(self) -> None:
-        tasks = asyncio.all_tasks(self.loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        # Ending a task may start another, for example to tell the server about it.
+        while tasks := asyncio.all_tasks(self.loop):
+            for task in tasks:
+                task.cancel()
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
 
     def stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 

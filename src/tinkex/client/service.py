@@ -467,7 +467,7 @@ class ServiceClient:
                 done.set_result(None)
                 return AwaitableConcurrentFuture(done)
             self._closed = True
-        return AwaitableConcurrentFuture(holders[0].submit(_close(holders, status, detail)))
+        return AwaitableConcurrentFuture(holders[0].submit_closing(_close(holders, status, detail)))
 
     def __enter__(self) -> Self:
         self._check_open()

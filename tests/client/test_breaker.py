@@ -1,0 +1,32 @@
+"""The circuit breaker: opens after failures, lets one probe through, closes again."""
+
+import time
+
+import pytest
+
+from tinkex.client.breaker import BreakerConfig, CircuitBreaker
+
+
+def test_the_circuit_opens_after_consecutive_failures_and_probes_once() -> None:
+    breaker = CircuitBreaker(BreakerConfig(failures=2, cooldown=0.02))
+    assert breaker.refusal() is None
+    assert breaker.failed() is False
+    breaker.succeeded()
+    assert breaker.failed() is False
+    assert breaker.failed() is True
+    assert (breaker.refusal() or 0) > 0
+    time.sleep(0.03)
+    assert breaker.refusal() is None, "one probe may pass"
+    assert breaker.refusal() is not None, "and only one"
+    assert breaker.failed() is False
+    assert breaker.is_open
+    time.sleep(0.03)
+    assert breaker.refusal() is None
+    assert breaker.succeeded() is True
+    assert breaker.refusal() is None
+
+
+@pytest.mark.parametrize("bad", [{"failures": 0}, {"cooldown": -1.0}])
+def test_a_breaker_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        BreakerConfig(**bad)  # type: ignore[arg-type]
