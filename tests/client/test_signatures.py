@@ -96,6 +96,23 @@ def test_blocking_calls_inside_a_loop_are_pointed_out(caplog: pytest.LogCaptureF
         assert caplog.text == ""
 
 
+def test_blocking_in_a_callback_is_refused_instead_of_deadlocking() -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+        seen: list[str] = []
+
+        def careless(event: Any) -> None:
+            try:
+                service.get_server_capabilities()
+            except RuntimeError as error:
+                seen.append(str(error))
+
+        unsubscribe = service.config.events.subscribe(careless, "tinkex.session.start")
+        service.create_sampling_client(base_model="acme/tiny")
+        unsubscribe()
+        assert len(seen) == 1
+        assert "would block" in seen[0]
+
+
 def test_a_subclass_that_overrides_the_sync_method_changes_the_async_one() -> None:
     class Mine(tinkex.TrainingClient):
         def optim_step(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tinkex.client.futures import AwaitableConcurrentFuture
-from tinkex.client.running_loop import warn_if_blocking
+from tinkex.client.running_loop import refuse_on_sdk_loop, warn_if_blocking
 
 
 class RunsOnLoop(Protocol):
@@ -69,6 +69,7 @@ def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
     core = inspect.unwrap(method)
 
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        refuse_on_sdk_loop(twin.__name__)
         warn_if_blocking(twin.__name__, method.__name__)
         return self._submit(core(self, *args, **kwargs)).result()  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, Generic, TypeVar
 
-from tinkex.client.running_loop import warn_if_blocking
+from tinkex.client.running_loop import refuse_on_sdk_loop, warn_if_blocking
 
 T = TypeVar("T")
 
@@ -39,7 +39,9 @@ class AwaitableConcurrentFuture(APIFuture[T]):
         self._future = future
 
     def result(self, timeout: float | None = None) -> T:
-        warn_if_blocking("result", "result_async")
+        if not self._future.done():
+            refuse_on_sdk_loop("result")
+            warn_if_blocking("result", "result_async")
         return self._future.result(timeout)
 
     async def result_async(self, timeout: float | None = None) -> T:

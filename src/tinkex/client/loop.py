@@ -16,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakMethod
 
+from tinkex.client.running_loop import SDK_THREAD
+
 T = TypeVar("T")
 
 ENCODER_THREADS = 2
@@ -30,7 +32,7 @@ class LoopThread:
         self.encoders = ThreadPoolExecutor(ENCODER_THREADS, thread_name_prefix="tinkex-encode")
         self.leases = 0
         self._stopping = False
-        self.thread = threading.Thread(target=self._run, name="tinkex-loop", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=SDK_THREAD, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:

@@ -3,9 +3,21 @@
 import asyncio
 import logging
 import sys
+import threading
 import traceback
 
+SDK_THREAD = "tinkex-loop"
+
 logger = logging.getLogger("tinkex")
+
+
+def refuse_on_sdk_loop(method: str) -> None:
+    """RuntimeError where blocking would wait for itself: in a callback of the SDK."""
+    if threading.current_thread().name == SDK_THREAD:
+        raise RuntimeError(
+            f"{method}() would block the SDK's own event loop: it was called from an event "
+            "handler or an observer. Start a thread, or do it outside the callback."
+        )
 
 
 def warn_if_blocking(method: str, async_method: str) -> None:
