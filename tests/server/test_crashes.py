@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import official_trainer
+from support import official_sampler, official_trainer
 from support.server_process import MODEL, ServerProcess
 
 STEPS = 14
@@ -54,5 +54,29 @@ def test_killing_engine_and_server_changes_no_number(tmp_path: Path, tiny_llama:
 
     try:
         assert _train(server, disturb) == expected
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+def test_samples_lost_with_the_server_are_sent_again_by_the_official_client(
+    tmp_path: Path, tiny_llama: Path
+) -> None:
+    server = ServerProcess(tmp_path / "home", tiny_llama)
+    server.start()
+    server.wait_ready()
+    script = [sys.executable, official_sampler.__file__, server.url, MODEL, "24"]
+    try:
+        with subprocess.Popen(
+            script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as client:
+            assert client.stdout is not None
+            assert client.stdin is not None
+            assert client.stdout.readline() == "submitted\n"
+            server.kill()
+            server.start()
+            client.stdin.write("\n")
+            client.stdin.flush()
+            assert json.loads(client.stdout.readline()) == [600] * 24
     finally:
         server.stop()

@@ -207,3 +207,17 @@ async def test_too_many_samples_are_put_off_before_memory_is(tmp_path: Path) -> 
         bob = api.as_tenant("tml-bob")
         theirs = await _sampler(bob, await bob.session())
         await _tokens(bob, await bob.post("asample", _body(theirs, 0)))
+
+
+async def test_samples_that_arrive_together_are_all_owned_up_to(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        sampler = await _sampler(api, await api.session())
+        numbers = [3, 0, 5, 1, 4, 2, 70, 200]
+        bodies = [_body(sampler, number, max_tokens=999) for number in numbers]
+        await asyncio.gather(*(api.post("asample", body) for body in bodies))
+        await api.post("asample", _body(sampler, 300, max_tokens=999))
+    async with served(tmp_path) as api:
+        target = {"type": "sampling_session", "sampling_session_id": sampler}
+        got = await api.post("retrieve_futures", {"target": target, "prev_cursor": 0})
+        lost = {end["request_id"] for end in got["completions"] if end["state"] == "failed"}
+        assert {f"{sampler}:{number}" for number in [*numbers, 300]} <= lost

@@ -29,6 +29,7 @@ class SampleWindows:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ranges: dict[tuple[str, int], _Range] = {}
+        self._claims: dict[tuple[str, int], set[int]] = {}
         self._before: dict[tuple[str, int], Window | None] = {}
 
     def covers(self, sampler_id: str, clone: int, number: int) -> bool:
@@ -37,16 +38,20 @@ class SampleWindows:
 
     async def extend(self, sampler_id: str, clone: int, number: int, oldest: int) -> None:
         """Make a range durable that reaches from `oldest`, the lowest number not yet collected, to
-        some way beyond `number`."""
+        some way beyond `number`. Ranges asked for at the same time include each other."""
         key = sampler_id, clone
         self._remember(key)
+        claims = self._claims.setdefault(key, set())
+        claims.add(number)
         known = self._ranges.get(key)
-        high = max(number + _STRETCH, 0 if known is None else known.high)
-        low = max(min(oldest, number), high - _LONGEST)
-        await self._store.write(
-            lambda db: table.put_window(db, Window(sampler_id, clone, low, high))
-        )
-        self._ranges[key] = _Range(low, high)
+        high = max(max(claims) + _STRETCH, 0 if known is None else known.high)
+        low = max(min(oldest, *claims, number), high - _LONGEST)
+        try:
+            window = Window(sampler_id, clone, low, high)
+            await self._store.write(lambda db: table.put_window(db, window))
+            self._ranges[key] = _Range(low, high)
+        finally:
+            claims.discard(number)
 
     def lost(self, sampler_id: str, clone: int) -> range:
         """The numbers an earlier life of the server may have accepted; told once."""

@@ -1,0 +1,62 @@
+"""Fields are read by kind and bound, and none is ignored."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinkex.server.fields import Fields
+from tinkex.server.refusals import Refusal
+
+
+@pytest.mark.parametrize(
+    ("value", "ok"), [(5, True), (0, False), (11, False), (5.0, False), ("5", False), (True, False)]
+)
+def test_integers_are_integers_within_bounds(value: Any, ok: bool) -> None:
+    fields = Fields({"n": value})
+    if ok:
+        assert fields.integer("n", low=1, high=10) == 5
+    else:
+        with pytest.raises(Refusal, match=r"^n "):
+            fields.integer("n", low=1, high=10)
+
+
+def test_null_is_absent_and_absence_is_named() -> None:
+    assert Fields({"a": None}).optional_text("a") is None
+    with pytest.raises(Refusal, match="a is required"):
+        Fields({"a": None}).text("a")
+    assert Fields({}).flag("a", True) is True
+    with pytest.raises(Refusal, match="a is required"):
+        Fields({}).flag("a")
+
+
+def test_what_nobody_reads_is_refused_by_its_full_name() -> None:
+    fields = Fields({"outer": {"known": 1, "extra": 2}, "type": "x"})
+    inner = fields.nested("outer")
+    assert inner is not None
+    inner.integer("known", low=0, high=9)
+    with pytest.raises(Refusal, match=r"outer\.extra is not a field"):
+        inner.finish()
+    fields.finish()
+
+
+def test_long_values_are_refused_by_size_and_never_quoted() -> None:
+    secret = "s3cret" * 1000
+    for read in (
+        lambda fields: fields.text("x", limit=10),
+        lambda fields: fields.integer("x", low=0, high=1),
+        lambda fields: fields.mapping("x"),
+    ):
+        with pytest.raises(Refusal) as refused:
+            read(Fields({"x": secret}))
+        assert "s3cret" not in refused.value.detail
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_an_object_or_a_refusal(body: bytes) -> None:
+    with contextlib.suppress(Refusal):
+        Fields.parse(body)
