@@ -21,9 +21,8 @@ pip_install() {
 say "build"
 rm -rf dist
 "$python" -m venv "$work/build"
-pip_install "$work/build" build
-"$work/build/bin/python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
-ls -l dist
+pip_install "$work/build" 'hatchling>=1.27'
+"$work/build/bin/python" -m hatchling build -d dist
 
 say "install the wheel into an empty environment"
 "$python" -m venv "$work/use"
