@@ -3,7 +3,7 @@
 It never imports torch or the engine, only the engine's messages. A request passes through these
 rooms:
 
-    app         the ASGI application around a `Core`; `local` opens one without a socket, `serve` on one
+    app         the ASGI application around a `Core`; `serve` puts it on a socket, `local` does not
     routes/     one module per noun: parse, call one service function, encode. Only they know HTTP
     core        makes the parts below, starts and stops them in order
     tenants     an API key in, a tenant out; `keys` keeps configured ones

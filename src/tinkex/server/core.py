@@ -12,6 +12,7 @@ import contextlib
 from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
 from tinkex.server.browsing import Browsing
+from tinkex.server.budgets import ByteBudget
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.codec import encode_sample
@@ -68,6 +69,7 @@ class Core:
         snapshot_folders, pins = Folders(home.snapshots), Pins(home.pins)
         self.tenants = Tenants(settings.keys)
         self.promises = Promises()
+        self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
         self.meter = Meter(self.store, clock)
         self.traces = Traces(self.store, clock)
         self.engines = Engines(settings, launch or engine_processes(settings), clock)

@@ -54,6 +54,11 @@ class Entry:
     def pending(self) -> bool:
         return self.state in ("accepting", "waiting")
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return 0 if self.body is None else len(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -65,7 +70,10 @@ class Gap:
 
 
 class RunLog:
-    """The operations of one run after its last snapshot, which covers everything up to `base`."""
+    """The operations of one run after its last snapshot, which covers everything up to `base`.
+
+    `retained_bytes` is what their bodies take on disk, `held_bytes` what of them is in memory.
+    """
 
     def __init__(
         self, base: int = -1, gap_timeout_s: float = 60.0, gap_grace_s: float = 5.0
@@ -73,6 +81,7 @@ class RunLog:
         self.base = base
         self.entries: dict[int, Entry] = {}
         self.retained_bytes = 0
+        self.held_bytes = 0
         self._cursor = base
         self._high = base
         self._gap_timeout_s = gap_timeout_s
@@ -89,6 +98,7 @@ class RunLog:
         """Put a new entry in line. It runs only once it is no longer `accepting`."""
         self.entries[entry.seq_id] = entry
         self.retained_bytes += entry.payload_bytes
+        self.held_bytes += entry.held_bytes
         if entry.state in ("done", "failed"):
             self._high = max(self._high, entry.seq_id)
 
@@ -96,6 +106,7 @@ class RunLog:
         """Take an entry out, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
         self.retained_bytes -= entry.payload_bytes
+        self.held_bytes -= entry.held_bytes
 
     def next(self, now: float) -> Entry | Gap | None:
         """The operation to run now, the gap that is waited for, or None when nothing can run."""
@@ -120,6 +131,7 @@ class RunLog:
     def finish(self, entry: Entry, failed: bool) -> None:
         entry.state = "failed" if failed else "done"
         entry.replay = False
+        self.held_bytes -= entry.held_bytes
         entry.body = entry.content = None
 
     def rewind(self) -> int:

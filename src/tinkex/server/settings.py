@@ -21,6 +21,7 @@ class Limits:
     body_bytes: int = 64 * MIB
     json_body_bytes: int = 16 * MIB
     decompressed_bytes: int = 128 * MIB
+    receiving_bytes: int = 512 * MIB
     body_timeout_s: float = 120.0
     num_samples: int = 1024
     name_length: int = 128

@@ -29,6 +29,8 @@ from tinkex.server.waiting import Promises
 
 _FRESH = 8
 """So many waiting operations of a run stay in memory; the bodies of more are read back later."""
+_FRESH_BYTES = 256 * 1024 * 1024
+"""So much the bodies of all runs may take in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,8 @@ class Submissions:
     def _entry(self, run: Run, asked: Submission) -> Entry:
         size = len(asked.body)
         large = size > self._settings.inline_bytes
-        fresh = run.log.pending_count() < _FRESH
+        held = sum(other.log.held_bytes for other in self._runs)
+        fresh = run.log.pending_count() < _FRESH and held + size <= _FRESH_BYTES
         return Entry(
             request_id=f"{run.model_id}:{asked.seq_id}",
             seq_id=asked.seq_id,

@@ -52,10 +52,12 @@ def in_this_process(request: Request) -> bool:
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
-    limits = core_of(request).settings.limits
+    core = core_of(request)
+    limits = core.settings.limits
     try:
         async with asyncio.timeout(limits.body_timeout_s):
-            body = await _read(request, limit)
+            with core.receiving.growing() as take:
+                body = await _read(request, limit, take)
     except TimeoutError:
         raise Refusal(f"the body did not arrive within {limits.body_timeout_s:.0f} s") from None
     encoding = request.headers.get("content-encoding", "identity")
@@ -69,7 +71,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise TooLarge(str(error)) if "limit" in error.problem else Refusal(str(error)) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
     claimed = request.headers.get("content-length", "0")
     if claimed.isdecimal() and int(claimed) > limit:
         raise TooLarge(f"the body has {int(claimed)} bytes; the limit is {limit}")
@@ -79,6 +81,7 @@ async def _read(request: Request, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise TooLarge(f"the body has more than {limit} bytes, the limit")
+        take(len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
