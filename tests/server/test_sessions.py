@@ -86,3 +86,18 @@ async def test_old_results_expire_and_fetched_ones_sooner(tmp_path: Path) -> Non
             await api.core.reaper.tick()
         api.core.promises.drop(f"{model}:1")
         assert (await api.poll(f"{model}:1")).status_code == 410
+
+
+async def test_the_records_of_a_run_go_long_after_it(tmp_path: Path) -> None:
+    timings = replace(QUICK, record_retention_s=-10.0, result_retention_s=-10.0)
+    async with served(tmp_path, timings=timings) as api:
+        session = await api.session()
+        model = await api.model(session)
+        await api.forward(model, 1)
+        await api.result(f"{model}:1")
+        await api.core.reaper.tick()
+        assert (await api.poll(f"{model}:1")).status_code in (200, 410)
+        await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
+        await api.core.reaper.tick()
+        api.core.promises.drop(f"{model}:1")
+        assert (await api.poll(f"{model}:1")).status_code == 404

@@ -112,6 +112,7 @@ class Reaper:
         await self._meter.flush()
         await self._expire_results()
         await self._saved.expire()
+        await self._forget_old()
         await self._delete_unnamed_weights(self._clock.now() - _YOUNG_S)
         self._scheduler.pump()
 
@@ -163,6 +164,11 @@ class Reaper:
         )
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
+
+    async def _forget_old(self) -> None:
+        """The records of runs go long after the runs themselves."""
+        before = self._clock.now() - self._timings.record_retention_s
+        await self._store.write(lambda db: operations_table.forget_old(db, before))
 
     async def _delete_unnamed_weights(self, made_before: float) -> None:
         """A young folder may be sealed and not yet named, so it is left alone."""

@@ -53,6 +53,7 @@ class Timings:
     result_retention_s: float = 24 * 3600.0
     fetched_result_retention_s: float = 900.0
     sampler_retention_s: float = 24 * 3600.0
+    record_retention_s: float = 30 * 86_400.0
     sample_retention_s: float = 900.0
     fetched_sample_retention_s: float = 60.0
     snapshot_interval_s: float = 120.0

@@ -127,6 +127,17 @@ def _usage_and_audit(connection: sqlite3.Connection) -> None:
     )
 
 
+def _fetched_results(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        """CREATE INDEX operations_by_fetch ON operations (fetched_at)
+            WHERE fetched_at IS NOT NULL AND result_kind IS NOT NULL""",
+        """CREATE INDEX operations_with_results ON operations (finished_at)
+            WHERE finished_at IS NOT NULL AND result_kind IS NOT NULL""",
+        "DROP INDEX operations_by_finish",
+    )
+
+
 def _run(connection: sqlite3.Connection, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)
@@ -137,4 +148,5 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _operations_and_snapshots,
     _checkpoints_and_samplers,
     _usage_and_audit,
+    _fetched_results,
 ]

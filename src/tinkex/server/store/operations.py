@@ -150,16 +150,19 @@ def expire_results(
     connection: sqlite3.Connection, finished_before: float, fetched_before: float
 ) -> list[str]:
     """Forget results that are old, or fetched a while ago; return the blobs that held some."""
-    where = "WHERE (finished_at < ? OR fetched_at < ?) AND result_kind IS NOT NULL"
-    instants = (finished_before, fetched_before)
-    blobs = connection.execute(
-        f"SELECT result_blob FROM operations {where} AND result_blob IS NOT NULL", instants
+    old = "finished_at < ? AND finished_at IS NOT NULL AND result_kind IS NOT NULL"
+    fetched = "fetched_at < ? AND fetched_at IS NOT NULL AND result_kind IS NOT NULL"
+    rows = connection.execute(
+        f"""SELECT request_id, result_blob FROM operations WHERE {old}
+            UNION SELECT request_id, result_blob FROM operations WHERE {fetched}""",
+        (finished_before, fetched_before),
     ).fetchall()
-    connection.execute(
-        f"UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL {where}",
-        instants,
+    connection.executemany(
+        """UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL
+            WHERE request_id = ?""",
+        [(row["request_id"],) for row in rows],
     )
-    return [name for (name,) in blobs]
+    return [row["result_blob"] for row in rows if row["result_blob"] is not None]
 
 
 def accepted_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -192,6 +195,15 @@ def reopen_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> No
 def forget_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
     for request_id in request_ids:
         forget(connection, request_id)
+
+
+def forget_old(connection: sqlite3.Connection, before: float) -> None:
+    """Remove what was asked of runs that are over and were last asked something long ago."""
+    connection.execute(
+        """DELETE FROM operations WHERE payload_blob IS NULL AND result_blob IS NULL AND model_id IN
+            (SELECT model_id FROM runs WHERE state = 'ended' AND requested_at < ?)""",
+        (before,),
+    )
 
 
 def forget(connection: sqlite3.Connection, request_id: str) -> None:
