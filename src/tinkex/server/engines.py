@@ -36,7 +36,10 @@ class Engines:
         engine = self.find(name)
         if engine is None:
             known = ", ".join(self.names())
-            raise Refusal(f"base_model {name[:200]!r} is not served here; served are: {known}")
+            raise Refusal(
+                f"base_model {name[:200]!r} is not served here; served are: {known}. "
+                "Others are served by tinkex serve --model, or by TINKEX_MODELS where local"
+            )
         return engine
 
     def spec(self, name: str) -> ModelSpec:
