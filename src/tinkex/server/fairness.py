@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+_REMEMBERED = 10_000
+
+
 class Fairness:
     """Tokens served per tenant, on a common scale."""
 
@@ -24,6 +27,8 @@ class Fairness:
             floor = self._floor() if level is None else level
             self._served[tenant] = max(self._served.get(tenant, floor), floor)
         self._waiting = now
+        if len(self._served) > _REMEMBERED:
+            self._served = {tenant: self._served[tenant] for tenant in now}
         return sorted(now, key=lambda tenant: (self._served[tenant], tenant))
 
     def charge(self, tenant: str, tokens: int) -> None:

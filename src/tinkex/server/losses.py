@@ -64,9 +64,10 @@ class Losses:
         return _command(row, op)
 
     async def stop(self) -> None:
-        for _, task in self._tasks.values():
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*(task for _, task in self._tasks.values()), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _check(self, row: LossRow) -> None:
         engine = next(iter(self._engines))
@@ -82,6 +83,7 @@ class Losses:
             await self._store.write(lambda db: table.insert(db, row))
             outcome = _created(row.loss_id)
             break
+        self._tasks.pop(row.loss_id, None)
         promise = self._promises.add(row.loss_id, row.tenant)
         promise.resolve(outcome)
         if not outcome.failed:
