@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
 _REMEMBERED = 10_000
 
 
