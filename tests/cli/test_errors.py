@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -129,3 +133,38 @@ def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
     assert not SdkClients().has_credentials(Connection())
     store.set_default("7")
     assert SdkClients().has_credentials(Connection())
+
+
+def test_local_means_the_server_that_holds_the_home(tmp_path: Path) -> None:
+    from tinkex.cli.dependencies import Connection
+
+    local = Connection(base_url="local")
+    assert SdkClients().address(local) == "local"
+    with held(tmp_path / ".tinkex", "http://127.0.0.1:8123"):
+        assert SdkClients().address(local) == "http://127.0.0.1:8123"
+        assert SdkClients().config(local).api_key == "tml-local"
+    with held(tmp_path / ".tinkex", "http://127.0.0.1:0"):
+        assert SdkClients().address(local) == "local"
+    assert SdkClients().address(local) == "local"
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from tinkex.server.home import Home
+home = Home(Path(sys.argv[1]), sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(home: Path, address: str) -> Iterator[None]:
+    """Another process lives in `home`."""
+    line = [sys.executable, "-c", _HOLD, str(home), address]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.json_shape import mismatches, shapes
+from support.live_server import live_server
 from support.terminal import TerminalSession
 
 pytestmark = pytest.mark.slow
@@ -55,6 +56,15 @@ def test_what_earlier_commands_saved_is_still_there(
     kept = tinkex(environ, "checkpoint", "download", path, "--local", "-o", str(tmp_path))
     names = {file.name for file in Path(kept["destination"]).iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names
+
+
+def test_a_running_server_is_used_instead_of_a_second_one(environ: dict[str, str]) -> None:
+    home = Path(environ["HOME"])
+    with live_server(home / ".tinkex", "--model", MODEL, cache=home / ".cache" / "tinkex"):
+        listed = tinkex(environ, "checkpoint", "list", "--local")["checkpoints"]
+        assert len(listed) == 1  # what the embedded server saved before
+        flags = ("--local", "--prompt", "Hello", "--max-tokens", "3")
+        assert tinkex(environ, "run", "sample", *flags)["type"] == "sample"
 
 
 def test_the_demo_teaches_saves_and_downloads(environ: dict[str, str], tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ defaults. A person is waiting, so clients give up early.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.dependencies import Connection
 from tinkex.cli.errors import CliError
+from tinkex.cli.server_floor import serving_address
 
 if TYPE_CHECKING:
     from tinkex.client.config import Config
@@ -95,8 +97,15 @@ class SdkClients:
         from tinkex.client.timings import Timings
 
         seconds = connection.timeout or REQUEST_SECONDS
-        return Config.resolve(
+        config = Config.resolve(
             **connection.options(),
             timings=Timings.impatient(),
             timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
         )
+        return _of_the_home(config) if config.is_local else config
+
+
+def _of_the_home(config: Config) -> Config:
+    """One home has one server: a `tinkex serve` that runs there is used instead of a second."""
+    address = serving_address()
+    return config if address is None else replace(config, base_url=address)

@@ -148,7 +148,7 @@ def _no_embedded_server(error: Exception) -> CliError:
 def _details(error: Exception, address: str | None) -> str:
     text = f"Details: {_text(error)}"
     is_connection = any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
-    if is_connection and address and address not in text:
+    if is_connection and address and "://" not in text:
         text += f" (tried {address})"
     return text
 

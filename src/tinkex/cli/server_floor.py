@@ -23,3 +23,12 @@ def default_home() -> Path:
     from tinkex.server.home import default_home as of_server
 
     return of_server(os.environ)
+
+
+def serving_address() -> str | None:
+    """Where a `tinkex serve` that holds the default home answers; None if none does."""
+    try:
+        from tinkex.server.home import address_of
+    except ImportError:
+        return None
+    return address_of(default_home())

@@ -64,6 +64,25 @@ class Home:
         os.close(self._lock)
 
 
+def address_of(root: Path) -> str | None:
+    """Where the server of another process that lives in this home answers.
+
+    None if there is none, or if it has no socket, as a server embedded in a process has not.
+    """
+    try:
+        with (root / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                holder = json.load(lock)
+                address = str(holder["address"])
+                here = holder["pid"] == os.getpid()
+                return None if here or not address or address.endswith(":0") else address
+    except (OSError, ValueError, KeyError):
+        return None
+    return None
+
+
 def _holder(root: Path) -> str:
     try:
         holder = json.loads((root / "lock").read_text())

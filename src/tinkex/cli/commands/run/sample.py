@@ -100,7 +100,7 @@ def _chosen_model(
         return {"model_path": model_path}
     if base_model is not None:
         return {"base_model": base_model}
-    if not context.is_embedded:
+    if context.connection.base_url != "local" and not context.is_embedded:
         raise click.UsageError("Missing --base-model (or --model-path). See: tinkex model list")
     return {"base_model": _local_default(context)}
 
