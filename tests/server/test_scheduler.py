@@ -217,3 +217,28 @@ async def test_each_tenants_turn_comes_though_another_queued_first(tmp_path: Pat
             each.run for each in api.engine.current.seen if type(each).__name__ == "ForwardBackward"
         ]
         assert order.index(theirs) <= 2
+
+
+async def test_a_run_that_cannot_be_rebuilt_fails_its_operations_and_nobody_elses(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, scheduling=Scheduling(snapshot_steps=1)) as api:
+        session = await api.session()
+        model, other = await api.model(session, 0), await api.model(session, 1)
+        await api.step(model, 1)
+        await api.result(f"{model}:1")
+        run = api.core.runs.find(model)
+        assert run is not None
+        while run.snapshot is None:
+            await run.progress()
+        folder = tmp_path / "snapshots" / run.snapshot.folder
+        (folder / "adapter_model.safetensors").unlink()
+        api.engine.current.die()
+        await api.step(model, 2)
+        await api.step(other, 1)
+        failed = await api.result(f"{model}:2")
+        assert failed["category"] == "server"
+        assert "cannot continue" in failed["error"]
+        await api.step(model, 3)
+        assert (await api.result(f"{model}:3"))["category"] == "server"
+        assert "metrics" in await api.result(f"{other}:1")

@@ -202,5 +202,8 @@ class _Deadly(Exception):
 
 
 def _read(folder: str) -> list[str]:
-    state: list[str] = json.loads((Path(folder) / "adapter_model.safetensors").read_text())
+    path = Path(folder) / "adapter_model.safetensors"
+    if not path.exists():
+        raise _Refused("server", f"{path.name} is missing")
+    state: list[str] = json.loads(path.read_text())
     return state

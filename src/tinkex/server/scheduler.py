@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import sqlite3
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,8 +144,10 @@ class Scheduler:
         self, run: Run, engine: Engine, window: _Window, gaps: list[float]
     ) -> tuple[float, Entry | None] | None:
         """(since when it waits, the operation or None for an errand of the run's own)."""
-        if run.sending or run.broken is not None:
+        if run.sending:
             return None
+        if run.broken is not None:
+            return (run.used_at, None) if run.log.unfinished() and not run.active else None
         if run.active >= self._limits.operations_per_run:
             return None
         if run.generation != engine.generation:
@@ -193,6 +196,8 @@ class Scheduler:
             window.alone = entry.deaths > 0
             carry = self._carry(run, entry, engine, turn, run.latest)
             run.latest = self._spawn(run, turn, window, _cost(entry), carry)
+        elif run.broken is not None:
+            self._spawn(run, turn, window, 0, self._break(run))
         elif run.generation != engine.generation:
             self._spawn(run, turn, window, 0, self._restore(run, engine))
         elif run.snapshot_due:
@@ -220,8 +225,9 @@ class Scheduler:
             window.tokens -= cost
             if window.operations == 0:
                 window.alone = False
-            if not task.cancelled() and task.exception() is not None:
-                logger.error("an errand of %s broke", run.model_id, exc_info=task.exception())
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("an errand of %s broke", run.model_id, exc_info=error)
+                run.broken = f"the server failed on it ({type(error).__name__})"
             run.progressed()
             self.pump()
 
@@ -312,7 +318,6 @@ class Scheduler:
         if conclusion.outcome.failed:
             run.broken = f"repeating {entry.request_id} failed: {conclusion.outcome.body.decode()}"
             logger.error("%s cannot be restored: %s", run.model_id, run.broken)
-            await self._break(run)
             return
         run.log.finish(entry, failed=False)
         if not await self._endings.matches(entry, conclusion.outcome):
@@ -335,7 +340,6 @@ class Scheduler:
             except CommandFailed as failed:
                 run.broken = f"its snapshot cannot be loaded: {failed.message}"
                 logger.error("%s cannot be restored: %s", run.model_id, run.broken)
-                await self._break(run)
                 return
         elif replays:
             run.restoring = f"starting again, replaying {replays} operations"
@@ -351,6 +355,8 @@ class Scheduler:
             await self._snapshots.take(run, engine, sent)
         except EngineLost:
             self._lost(run)
+        except (OSError, sqlite3.Error) as error:
+            logger.error("snapshot of %s failed, it is tried again: %s", run.model_id, error)
 
     async def _evict(self, run: Run, engine: Engine) -> None:
         """Write an idle run down and free the engine's memory of it."""
@@ -362,6 +368,8 @@ class Scheduler:
                 run.generation = 0
         except (EngineLost, CommandFailed):
             self._lost(run)
+        except (OSError, sqlite3.Error) as error:
+            logger.error("%s stays in the engine's memory: %s", run.model_id, error)
 
     async def _break(self, run: Run) -> None:
         """Fail everything that waits on a run that cannot be rebuilt."""
