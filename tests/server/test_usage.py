@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.store import Store, open_store, sessions
+from tinkex.server.store import Store, checkpoints, open_store, sessions
+from tinkex.server.store.checkpoints import CheckpointRow
 from tinkex.server.store.usage import Source
 from tinkex.server.usage import Meter
 
@@ -65,3 +66,34 @@ async def test_hours_and_tenants_are_kept_apart(store: Store) -> None:
     second = await meter.between("alice", clock.time, clock.time + 1)
     assert [use.amount for use in first + second] == [1, 2]
     assert [use.amount for use in await meter.between("bob", 0, 1e12)] == [4]
+
+
+async def test_storage_of_a_living_checkpoint_is_counted_up_to_the_question(store: Store) -> None:
+    clock = Hands()
+    row = CheckpointRow(
+        path="tinker://s1:train:0/weights/a",
+        model_id="s1:train:0",
+        session_id="s1",
+        tenant="alice",
+        kind="weights",
+        name="a",
+        folder="f",
+        base_model="tiny",
+        rank=1,
+        train_attn=True,
+        train_mlp=True,
+        train_unembed=True,
+        optimizer='{"type": "adamw"}',
+        step=0,
+        size_bytes=2_000_000_000,
+        created_at=clock.time,
+        digest="",
+    )
+    await store.write(lambda db: checkpoints.put(db, row))
+    meter = Meter(store, clock)
+    clock.time += 1800
+    first = await meter.between("alice", 0, 1e12)
+    assert [use.amount for use in first] == [pytest.approx(1.0)]
+    clock.time += 1800
+    assert [use.amount for use in await meter.between("alice", 0, 1e12)] == [pytest.approx(2.0)]
+    assert await meter.between("bob", 0, 1e12) == []

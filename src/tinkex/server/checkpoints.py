@@ -247,7 +247,7 @@ class Checkpoints:
         event: str,
         details: Mapping[str, Any],
     ) -> None:
-        usage.accrue_storage(connection, row.created_at)
+        usage.accrue_checkpoint(connection, row.path, row.created_at)
         checkpoints.put(connection, row)
         source = usage.Source(row.tenant, row.session_id, row.project_id or "", row.base_model)
         hour = usage.hour_of(row.created_at)
@@ -255,7 +255,7 @@ class Checkpoints:
         self._audit(connection, row, event, details)
 
     def _remove(self, connection: sqlite3.Connection, row: CheckpointRow, event: str) -> None:
-        usage.accrue_storage(connection, self._clock.now())
+        usage.accrue_checkpoint(connection, row.path, self._clock.now())
         if checkpoints.delete(connection, row.path):
             self._audit(connection, row, event)
 

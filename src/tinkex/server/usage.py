@@ -44,7 +44,7 @@ class Meter:
         """A tenant's use in the hours that start in [start, end), up to this moment."""
         await self.flush()
         now = self._clock.now()
-        await self._store.write(lambda connection: table.accrue_storage(connection, now))
+        await self._store.write(lambda connection: table.accrue_tenant(connection, tenant, now))
         return await self._store.query(
             lambda connection: table.between(connection, tenant, start, end)
         )

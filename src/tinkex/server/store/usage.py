@@ -72,19 +72,33 @@ def hour_of(moment: float) -> int:
     return int(moment // HOUR) * HOUR
 
 
-def accrue_storage(connection: sqlite3.Connection, now: float) -> None:
-    """Count every checkpoint's gigabyte-hours since they were last counted."""
+def accrue_tenant(connection: sqlite3.Connection, tenant: str, now: float) -> None:
+    """Count the gigabyte-hours of a tenant's checkpoints since they were last counted."""
     rows = connection.execute(
-        """SELECT path, tenant, session_id, project_id, base_model, size_bytes, accrued_at
-            FROM checkpoints WHERE accrued_at < ?""",
-        (now,),
+        f"SELECT {_STORED} FROM checkpoints WHERE tenant = ? AND accrued_at < ?", (tenant, now)
     ).fetchall()
-    for path, tenant, session_id, project_id, base_model, size, since in rows:
-        source = Source(tenant, session_id, project_id or "", base_model)
-        for hour, seconds in _hours(since, now):
-            amount = size / GIGABYTE * seconds / HOUR
-            add(connection, Use(hour, source, "storage", amount))
-        connection.execute("UPDATE checkpoints SET accrued_at = ? WHERE path = ?", (now, path))
+    for row in rows:
+        _accrue(connection, row, now)
+
+
+def accrue_checkpoint(connection: sqlite3.Connection, path: str, now: float) -> None:
+    """Count one checkpoint's gigabyte-hours, if there is one: it is about to go or be replaced."""
+    row = connection.execute(
+        f"SELECT {_STORED} FROM checkpoints WHERE path = ?", (path,)
+    ).fetchone()
+    if row is not None:
+        _accrue(connection, row, now)
+
+
+_STORED = "path, tenant, session_id, project_id, base_model, size_bytes, accrued_at"
+
+
+def _accrue(connection: sqlite3.Connection, row: sqlite3.Row, now: float) -> None:
+    path, tenant, session_id, project_id, base_model, size, since = row
+    source = Source(tenant, session_id, project_id or "", base_model)
+    for hour, seconds in _hours(since, now):
+        add(connection, Use(hour, source, "storage", size / GIGABYTE * seconds / HOUR))
+    connection.execute("UPDATE checkpoints SET accrued_at = ? WHERE path = ?", (now, path))
 
 
 def _hours(start: float, end: float) -> Iterator[tuple[int, float]]:
