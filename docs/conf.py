@@ -26,6 +26,9 @@ myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "separated"
+autodoc_type_aliases = {
+    name: f"tinkex.types.{name}" for name in ("LossFnType", "ModelInputChunk", "StopReason")
+}
 nitpicky = False
 # Docstrings write `name`; it reads as code in both reStructuredText and Markdown.
 default_role = "code"
@@ -43,3 +46,19 @@ for page_script in ("performance_page.py", "module_map.py"):
 for package in (tinkex, tinkex.types):
     for name in package.__all__:
         getattr(package, name)
+
+
+def add_defaults(app, what, name, obj, options, lines) -> None:  # type: ignore[no-untyped-def]
+    """Say the defaults of a model's fields; pydantic keeps them where autodoc does not look."""
+    fields = getattr(obj, "model_fields", {}) if what == "class" else {}
+    optional = {key: field for key, field in fields.items() if not field.is_required()}
+    told = [
+        f"``{key}={field.get_default(call_default_factory=True)!r}``"
+        for key, field in optional.items()
+    ]
+    if told:
+        lines += [f"Defaults: {', '.join(told)}.", ""]
+
+
+def setup(app) -> None:  # type: ignore[no-untyped-def]
+    app.connect("autodoc-process-docstring", add_defaults)
