@@ -159,9 +159,19 @@ def test_on_a_terminal_tables_have_boxes_and_colours(
     matches_stored(f"{name}-terminal", ran.out)
 
 
-def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", ["110", "60"])
+def test_no_color_is_respected(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert "\x1b[" in command_line(terminal=True)("run", "list").out
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[96m" not in command_line(terminal=True)("run", "list").out
+
+
+def test_cells_that_do_not_fit_are_folded(
+    monkeypatch: pytest.MonkeyPatch, matches_stored: Callable[[str, str], None]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "56")
+    matches_stored("run-list-folded", command_line(terminal=True)("run", "list").out)
 
 
 @pytest.mark.parametrize("columns", ["20", "40"])

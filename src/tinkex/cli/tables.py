@@ -1,6 +1,7 @@
 """How a table looks: boxed and coloured on a terminal, aligned plain text in a pipe.
 
-Knows nothing about what the cells mean. The rich library is imported only for a terminal.
+Knows nothing about what the cells mean. A table that fits is drawn by `boxes`, at once however long
+it is; one that must be folded is left to the rich library, which is imported only then.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from typing import TextIO
+
+from tinkex.cli.boxes import drawn
 
 _LEAST_COLUMN = 6
 _BOX_PER_COLUMN = 3
@@ -23,7 +26,13 @@ def write_table(
     elif _needed_width(columns, rows) > _terminal_width(stream):
         _write_stacked(stream, title, columns, rows)
     else:
-        _write_boxed(stream, title, columns, rows)
+        widths = [max(len(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
+        plain = all(cell.isascii() for row in rows for cell in row)
+        whole = sum(widths) + _BOX_PER_COLUMN * len(columns) + 1
+        if plain and rows and whole <= _terminal_width(stream):
+            stream.writelines(drawn(title, columns, rows, widths, _wants_colour()))
+        else:
+            _write_folded(stream, title, columns, rows)
 
 
 def _printable(cell: str) -> str:
@@ -62,9 +71,10 @@ def _write_stacked(
     stream.write("\n\n".join([title, *blocks] if title else blocks) + "\n")
 
 
-def _write_boxed(
+def _write_folded(
     stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
 ) -> None:
+    """A boxed table that folds long cells and knows how wide every character is."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -78,6 +88,10 @@ def _write_boxed(
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=stream, emoji=False, highlight=False, width=_terminal_width(stream))
     console.print(table if rows or not title else Text(title))
+
+
+def _wants_colour() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _needed_width(columns: list[str], rows: list[list[str]]) -> int:

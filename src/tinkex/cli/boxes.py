@@ -1,0 +1,37 @@
+"""Draws a table in a box, when every cell fits as it is. Text in, lines out; knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_BOLD = "\x1b[1m{}\x1b[0m"
+_FIRST = "\x1b[96m{}\x1b[0m"
+
+
+def drawn(
+    title: str | None, columns: list[str], rows: list[list[str]], widths: list[int], colour: bool
+) -> Iterator[str]:
+    """The lines of the table. `colour` sets off the headings and the first column."""
+    bold, first = (_BOLD, _FIRST) if colour else ("{}", "{}")
+    if title:
+        yield f"{title}\n"
+    yield _rule("┏┳┓", "━", widths)
+    yield _line("┃", [bold.format(cell) for cell in _padded(columns, widths)])
+    yield _rule("┡╇┩", "━", widths)
+    for row in rows:
+        cells = _padded(row, widths)
+        yield _line("│", [first.format(cells[0]), *cells[1:]])
+    yield _rule("└┴┘", "─", widths)
+
+
+def _padded(cells: list[str], widths: list[int]) -> list[str]:
+    return [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+
+
+def _line(edge: str, cells: list[str]) -> str:
+    return f"{edge} {f' {edge} '.join(cells)} {edge}\n"
+
+
+def _rule(corners: str, stroke: str, widths: list[int]) -> str:
+    left, middle, right = corners
+    return f"{left}{middle.join(stroke * (width + 2) for width in widths)}{right}\n"
