@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,17 @@ def reports(
 ) -> dict[str, dict[str, str | None]]:
     """What went wrong with each method, by column of the page. One process each."""
     folder = tmp_path_factory.mktemp("reports")
-    return {
-        "official": drive("official", server.url, folder),
-        "tinkex": drive("tinkex", server.url, folder),
-        "local": drive("tinkex", "local", folder),
+    hub_with_tokenizer(folder / "hub")
+    subjects = {
+        "official": ("official", server.url),
+        "tinkex": ("tinkex", server.url),
+        "local": ("tinkex", "local"),
     }
+    with ThreadPoolExecutor() as pool:
+        running = {
+            column: pool.submit(drive, sdk, url, folder) for column, (sdk, url) in subjects.items()
+        }
+        return {column: future.result() for column, future in running.items()}
 
 
 def drive(sdk: str, base_url: str, folder: Path) -> dict[str, str | None]:
@@ -50,7 +57,7 @@ def drive(sdk: str, base_url: str, folder: Path) -> dict[str, str | None]:
     environ = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
-        "HF_HUB_CACHE": str(hub_with_tokenizer(folder / "hub")),
+        "HF_HUB_CACHE": str(folder / "hub"),
         "TINKER_PROJECT_ID": "project-0",
         "TINKEX_HOME": str(folder / "home"),
         "TINKEX_MODELS": MODEL,
@@ -68,18 +75,16 @@ def drive(sdk: str, base_url: str, folder: Path) -> dict[str, str | None]:
     return found
 
 
-def hub_with_tokenizer(hub: Path) -> Path:
+def hub_with_tokenizer(hub: Path) -> None:
     """A Hugging Face cache that knows the model's tokenizer, as one does for a real model."""
     source = resolve(MODEL, default_cache(os.environ), os.environ).tokenizer_dir
     repository = hub / f"models--{MODEL.replace('/', '--')}"
     snapshot = repository / "snapshots" / "1"
-    if not snapshot.exists():
-        snapshot.mkdir(parents=True)
-        (repository / "refs").mkdir()
-        (repository / "refs" / "main").write_text("1")
-        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(source / name, snapshot / name)
-    return hub
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("1")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(source / name, snapshot / name)
 
 
 @pytest.mark.parametrize("column", list(table.COLUMNS))
