@@ -33,5 +33,5 @@ def _line(edge: str, cells: list[str]) -> str:
 
 
 def _rule(corners: str, stroke: str, widths: list[int]) -> str:
-    left, middle, right = corners
-    return f"{left}{middle.join(stroke * (width + 2) for width in widths)}{right}\n"
+    between = corners[1].join(stroke * (width + 2) for width in widths)
+    return f"{corners[0]}{between}{corners[2]}\n"
