@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import tarfile
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,6 +222,15 @@ def test_a_sampler_checkpoint_comes_as_an_archive(tmp_path: Path, mode: str) -> 
     assert ran.code == 0, ran.err
     assert contents(tmp_path / "run-1_sampler_weights_final") == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["run-1_sampler_weights_final"]
+
+
+def test_a_request_that_takes_too_long_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
+    rest = DownloadRest("", ["f"])
+    rest.get_external_weights_urls = lambda _path: Future()  # type: ignore[method-assign]
+    ran = download(rest, EXTERNAL, tmp_path, "--timeout", "20")
+    assert ran.code == 1
+    assert ran.err.startswith("Error: Request timeout\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_without_archives_refuses_sampler_checkpoints(tmp_path: Path) -> None:

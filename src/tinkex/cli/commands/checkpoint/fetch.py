@@ -43,6 +43,8 @@ def fetch_checkpoint(context: CommandContext, path: str, target: Path) -> int:
             check_manifest(staging.files)
             staging.commit()
             return size
+    except TimeoutError:  # of a request; it is an OSError too, but not about our files
+        raise
     except OSError as error:
         raise CliError(f"Failed to write {target}", f"Details: {error}") from error
 
