@@ -13,7 +13,7 @@ import pytest
 from support import official_sampler, official_trainer
 from support.server_process import MODEL, ServerProcess
 
-STEPS = 14
+STEPS = 10
 
 
 def _train(server: ServerProcess, disturb: Callable[[int], None]) -> tuple[list[float], str]:
@@ -41,14 +41,14 @@ def test_killing_engine_and_server_changes_no_number(tmp_path: Path, tiny_llama:
     calm.wait_ready()
     expected = _train(calm, lambda step: None)
     calm.stop()
-    server = ServerProcess(tmp_path / "stormy", tiny_llama)
+    server = ServerProcess(tmp_path / "stormy", tiny_llama, snapshot_steps=4)
     server.start()
     server.wait_ready()
 
     def disturb(step: int) -> None:
-        if step in (3, 7):
+        if step == 3:
             server.kill_engine()
-        if step in (6, 11):
+        if step in (6, 8):
             server.kill()
             server.start()
 
