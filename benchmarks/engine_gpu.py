@@ -1,10 +1,9 @@
 """The engine on one GPU at the shape of an 8B model, in bf16, with weights drawn at random.
 
-Training: tokens per second of a rank-32 step over eight packed sequences, optimizer included, for one
-run and for eight runs in one batch, against the card's own matrix rate measured in the same run.
-Decoding:
-tokens per second at several batch sizes, with no adapter, one, and 32, against the time one read of
-the weights and the cache takes at the card's own copy bandwidth.
+Training: tokens per second of a rank-32 step over eight packed sequences, optimizer included, for
+one run and for eight runs in one batch, against the card's own matrix rate measured in the same
+run. Decoding: tokens per second at several batch sizes, with no adapter, one, and 32, against the
+time one read of the weights and the cache takes at the card's own copy bandwidth.
 
     python benchmarks/engine_gpu.py [--small]
 """

@@ -3,8 +3,8 @@
 This is the one module of the engine that the server imports. It knows nothing of torch, HTTP,
 tenants or files' meaning beyond a folder name, so that it can be pickled across any boundary.
 
-A worker takes `Command`s and emits `Event`s. Every command carries an `op` chosen by the sender and is
-answered by exactly one `Done` or `Failed` with that `op`; a `Sample` may emit `Progress` before.
+A worker takes `Command`s and emits `Event`s. Every command carries an `op` chosen by the sender and
+is answered by exactly one `Done` or `Failed` with that `op`; a `Sample` may emit `Progress` before.
 
 Commands of one run take effect in the order they were sent. Commands of different runs may be
 packed into one batch, never mixed in their results.
