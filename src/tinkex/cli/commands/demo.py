@@ -5,6 +5,8 @@ Uses the public SDK only, as any script would; reading it is a fair first lesson
 
 from __future__ import annotations
 
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +46,7 @@ class DemoDone(LineOutput):
         return self.facts
 
     def lines(self) -> list[str]:
-        path = self.facts["checkpoint_path"]
+        path, tinkex = self.facts["checkpoint_path"], command_name()
         return [
             "",
             f"Asked:   {QUESTION}",
@@ -53,10 +55,21 @@ class DemoDone(LineOutput):
             "",
             f"The adapter is in {self.facts['destination']}",
             "Type next:",
-            "  tinkex checkpoint list --local",
-            f'  tinkex run sample --local --chat --model-path {path} --prompt "{QUESTION}"',
-            "  tinkex serve",
+            f"  {tinkex} checkpoint list --local",
+            f'  {tinkex} run sample --local --chat --model-path {path} --prompt "{QUESTION}"',
+            f"  {tinkex} serve",
         ]
+
+
+def command_name() -> str:
+    """What to type for this very command: an environment that is not active is not on the path."""
+    if shutil.which("tinkex"):
+        return "tinkex"
+    script = Path(sys.executable).with_name("tinkex")
+    if not script.is_file():
+        return f"{sys.executable} -m tinkex"
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 @command
