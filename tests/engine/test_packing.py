@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinkex.engine.attention import PackedAttention, sliding_mask
@@ -19,15 +19,25 @@ def test_every_piece_is_packed_once_within_the_budget(pieces: list[Piece], budge
     batches = pack(pieces, budget)
     packed = [piece for batch in batches for piece in batch]
     assert sorted(packed, key=lambda p: p.datum) == pieces
-    assert [piece.call for piece in packed] == sorted(piece.call for piece in pieces)
     for batch in batches:
+        assert [piece.call for piece in batch] == sorted(piece.call for piece in batch)
         assert len(batch) == 1 or sum(piece.length for piece in batch) <= budget
+
+
+@given(PIECES, st.integers(1, 60))
+def test_a_call_is_cut_the_same_way_whoever_else_is_there(pieces: list[Piece], budget: int) -> None:
+    together = pack(pieces, budget)
+    for call in {piece.call for piece in pieces}:
+        cuts = [tuple(p for p in batch if p.call == call) for batch in together]
+        alone = pack([piece for piece in pieces if piece.call == call], budget)
+        assert [cut for cut in cuts if cut] == alone
 
 
 def test_neighbours_of_equal_length_are_one_rectangle() -> None:
     assert rectangles([3, 3, 5, 3]) == [(2, 3), (1, 5), (1, 3)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.sampled_from([None, 1, 4]))
 def test_packed_attention_is_attention_of_each_sequence(
     lengths: list[int], window: int | None

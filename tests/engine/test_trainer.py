@@ -211,6 +211,31 @@ def test_any_partition_gives_the_same_gradient(decoder: Decoder, data: st.DataOb
         np.testing.assert_allclose(own, theirs["logprobs"], atol=1e-4 if DEVICE == "cpu" else 0.2)
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU chooses kernels by the shape of the batch")
+@pytest.mark.parametrize("limits", [Limits(), Limits(micro_batch_tokens=64, logit_elements=5120)])
+def test_company_changes_no_bit(decoder: Decoder, limits: Limits) -> None:
+    """A call's logprobs and gradient are the same bits alone and beside any other calls."""
+    made, rng = Trainer(decoder, limits), np.random.default_rng(5)
+    for index, name in enumerate("abc"):
+        made.create_run(CreateRun("op", name, LoraSpec(4 << index, seed=index)))
+
+    def outcome(*calls: ForwardBackward) -> tuple[list[bytes], torch.Tensor]:
+        for name in "abc":
+            made._find(name).gradient = None
+        results = dict(zip([c.run for c in calls], train(made, *calls), strict=True))
+        return [o["logprobs"].tobytes() for o in results["a"].outputs], gradient(made, "a").clone()
+
+    for lengths in ((1,), (5, 3), (12,), (15,), (17,), (11, 11, 30), (70, 41)):
+        mine = call("a", *(random_datum(rng, n) for n in lengths))
+        logprobs, alone = outcome(mine)
+        for others in ((2,), (9, 40), (64,)):
+            company = [call(name, *(random_datum(rng, n) for n in others)) for name in "bc"]
+            for calls in ((mine, *company), (*company, mine)):
+                beside = outcome(*calls)
+                assert beside[0] == logprobs, (lengths, others)
+                assert torch.equal(beside[1], alone), (lengths, others)
+
+
 def split(items: Sequence[Datum], cuts: Sequence[int]) -> list[Sequence[Datum]]:
     edges = [0, *(cut for cut in cuts if cut < len(items)), len(items)]
     return [items[a:b] for a, b in pairwise(edges) if a < b]
@@ -220,10 +245,10 @@ def test_micro_batches_can_be_taken_one_at_a_time(decoder: Decoder) -> None:
     made = Trainer(decoder, Limits(micro_batch_tokens=16))
     made.create_run(CreateRun("op", "run", LoraSpec(4)))
     rng = np.random.default_rng(0)
-    batch = made.begin([call("run", *(random_datum(rng, n) for n in (10, 10, 30)))])
-    assert next(batch) == 10
+    batch = made.begin([call("run", *(random_datum(rng, n) for n in (20, 20, 30)))])
+    assert next(batch) == 20
     assert made._find("run").gradient is None
-    assert list(batch) == [10, 30]
+    assert list(batch) == [20, 30]
     assert isinstance(batch.outcomes[0], ForwardBackwardResult)
     assert made._find("run").gradient is not None
 

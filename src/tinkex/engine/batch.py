@@ -133,18 +133,18 @@ class Batch(Iterator[int]):
         rows = max(1, self._limits.logit_elements // config.vocab_size)
         head = Head(self._decoder, lora, _cells(data), rows)
         gradient = torch.zeros_like(hidden, requires_grad=False) if training else None
-        logprobs = self._losses(head, hidden.detach(), spans, gradient)
+        logprobs = self._losses(head, hidden.detach(), _sharing(spans, rows), gradient)
         if gradient is not None and hidden.requires_grad:
             torch.autograd.backward([hidden], [gradient])
         self._collect(spans, logprobs)
 
     def _losses(
-        self, head: Head, hidden: Tensor, spans: Sequence[_Span], gradient: Tensor | None
+        self, head: Head, hidden: Tensor, groups: Sequence[Sequence[_Span]], gradient: Tensor | None
     ) -> Tensor:
-        """Logprobs of all cells; neighbouring calls that allow it share blocks of logits."""
+        """Logprobs of all cells; the calls of a group share blocks of logits."""
         found = []
-        for whole, group in groupby(spans, key=lambda span: span.call.loss.whole_sequence):
-            members = list(group)
+        for members in groups:
+            whole = members[0].call.loss.whole_sequence
             first, last = members[0].rows[0], members[-1].rows[1]
             slopes = _joint_slopes(members, hidden.device) if gradient is not None else None
             if whole and slopes is not None:
@@ -234,6 +234,21 @@ class Batch(Iterator[int]):
         self._waiting, self._done = [], True
         failure = _failure(error)
         self.outcomes = [c if isinstance(c, EngineError) else failure for c in self._calls]
+
+
+def _sharing(spans: Sequence[_Span], block_rows: int) -> list[list[_Span]]:
+    """Neighbours that fit into one block of logits together. A larger one goes alone, so that its
+    blocks begin where it begins: its bits do not depend on its neighbours."""
+    groups: list[list[_Span]] = []
+    for span in spans:
+        if groups:
+            first, last = groups[-1][0], span
+            alike = first.call.loss.whole_sequence == span.call.loss.whole_sequence
+            if alike and last.rows[1] - first.rows[0] <= block_rows:
+                groups[-1].append(span)
+                continue
+        groups.append([span])
+    return groups
 
 
 def _failure(error: Exception) -> EngineError:

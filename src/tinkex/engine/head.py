@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.lora import PackedLora, Segment, add_gradients
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.packing import SOLO_TOKENS
 
 Slopes = Callable[[int, int, Tensor], Tensor]
 """(first cell, last cell + 1, their logprobs) -> d loss / d logprob of each."""
@@ -112,13 +114,22 @@ class Head:
     def _carry_back(self, block: _Block, slope: Tensor, into: Tensor) -> None:
         """From the slopes of a block's cells to its hidden states and adapters."""
         grad = _logit_gradient(block, slope).to(block.x.dtype)
-        torch.mm(grad, self._decoder.weights.unembed, out=into)
+        _product(grad, self._decoder.weights.unembed, into)
         for segment in block.segments:
             factors = segment.factors.get("lm_head")
             if factors is not None:
                 part = slice(segment.start, segment.stop)
                 inner = block.x[part] @ factors.a[-1].T
                 add_gradients(segment, -1, "lm_head", block.x[part], inner, grad[part], into[part])
+
+
+def _product(left: Tensor, right: Tensor, into: Tensor) -> None:
+    """left @ right. Few rows are filled up with zeros: see `SOLO_TOKENS`."""
+    missing = SOLO_TOKENS - len(left)
+    if missing <= 0:
+        torch.mm(left, right, out=into)
+    else:
+        into.copy_((F.pad(left, (0, 0, 0, missing)) @ right)[: len(left)])
 
 
 def _logit_gradient(block: _Block, slope: Tensor) -> Tensor:

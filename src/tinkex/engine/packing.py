@@ -1,13 +1,15 @@
 """Lays sequences of many calls end to end and cuts them into micro-batches by tokens.
 
 Works on lengths alone; it never sees a token. The order is fixed by the order of the calls and the
-lengths, so the same commands are packed the same way again.
+lengths, so the same commands are packed the same way again, and a call is cut the same way whoever
+else is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +24,46 @@ class Piece:
 MicroBatch = tuple[Piece, ...]
 
 
+SOLO_TOKENS = 16
+"""A call's share with fewer tokens is a micro-batch of its own. Matrix libraries sum the rows of so
+small a product in another order than those of a larger one, and who else is in a batch must not
+change a call's bits."""
+
+
 def pack(pieces: Iterable[Piece], token_budget: int) -> list[MicroBatch]:
     """Micro-batches of at most `token_budget` tokens, pieces sorted by call, then by length.
 
-    Equal lengths lie side by side, so that attention can take them as one rectangle. A piece
-    longer than the budget is a micro-batch of its own.
+    Each call is cut on its own first, then the shares of several calls are laid side by side: how
+    a call is cut never depends on the others. Equal lengths of a call are neighbours, so that
+    attention can take them as one rectangle. A piece longer than the budget goes alone.
     """
     ordered = sorted(pieces, key=lambda piece: (piece.call, piece.length, piece.datum))
-    batches: list[list[Piece]] = []
+    shares = [
+        share
+        for _, own in groupby(ordered, key=lambda piece: piece.call)
+        for share in _join(([piece] for piece in own), token_budget)
+    ]
+    solo = [share for share in shares if _tokens(share) < SOLO_TOKENS]
+    joint = _join((share for share in shares if _tokens(share) >= SOLO_TOKENS), token_budget)
+    return [tuple(batch) for batch in [*joint, *solo]]
+
+
+def _join(parts: Iterable[Sequence[Piece]], token_budget: int) -> list[list[Piece]]:
+    """Neighbours put together as long as they stay within the budget."""
+    joined: list[list[Piece]] = []
     room = 0
-    for piece in ordered:
-        if not batches or piece.length > room:
-            batches.append([])
+    for part in parts:
+        tokens = _tokens(part)
+        if not joined or tokens > room:
+            joined.append([])
             room = token_budget
-        batches[-1].append(piece)
-        room -= piece.length
-    return [tuple(batch) for batch in batches]
+        joined[-1].extend(part)
+        room -= tokens
+    return joined
+
+
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(piece.length for piece in pieces)
 
 
 def rectangles(lengths: Sequence[int]) -> list[tuple[int, int]]:
