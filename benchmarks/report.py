@@ -3,7 +3,8 @@
     from report import Row, write
     write("import_time", "Import time", [Row("import tinkex", 31.0, "ms", against=410.0), ...])
 
-prints a table and writes `benchmarks/results/import_time.md` with machine, versions, command and date.
+prints a table and writes `benchmarks/results/import_time.md` with machine, versions, command and
+date.
 """
 
 from __future__ import annotations
