@@ -34,17 +34,27 @@ def test_the_performance_page_holds_every_recorded_result() -> None:
         assert f"## {title}" in page
 
 
-def test_every_figure_of_the_readme_has_its_row_in_a_result() -> None:
+def test_a_figure_is_what_its_result_says_or_is_left_out_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = load("readme_figures")
-    table = script.table().splitlines()
-    assert len(table) == len(script.FIGURES) + 2
-    readme = script.README.read_text(encoding="utf-8")
-    assert all(figure.says in readme for figure in script.FIGURES)
+    monkeypatch.setattr(script, "RESULTS", tmp_path)
+    told = script.Figure("speed", "run", "step", "another")
+    gone = script.Figure("size", "run", "bytes")
+    monkeypatch.setattr(script, "FIGURES", (told, gone))
+    (tmp_path / "run.md").write_text("- date: 2026-11-15 08:00\n| step | 2 ms | 4 ms | 2.00× | |\n")
+    row = script.table().splitlines()[-1]
+    assert "| speed | 2 ms | another: 4 ms | 2.00× | [run](benchmarks/results/run.md)" in row
+    assert "2026-11-15" in row
+    assert "left out: 'size'" in capsys.readouterr().err
 
 
-def test_a_row_that_is_gone_stops_the_readme_from_being_written() -> None:
-    with pytest.raises(SystemExit, match="no row 'gone'"):
-        load("readme_figures").find_row(["| here | 1 |"], "gone")
+def test_the_readme_has_figures_and_each_names_its_result() -> None:
+    script = load("readme_figures")
+    text = script.README.read_text(encoding="utf-8").split(script.START)[1].split(script.END)[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert rows
+    assert all("](benchmarks/results/" in row for row in rows)
 
 
 def test_the_recorded_screen_is_what_remains_after_rewriting() -> None:
