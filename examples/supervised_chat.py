@@ -51,7 +51,8 @@ def step(training: tinkex.TrainingClient, data: list[tinkex.Datum]) -> float:
 def answer(sampler: tinkex.SamplingClient, tokenizer: Any, messages: list[chat.Message]) -> str:
     params = tinkex.SamplingParams(max_tokens=32, temperature=0.0)
     response = sampler.sample(chat.prompt(tokenizer, messages), 1, params).result()
-    return tokenizer.decode(response.sequences[0].tokens, skip_special_tokens=True).strip()
+    text = tokenizer.decode(response.sequences[0].tokens, skip_special_tokens=True)
+    return str(text).strip()
 
 
 if __name__ == "__main__":
