@@ -247,6 +247,7 @@ def test_both_command_lines_delete_alike(environ: dict[str, str]) -> None:
         line = [sys.executable, "-c", _SAVE]
         made = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
         done = start(environ, "-f", "json", "checkpoint", "delete", *made.stdout.split(), "-y")
+        assert done.returncode == 0, done.stdout + done.stderr
         results.append((done.returncode, json.loads(done.stdout)))
     assert results[0] == results[1] == (0, {"deleted_count": 3, "failed": []})
 
