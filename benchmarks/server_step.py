@@ -33,7 +33,7 @@ from tinkex.engine.trainer import Trainer
 from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
 
 RANK, SEQUENCES, LENGTH = 32, 8, 128
-ROUNDS = 11
+ROUNDS = 7
 ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
         "weight_decay": 0.0, "grad_clip_norm": 0.0}  # fmt: skip
 
