@@ -5,7 +5,7 @@ one run and for eight runs in one batch, against the card's own matrix rate meas
 run. Decoding: tokens per second at several batch sizes, with no adapter, one, and 32, against the
 time one read of the weights and the cache takes at the card's own copy bandwidth.
 
-    python benchmarks/engine_gpu.py [--small]
+    python benchmarks/engine_gpu.py [--small] [--only train|decode]
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ ADAM = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
-    small = parser.parse_args().small
+    parser.add_argument("--only", choices=("train", "decode"), help="leave the other part out")
+    asked = parser.parse_args()
+    small = asked.small
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = parse_config(SMALL if small else EIGHT_BILLION)
     decoder = random_decoder(
@@ -68,7 +70,8 @@ def main() -> None:
         Row("device copy, bytes read and written", bandwidth / 1e12, "TB/s", higher_is_better=True),
     ]
     long = 128 if small else 4096
-    for runs, length in ((1, 512), (8, 512), (1, long), (8, long)):
+    trainings = ((1, 512), (8, 512), (1, long), (8, long)) if asked.only != "decode" else ()
+    for runs, length in trainings:
         rate = train_rate(decoder, runs, length)
         peak = flops / train_flops(config, length)
         rows.append(
@@ -78,7 +81,8 @@ def main() -> None:
                 bar="≥ 14,300 tokens/s" if runs == 1 else "within 10 % of one run",
             )
         )  # fmt: skip
-    for batch, adapters in ((1, 0), (32, 0), (128, 0), (256, 0), (32, 1), (32, 32)):
+    decodings = ((1, 0), (32, 0), (128, 0), (256, 0), (32, 1), (32, 32))
+    for batch, adapters in decodings if asked.only != "train" else ():
         rate, context = decode_rate(decoder, batch, adapters, small)
         floor = bandwidth * batch / step_bytes(decoder, batch, context)
         rows.append(
@@ -96,7 +100,8 @@ def main() -> None:
         if device.type == "cuda"
         else "No GPU: the script ran for its own sake."
     )
-    write("engine_gpu_small" if small else "engine_gpu", "The engine on a GPU", rows, note)
+    name = "_".join(["engine_gpu", *(["small"] if small else []), *filter(None, [asked.only])])
+    write(name, "The engine on a GPU", rows, note)
 
 
 def random_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Decoder:

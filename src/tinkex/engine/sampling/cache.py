@@ -45,6 +45,11 @@ class KeyValueCache:
         kv = found.view(rows, pages * PAGE_SIZE, *self._tokens[layer].shape[1:])
         return kv[:, :, 0].transpose(1, 2), kv[:, :, 1].transpose(1, 2)
 
+    def tokens(self, layer: int) -> Tensor:
+        """A layer's keys and values by place: [places, 2, kv heads, head size]."""
+        found: Tensor = self._tokens[layer]
+        return found
+
     def copy_page(self, source: int, target: int) -> None:
         self._store[:, target].copy_(self._store[:, source])
 

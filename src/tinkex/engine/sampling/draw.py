@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 SAMPLE = 1
@@ -34,10 +36,23 @@ class Key(NamedTuple):
 
 def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
     """The key of the draw at `position` of sample `index`; `stream` keeps purposes apart."""
-    state = _mix64(seed & _MASK)
-    for part in (stream, index, position):
-        state = _mix64(state ^ _mix64(part & _MASK))
+    state = _mix64(key_state(seed, stream, index) ^ _mix64(position & _MASK))
     return Key(_signed(state & 0xFFFFFFFF), _signed(state >> 32))
+
+
+def key_state(seed: int, stream: int, index: int) -> int:
+    """What all draws of one sample share of their keys; `draw_keys` takes it from there."""
+    state = _mix64(seed & _MASK)
+    for part in (stream, index):
+        state = _mix64(state ^ _mix64(part & _MASK))
+    return state
+
+
+def draw_keys(states: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """The keys of many samples' draws at once, as [2, n]: low and high numbers."""
+    mixed = _mix64s(states ^ _mix64s(positions))
+    halves = np.stack([mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32)])
+    return halves.astype(np.uint32).view(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class Drawer:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         ids = torch.arange(1, vocab_size + 1, dtype=torch.int32, device=device)
-        self._ids = _scramble(_scramble(ids))
+        self.ids = _scramble(_scramble(ids))
         self._device = device
 
     def draw(self, logits: Tensor, rules: Sequence[Rule], keys: Sequence[Key]) -> Tensor:
@@ -84,7 +99,7 @@ class Drawer:
     def noise(self, keys: Sequence[Key]) -> Tensor:
         """Standard Gumbel numbers [R, V], each a function of its row's key and its column."""
         pair = torch.tensor(keys, dtype=torch.int32, device=self._device)
-        bits = self._ids ^ pair[:, :1]
+        bits = self.ids ^ pair[:, :1]
         bits.mul_(0x7FEB352D)
         bits.bitwise_xor_(_right(bits, 15))
         bits.add_(pair[:, 1:])
@@ -163,3 +178,10 @@ def _mix64(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
+
+
+def _mix64s(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

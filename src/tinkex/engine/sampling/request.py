@@ -39,6 +39,13 @@ class Request:
         return Rule(params.temperature, params.top_k, params.top_p)
 
     @property
+    def shaped(self) -> bool:
+        """Whether drawing takes more than one race over the logits."""
+        rule = self.rule
+        filtered = rule.filtered and not rule.greedy
+        return filtered or bool(self.command.topk_sample_logprobs)
+
+    @property
     def done(self) -> bool:
         return all(branch.reason is not None for branch in self.branches)
 

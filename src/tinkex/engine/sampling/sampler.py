@@ -38,6 +38,8 @@ from tinkex.engine.sampling.versions import Version, VersionStore
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from tinkex.engine.sampling.decode_graph import DecodeGraphs
+
 logger = logging.getLogger(__name__)
 
 FailKind: TypeAlias = Literal["user", "server", "cancelled"]
@@ -85,11 +87,23 @@ class Sampler:
         self._frozen = FrozenProducts(decoder.weights.unembed, total)
         self._stacks = Stacks()
         self._drawer = Drawer(config.vocab_size, device)
+        self._graphs = self._decode_graphs()
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
         self.prompt_tokens = 0
         self.imbalances = 0
+
+    def _decode_graphs(self) -> DecodeGraphs | None:
+        """None where there is no GPU, or no Triton for it."""
+        if self._decoder.device.type != "cuda":
+            return None
+        try:
+            from tinkex.engine.sampling.decode_graph import DecodeGraphs
+        except ImportError:
+            return None
+        rows, context = self._limits.rows, self.context
+        return DecodeGraphs(self._decoder, self._cache, self._drawer, rows, context)
 
     @property
     def busy(self) -> bool:
@@ -132,14 +146,31 @@ class Sampler:
         if not chunks:
             return []
         with torch.inference_mode():
-            hidden = self._forward(chunks)
-            self._score(chunks, hidden)
-            events = self._draw(chunks, hidden)
+            if self._graphs is not None and self._graphs.takes(chunks):
+                events = self._decode(self._graphs, chunks)
+            else:
+                hidden = self._forward(chunks)
+                self._score(chunks, hidden)
+                events = self._draw(chunks, hidden)
         for request in {id(c.branch.request): c.branch.request for c in chunks}.values():
             events.extend(self._report(request))
         return events
 
     # ---- one step
+
+    def _decode(self, graphs: DecodeGraphs, chunks: Sequence[Chunk]) -> list[Event]:
+        """A step that gives every branch its next token."""
+        branches = [chunk.branch for chunk in chunks]
+        step = graphs.launch(branches)
+        for chunk in chunks:
+            self._computed(chunk)
+        if not any(branch.request.shaped for branch in branches):
+            return self._append(branches, *step.drawn())
+        events: list[Event] = []
+        for begin in range(0, len(branches), self._block):
+            part = slice(begin, begin + self._block)
+            events.extend(self._draw_from(branches[part], step.logits(part.start, part.stop)))
+        return events
 
     def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
         parts = [chunk.branch.tokens(chunk.start, chunk.stop) for chunk in chunks]
@@ -192,14 +223,23 @@ class Sampler:
         logits = self._logits(hidden[rows], [versions[row] for row in rows])
         if len(rows) < len(ready):
             logits = logits[[rows.index(row) for row, _ in ready]]
+        return self._draw_from(branches, logits)
+
+    def _draw_from(self, branches: Sequence[Branch], logits: Tensor) -> list[Event]:
         ids = self._drawer.draw(
             logits, [b.request.rule for b in branches], [b.next_key() for b in branches]
         )
         total = logits.logsumexp(-1)
         logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
         self._record_topk(branches, logits, total)
+        return self._append(branches, ids.tolist(), logprobs)
+
+    def _append(
+        self, branches: Sequence[Branch], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> list[Event]:
+        """Give each branch its token; a request whose numbers are not finite fails."""
         events: list[Event] = []
-        for branch, token, logprob in zip(branches, ids.tolist(), logprobs, strict=True):
+        for branch, token, logprob in zip(branches, tokens, logprobs, strict=True):
             if branch.request.command.op not in self._requests:
                 continue
             if not math.isfinite(logprob):

@@ -7,8 +7,8 @@ again from their folders when asked for. A version in use is never let go.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -25,19 +25,32 @@ Factors: TypeAlias = tuple[Tensor, Tensor]
 Products: TypeAlias = Mapping[tuple[int, str], Factors]
 """By (layer, slot)."""
 
+Blocks: TypeAlias = Mapping[tuple[int, str], tuple[tuple[int, int], ...]]
+"""By (layer, slot), for each of the slot's modules: the first of its ranks and their number."""
+
+GPU_RANKS = 16
+"""Ranks are padded with zeros to a multiple of this on a GPU, which reads in such pieces."""
+
 
 @dataclass(slots=True, eq=False)
 class Version:
     """One adapter, or with no folder the base model. `id` is unique for the store's lifetime.
 
-    `products` is None and `nbytes` 0 while its tensors are let go.
+    `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
+    were read, so `identity` stands for the very tensors.
     """
 
     id: int
     folder: str | None
     products: Products | None = None
+    blocks: Blocks = field(default_factory=dict)
     nbytes: int = 0
     users: int = 0
+    loads: int = 0
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.id, self.loads
 
 
 class VersionStore:
@@ -106,21 +119,24 @@ class VersionStore:
 
     def _load(self, version: Version) -> None:
         assert version.folder is not None
-        version.products = self._products(version.folder)
+        version.products, version.blocks = self._products(version.folder)
+        version.loads += 1
         version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
 
-    def _products(self, folder: str) -> Products:
+    def _products(self, folder: str) -> tuple[Products, Blocks]:
         weights = self._read(folder)
         self._check_fit(weights)
         layers = sorted({layer for layer, _ in weights.factors})
-        found = {}
+        found, blocks = {}, {}
+        step = GPU_RANKS if self._device.type == "cuda" else 1
         for layer in layers:
             for name, slot in self._slots.items():
-                product = _slot_product(weights, layer, slot)
-                if product is not None:
+                ranks = _slot_blocks(weights, layer, slot, step)
+                if any(rank for _, rank in ranks):
+                    product = _slot_product(weights, layer, slot, ranks)
                     a, b = (part.to(self._device, self._dtype) for part in product)
-                    found[layer, name] = (a, b)
-        return found
+                    found[layer, name], blocks[layer, name] = (a, b), ranks
+        return found, blocks
 
     def _check_fit(self, weights: AdapterWeights) -> None:
         shapes = {
@@ -136,22 +152,31 @@ class VersionStore:
                 )
 
 
-def _slot_product(weights: AdapterWeights, layer: int, slot: Slot) -> tuple[Tensor, Tensor] | None:
+def _slot_blocks(
+    weights: AdapterWeights, layer: int, slot: Slot, step: int
+) -> tuple[tuple[int, int], ...]:
+    """Offset and rank of each of the slot's modules, ranks rounded up to a multiple of `step`."""
+    blocks, offset = [], 0
+    for module, _ in slot.modules:
+        factors = weights.factors.get((layer, module))
+        rank = 0 if factors is None else -(-factors[0].shape[0] // step) * step
+        blocks.append((offset, rank))
+        offset += rank
+    return tuple(blocks)
+
+
+def _slot_product(
+    weights: AdapterWeights, layer: int, slot: Slot, blocks: Sequence[tuple[int, int]]
+) -> tuple[Tensor, Tensor]:
     """The slot's modules as one product: A's side by side, B's on the diagonal."""
-    present = [
-        (index, *weights.factors[layer, module])
-        for index, (module, _) in enumerate(slot.modules)
-        if (layer, module) in weights.factors
-    ]
-    if not present:
-        return None
-    widths = [width for _, width in slot.modules]
-    ranks = [a.shape[0] for _, a, _ in present]
-    b = torch.zeros(sum(ranks), sum(widths), dtype=torch.float32, device=present[0][2].device)
-    row = 0
-    for index, _, factor in present:
-        column = sum(widths[:index])
-        b[row : row + factor.shape[1], column : column + widths[index]] = factor.T
-        row += factor.shape[1]
-    a = torch.cat([a for _, a, _ in present]).T.contiguous()
+    ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
+    device = next(iter(weights.factors.values()))[0].device
+    a = torch.zeros(slot.in_features, ranks, dtype=torch.float32, device=device)
+    b = torch.zeros(ranks, sum(widths), dtype=torch.float32, device=device)
+    for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
+        if rank:
+            down, up = weights.factors[layer, module]
+            column, stop = sum(widths[:index]), row + down.shape[0]
+            a[:, row:stop] = down.T
+            b[row:stop, column : column + width] = up.T
     return a, b.mul_(weights.scaling)

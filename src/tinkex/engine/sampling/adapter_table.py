@@ -1,0 +1,60 @@
+"""Where the factors of adapters lie on the device, for kernels that serve any mix of them.
+
+An adapter keeps its place in the table from one step to the next, so a step whose adapters are
+known uploads nothing. The table holds addresses, not tensors: whoever uses a place must know that
+its version is in use, or the tensors may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import slots
+from tinkex.engine.sampling.adapter_kernel import FIELDS
+from tinkex.engine.sampling.versions import Version
+
+
+class AdapterTable:
+    def __init__(self, config: ModelConfig, places: int, device: torch.device) -> None:
+        layered = [name for name in slots(config) if name != "lm_head"]
+        keys = [(layer, name) for layer in range(config.layers) for name in layered]
+        self.entries = {key: index for index, key in enumerate([*keys, (-1, "lm_head")])}
+        self.tensor = torch.zeros(
+            places, len(self.entries), FIELDS, dtype=torch.int64, device=device
+        )
+        self._place_of: dict[tuple[int, int], int] = {}
+        self.rank = 16
+
+    def places(self, versions: Sequence[Version]) -> list[int]:
+        """The place of each version; there are at most as many as places."""
+        if any(version.identity not in self._place_of for version in versions):
+            self._take_in(versions)
+        return [self._place_of[version.identity] for version in versions]
+
+    def _take_in(self, versions: Sequence[Version]) -> None:
+        fresh = {v.identity: v for v in versions if v.identity not in self._place_of}
+        if len(self._place_of) + len(fresh) > len(self.tensor):
+            self._place_of.clear()
+            self.rank = 16
+            fresh = {version.identity: version for version in versions}
+        for identity, version in fresh.items():
+            place = self._place_of[identity] = len(self._place_of)
+            self.tensor[place].copy_(torch.tensor(self._rows(version), dtype=torch.int64))
+
+    def _rows(self, version: Version) -> list[list[int]]:
+        assert version.products is not None
+        rows = []
+        for key in self.entries:
+            factors = version.products.get(key)
+            blocks = version.blocks.get(key, ())
+            row = [factors[0].data_ptr(), factors[1].data_ptr(), factors[0].shape[1]] if (
+                factors is not None
+            ) else [0, 0, 0]  # fmt: skip
+            for offset, rank in blocks:
+                row += [offset, rank]
+                self.rank = max(self.rank, 1 << (rank - 1).bit_length()) if rank else self.rank
+            rows.append(row + [0] * (FIELDS - len(row)))
+        return rows

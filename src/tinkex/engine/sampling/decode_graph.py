@@ -1,0 +1,168 @@
+"""Decode steps as captured graphs: the next token of every branch in one launch.
+
+A step in which every branch gets exactly one token always runs the same kernels; only numbers in
+fixed buffers differ. Such a step is captured once per number of rows (rounded up) and replayed.
+Steps with prompt chunks are not for this module. Needs a GPU and Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model.decoder import Decoder, slots
+from tinkex.engine.sampling import draw_kernel, paged_kernel
+from tinkex.engine.sampling.adapter_kernel import add_products
+from tinkex.engine.sampling.adapter_table import AdapterTable
+from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.decode_rows import (
+    HEAT,
+    KEYS,
+    PLACES,
+    POSITIONS,
+    SEGMENTS,
+    TOKENS,
+    DecodeRows,
+)
+from tinkex.engine.sampling.draw import Drawer
+from tinkex.engine.sampling.projection import spans_of
+from tinkex.engine.sampling.request import Branch
+from tinkex.engine.sampling.scheduler import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    logits: Tensor
+    drawn: Tensor
+
+
+class DecodeGraphs:
+    def __init__(
+        self, decoder: Decoder, cache: KeyValueCache, drawer: Drawer, rows: int, context: int
+    ) -> None:
+        self._decoder, self._cache, self._drawer = decoder, cache, drawer
+        self._max_rows = rows
+        self._buckets = buckets(rows)
+        pages = -(-context // PAGE_SIZE) + 1
+        self._rows = DecodeRows(self._buckets[-1], pages, decoder.device)
+        self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
+        self._found: dict[tuple[int, int], _Captured] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def takes(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether every chunk is the next token of a branch that draws after it."""
+        return len(chunks) <= self._max_rows and all(
+            chunk.branch.started and chunk.stop - chunk.start == 1 and chunk.completes
+            for chunk in chunks
+        )
+
+    def launch(self, branches: Sequence[Branch]) -> DecodeStep:
+        """Start the step of these branches, equal versions side by side; does not wait for it."""
+        spans = spans_of([branch.request.version for branch in branches])
+        tuned = [span for span in spans if span.version.products]
+        places = self._adapters.places([span.version for span in tuned])
+        self._rows.fill(branches, tuned, places)
+        self._rows.upload()
+        bucket = next(size for size in self._buckets if size >= len(branches))
+        key = (bucket, self._adapters.rank if tuned else 0)
+        captured = self._found.get(key)
+        if captured is None:
+            captured = self._found[key] = self._capture(*key)
+        captured.graph.replay()
+        return DecodeStep(len(branches), captured.logits, captured.drawn)
+
+    def _capture(self, rows: int, rank: int) -> _Captured:
+        # Kernels compile and libraries set themselves up on first use: not while capturing.
+        side = torch.cuda.Stream(self._decoder.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._compute(rows, rank)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            logits, drawn = self._compute(rows, rank)
+        return _Captured(graph, logits, drawn)
+
+    def _compute(self, rows: int, rank: int) -> tuple[Tensor, Tensor]:
+        view = self._rows.view
+        attend = _Attend(self._cache, self._decoder, self._rows, rows)
+        lora = _Adapters(self._adapters, self._decoder, view(SEGMENTS, 3, rows), rank)
+        tokens, positions = view(TOKENS, 1, rows), view(POSITIONS, 1, rows)
+        hidden = self._decoder.hidden(tokens, positions, attend, lora if rank else None)
+        logits = self._decoder.unembed(hidden, lora if rank else None)
+        keys, heat = view(KEYS, 2, rows), view(HEAT, 1, rows)
+        return logits, draw_kernel.draw(logits, self._drawer.ids, keys, heat)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """A step under way. Its tensors are the next step's too: read them before."""
+
+    rows: int
+    _logits: Tensor
+    _drawn: Tensor
+
+    def logits(self, start: int, stop: int) -> Tensor:
+        """Float32 logits of rows [start, stop)."""
+        return self._logits[start : min(stop, self.rows)].float()
+
+    def drawn(self) -> tuple[list[int], list[float]]:
+        """Each row's token, with no regard to top_k and top_p, and its logprob. Waits for them."""
+        found = self._drawn.cpu()
+        tokens: list[int] = found[0, : self.rows].tolist()
+        logprobs: list[float] = found[1, : self.rows].view(torch.float32).tolist()
+        return tokens, logprobs
+
+
+class _Attend:
+    """An `Attend` for single tokens, all numbers on the device."""
+
+    def __init__(self, cache: KeyValueCache, decoder: Decoder, rows: DecodeRows, count: int):
+        self._cache, self._windows = cache, decoder.config.windows
+        self._table = rows.table
+        self._positions = rows.view(POSITIONS, 1, count)
+        self._places = rows.view(PLACES, 1, count)
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        tokens = self._cache.tokens(layer)
+        paged_kernel.write(tokens, self._places, k, v)
+        return paged_kernel.attend(
+            q, tokens, self._table, self._positions, PAGE_SIZE, self._windows[layer]
+        )
+
+
+class _Adapters:
+    """A `Lora` whose rows' adapters are looked up on the device."""
+
+    def __init__(self, table: AdapterTable, decoder: Decoder, segments: Tensor, rank: int) -> None:
+        self._table, self._segments, self._rank = table, segments, rank
+        self._widths = {
+            name: tuple(width for _, width in slot.modules)
+            for name, slot in slots(decoder.config).items()
+        }
+
+    def project(
+        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        y = F.linear(x, weight, bias)
+        entry = self._table.entries[layer, slot]
+        add_products(
+            y, x, self._table.tensor, entry, self._segments, self._widths[slot], self._rank
+        )
+        return y
+
+
+def buckets(rows: int) -> list[int]:
+    """Numbers of rows a step is rounded up to: powers of two, and from 16 on one between each."""
+    sizes, size = [], 1
+    while size < rows:
+        sizes.append(size)
+        if size >= 16 and size * 3 // 2 < rows:
+            sizes.append(size * 3 // 2)
+        size *= 2
+    return [*sizes, rows]

@@ -1,0 +1,100 @@
+"""What one decode step needs to know of its rows, laid out for one upload.
+
+A row is one branch that gets its next token. What changes with every step is filled in for all rows
+at once; what belongs to the branch, its pages above all, only when a row changes hands or its
+branch got another page. Rows beyond the branches are padding: they write to the scratch page and
+see one token of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tinkex.engine.sampling.adapter_kernel import SEGMENT
+from tinkex.engine.sampling.cache import PAGE_SIZE
+from tinkex.engine.sampling.draw import SAMPLE, draw_keys, key_state
+from tinkex.engine.sampling.projection import Span
+from tinkex.engine.sampling.request import Branch
+
+TOKENS, POSITIONS, PLACES, KEYS, HEAT, SEGMENTS = 0, 1, 2, 3, 5, 6
+"""Rows of the uploaded numbers; keys take two, segments three."""
+
+_NUMBERS = 9
+
+
+class DecodeRows:
+    """Rows of a step, on the host and, after `upload`, on the device."""
+
+    def __init__(self, rows: int, pages: int, device: torch.device) -> None:
+        self.numbers = torch.zeros(_NUMBERS, rows, dtype=torch.int32, device=device)
+        self.table = torch.zeros(pages, rows, dtype=torch.int32, device=device)
+        self._staged = torch.zeros(_NUMBERS, rows, dtype=torch.int32, pin_memory=True)
+        self._staged_table = torch.zeros(pages, rows, dtype=torch.int32, pin_memory=True)
+        self._host: NDArray[np.int32] = self._staged.numpy()
+        self._pages: NDArray[np.int32] = self._staged_table.numpy()
+        self._branches: list[Branch | None] = [None] * rows
+        self._lists: list[list[int] | None] = [None] * rows
+        self._counts = [0] * rows
+        self._states = np.zeros(rows, np.uint64)
+        self._stale = 0
+
+    def fill(self, branches: Sequence[Branch], spans: Sequence[Span], at: Sequence[int]) -> None:
+        """Take these branches as rows; `spans` have adapters, in the table's places `at`."""
+        count = len(branches)
+        for row, branch in enumerate(branches):
+            pages = branch.pages
+            if self._branches[row] is not branch:
+                self._take(row, branch)
+            if self._lists[row] is not pages or self._counts[row] != len(pages):
+                self._place(row, pages)
+        host = self._host
+        host[TOKENS, :count] = [branch.generated[-1] for branch in branches]
+        positions = np.array([branch.computed for branch in branches])
+        host[POSITIONS, :count] = positions
+        pages_at = self._pages[positions // PAGE_SIZE, np.arange(count)]
+        host[PLACES, :count] = pages_at * PAGE_SIZE + positions % PAGE_SIZE
+        drawn = np.array([len(branch.generated) for branch in branches], np.uint64)
+        host[KEYS : KEYS + 2, :count] = draw_keys(self._states[:count], drawn)
+        # A padding row must be harmless: position 0 of the scratch page.
+        host[:HEAT, count:] = 0
+        self._fill_segments(spans, at)
+
+    def upload(self) -> None:
+        """Send what `fill` wrote, without waiting for it."""
+        self.numbers.copy_(self._staged, non_blocking=True)
+        if self._stale:
+            pages = self._stale
+            self.table[:pages].copy_(self._staged_table[:pages], non_blocking=True)
+            self._stale = 0
+
+    def _take(self, row: int, branch: Branch) -> None:
+        rule = branch.request.rule
+        self._branches[row] = branch
+        self._states[row] = key_state(branch.request.seed, SAMPLE, branch.index)
+        heat = np.float32(0.0 if rule.greedy else rule.temperature)
+        self._host[HEAT, row] = heat.view(np.int32)
+
+    def _place(self, row: int, pages: list[int]) -> None:
+        self._lists[row], self._counts[row] = pages, len(pages)
+        self._pages[: len(pages), row] = pages
+        self._stale = max(self._stale, len(pages))
+
+    def _fill_segments(self, spans: Sequence[Span], at: Sequence[int]) -> None:
+        segments = [
+            (start, min(SEGMENT, span.stop - start), place)
+            for span, place in zip(spans, at, strict=True)
+            for start in range(span.start, span.stop, SEGMENT)
+        ]
+        self._host[SEGMENTS:] = 0
+        if segments:
+            self._host[SEGMENTS:, : len(segments)] = np.array(segments, np.int32).T
+
+    def view(self, first: int, count: int, rows: int) -> Tensor:
+        """Numbers `first` … of the first `rows` rows; one number is a vector."""
+        part = self.numbers[first : first + count, :rows]
+        return part[0] if count == 1 else part
