@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -12,7 +11,7 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.probe import cpu_prefers_bfloat16
+from tinkex.engine.probe import cpu_survives_bfloat16
 from tinkex.engine.sampling.cache import page_bytes
 from tinkex.engine.sampling.sampler import SamplerLimits
 from tinkex.engine.settings import WorkerConfig
@@ -21,13 +20,12 @@ _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
 _GPU_KV_SHARE = 0.35
 _GPU_ACTIVATION_SHARE = 0.4
+"""Shares of what is free once the model is loaded."""
+
 _GPU_LOGIT_ELEMENTS = 1 << 28
-"""Of what is free once the model is loaded; training's activations need the rest."""
 
 _SMALL_MODEL = 8_000_000
 """Parameters below which waking a second thread costs more than it computes."""
-
-_LARGE_MODEL_BYTES = 64 << 20
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -39,22 +37,20 @@ class Placement:
 
 
 def choose_placement(config: WorkerConfig) -> Placement:
+    """`auto` is bfloat16 on a GPU and float32 on a CPU, where whole steps are no faster in
+    bfloat16 even if single products are."""
     device = _device(config.device)
-    if config.dtype in _DTYPES:
-        return Placement(device, _DTYPES[config.dtype])
-    if config.dtype != "auto":
+    if config.dtype == "auto":
+        return Placement(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
+    if config.dtype not in _DTYPES:
         known = ", ".join(("auto", *_DTYPES))
         raise ModelError(f"dtype: {config.dtype!r} is not known; choose one of {known}")
-    fast = device.type == "cuda" or (
-        _is_large(Path(config.model)) and cpu_prefers_bfloat16(config.probe_cache)
-    )
-    return Placement(device, torch.bfloat16 if fast else torch.float32)
-
-
-def _is_large(folder: Path) -> bool:
-    """Whether products take long enough for the dtype to matter, and for finding out."""
-    files = folder.glob("*.safetensors")
-    return sum(file.stat().st_size for file in files) >= _LARGE_MODEL_BYTES
+    if config.dtype == "bfloat16" and device.type == "cpu" and not cpu_survives_bfloat16():
+        raise ModelError(
+            "dtype: bfloat16 kills a process on this CPU; use float32, or set "
+            "ONEDNN_MAX_CPU_ISA=AVX512_CORE before starting"
+        )
+    return Placement(device, _DTYPES[config.dtype])
 
 
 def choose_threads(decoder: Decoder) -> int:

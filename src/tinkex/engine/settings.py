@@ -13,8 +13,7 @@ class WorkerConfig:
     float32 or bfloat16. `kv_bytes` is the memory of the sampling cache, `adapter_bytes` that of
     served adapters not in use. `micro_batch_tokens` and `step_tokens` bound one unit of training
     and of sampling, so also how long each waits for the other. `sampling_share` is sampling's part
-    of the time when both have work. `probe_cache` is a folder that remembers which dtypes this
-    machine's CPU can use.
+    of the time when both have work.
     """
 
     model: str
@@ -29,4 +28,3 @@ class WorkerConfig:
     kv_bytes: int | None = None
     adapter_bytes: int = 2 << 30
     sampling_share: float = 0.5
-    probe_cache: str | None = None

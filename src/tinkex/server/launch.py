@@ -32,7 +32,6 @@ def _start(spec: ModelSpec, settings: Settings) -> Any:
         device=settings.device,
         dtype=settings.dtype,
         max_runs=settings.scheduling.resident_runs + 8,
-        probe_cache=str(settings.home / "probe"),
     )
     return importlib.import_module("tinkex.engine.remote").RemoteWorker(config)
 
