@@ -4,7 +4,7 @@
 
 SmolLM2-135M, 8 sequences of 128 tokens, rank 32 everywhere, AdamW, float32. Through the server: our
 client over HTTP, the log on disk, the scheduler, the engine's process, and back; both results are
-waited for. Bare: the same forward, backward and optimizer step called in this process. Steps
+waited for. Bare: the same commands given straight to an engine process of its own. Steps
 alternate, so that whatever else the machine does hits both; medians.
 """
 
@@ -27,9 +27,18 @@ from numpy.typing import NDArray
 from report import Row, write
 
 import tinkex
-from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec, OptimStep
-from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.messages import (
+    CreateRun,
+    Datum,
+    Done,
+    ForwardBackward,
+    ForwardBackwardResult,
+    LoraSpec,
+    OptimStep,
+    Result,
+)
+from tinkex.engine.remote import RemoteWorker
+from tinkex.engine.settings import WorkerConfig
 from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
 
 RANK, SEQUENCES, LENGTH = 32, 8, 128
@@ -41,21 +50,34 @@ Batch = list[NDArray[np.int64]]
 
 
 class Bare:
+    """The engine's own process, spoken to directly."""
+
     def __init__(self, folder: Path) -> None:
-        self._trainer = Trainer(load_decoder(folder))
-        self._trainer.create_run(CreateRun("", "run", LoraSpec(RANK, seed=0)))
+        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype="float32"))
+        self._worker.ready()
+        self._worker.send(CreateRun("create", "run", LoraSpec(RANK, seed=0)))
+        self._answer("create")
 
     def step(self, batch: Batch) -> float:
         data = tuple(
             Datum(tokens[:-1].astype(np.int32), {"target_tokens": tokens[1:], "weights": ones()})
             for tokens in batch
         )
-        command = ForwardBackward("", "run", data, "cross_entropy")
-        (outcome,) = self._trainer.forward_backward([command])
-        if isinstance(outcome, Exception):
-            raise outcome
-        self._trainer.optim_step(OptimStep("", "run", "adamw", ADAM))
-        return outcome.metrics["loss:sum"]
+        self._worker.send(ForwardBackward("gradients", "run", data, "cross_entropy"))
+        self._worker.send(OptimStep("step", "run", "adamw", ADAM))
+        result = self._answer("gradients")
+        self._answer("step")
+        assert isinstance(result, ForwardBackwardResult)
+        return result.metrics["loss:sum"]
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _answer(self, op: str) -> Result:
+        event = self._worker.receive()
+        assert isinstance(event, Done), event
+        assert event.op == op
+        return event.result
 
 
 class Served:
@@ -93,6 +115,7 @@ def main() -> None:
                 begun = time.perf_counter()
                 losses[side].append(subject.step(batch))
                 times[side].append(time.perf_counter() - begun)
+    bare.close()
     ours, alone = (statistics.median(kept[1:]) * 1000 for kept in times)
     apart = max(abs(a / b - 1) for a, b in zip(*losses, strict=True))
     shape = f"{SEQUENCES}×{LENGTH}"
