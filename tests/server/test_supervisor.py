@@ -19,7 +19,7 @@ def _engine(fake: FakeEngine) -> Engine:
 
 async def test_answers_and_failures_come_to_who_asked() -> None:
     engine = _engine(FakeEngine())
-    engine.start()
+    engine.wake()
     await engine.ready()
     assert isinstance(await engine.submit(CreateRun("1", "r", LoraSpec(4))), RunInfo)
     with pytest.raises(CommandFailed, match="not in memory"):
@@ -32,7 +32,7 @@ async def test_death_is_told_to_everyone_and_a_new_life_begins() -> None:
     engine = _engine(fake)
     phases: list[str] = []
     engine.listen(lambda: phases.append(engine.phase))
-    engine.start()
+    engine.wake()
     await engine.ready()
     fake.gate = asyncio.Event()
     asking = asyncio.create_task(engine.submit(CreateRun("1", "r", LoraSpec(4))))
@@ -55,7 +55,7 @@ async def test_an_engine_that_does_not_start_is_tried_again() -> None:
     fake = FakeEngine()
     fake.starts_to_fail = 3
     engine = _engine(fake)
-    engine.start()
+    engine.wake()
     await engine.ready()
     assert len(fake.workers) == 4
     await engine.stop()

@@ -119,6 +119,7 @@ async def served(
     scheduling: Scheduling | None = None,
     keys: Mapping[str, str] | None = None,
     model: str = MODEL,
+    engines_on_demand: bool = False,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
@@ -126,6 +127,7 @@ async def served(
         home=home,
         models=(ModelSpec(model, "nowhere"),),
         keys=keys,
+        engines_on_demand=engines_on_demand,
         limits=limits or Limits(),
         timings=timings,
         scheduling=scheduling or Scheduling(),

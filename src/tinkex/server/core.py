@@ -158,8 +158,8 @@ class Core:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model can serve."""
-        return all(engine.is_ready for engine in self.engines)
+        """Whether every model can serve, at once or by waking its engine."""
+        return all(engine.is_ready or engine.is_asleep for engine in self.engines)
 
     async def start(self) -> None:
         """Take up where the last life of this home stopped."""

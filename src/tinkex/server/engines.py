@@ -20,6 +20,7 @@ class Engines:
             spec.name: Engine(spec, launch, clock, backoff) for spec in settings.models
         }
         self._aliases: Mapping[str, str] = settings.aliases
+        self._on_demand = settings.engines_on_demand
 
     def __iter__(self) -> Iterator[Engine]:
         return iter(self._engines.values())
@@ -46,8 +47,9 @@ class Engines:
         return self.get(name).spec
 
     def start(self) -> None:
-        for engine in self:
-            engine.start()
+        if not self._on_demand:
+            for engine in self:
+                engine.wake()
 
     async def stop(self) -> None:
         for engine in self:

@@ -1,7 +1,8 @@
 """The same server without a socket, for `base_url="local"`: the client finds `open_app` by name.
 
 It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
-list with commas, or the default model. A home has one server: who comes second is told who holds
+list with commas, or the default model and the built-in ones. An engine starts when something is
+asked of it, so looking around needs none. A home has one server: who comes second is told who holds
 it.
 """
 
@@ -14,7 +15,7 @@ from starlette.applications import Starlette
 
 from tinkex.server.app import create_app
 from tinkex.server.home import Home, default_home
-from tinkex.server.models import build_catalog, default_cache
+from tinkex.server.models import BUILT_IN, DEFAULT_MODEL, build_catalog, default_cache
 from tinkex.server.settings import ModelSpec, Settings
 
 MODELS_VARIABLE = "TINKEX_MODELS"
@@ -29,9 +30,10 @@ def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
     root = default_home(environ)
     Home(root).release()
     names = [name for name in environ.get(MODELS_VARIABLE, "").split(",") if name]
-    catalog = build_catalog(names, (), default_cache(environ), environ)
+    wanted = names or [DEFAULT_MODEL, *BUILT_IN]
+    catalog = build_catalog(wanted, (), default_cache(environ), environ)
     models = tuple(
         ModelSpec(source.name, str(source.folder), str(source.tokenizer_dir))
         for source in catalog.models
     )
-    return create_app(Settings(home=root, models=models, aliases=catalog.aliases, port=0))
+    return create_app(Settings(home=root, models=models, port=0, engines_on_demand=True))

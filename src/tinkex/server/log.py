@@ -130,7 +130,7 @@ class RunLog:
 
     def finish(self, entry: Entry, failed: bool) -> None:
         entry.state = "failed" if failed else "done"
-        entry.replay = False
+        entry.replay, entry.deaths = False, 0
         self.held_bytes -= entry.held_bytes
         entry.body = entry.content = None
 

@@ -74,6 +74,15 @@ def build_catalog(
     return Catalog(tuple(models.values()), table)
 
 
+def declared_context(folder: Path) -> int | None:
+    """The context length a model's own files claim; None if they claim none."""
+    try:
+        claimed = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError):
+        return None
+    return claimed if isinstance(claimed, int) else None
+
+
 def default_cache(environ: Mapping[str, str]) -> Path:
     """The folder where tinkex keeps models it made or unpacked, shared by all homes."""
     if given := environ.get("TINKEX_CACHE"):

@@ -141,6 +141,7 @@ class Sampling:
                 return self._jobs[request_id]
         promise = self._promises.add(request_id, tenant)
         engine = self._engines.get(sampler.base_model)
+        engine.wake()
         job = Job(request, request_id, sampler, engine, promise, size, self._clock.now())
         self._admit(job)
         return job

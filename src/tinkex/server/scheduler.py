@@ -93,6 +93,8 @@ class Scheduler:
             if engine.is_ready:
                 while self._start_one(engine, gaps):
                     pass
+            elif engine.is_asleep and self._has_work(engine):
+                engine.wake()
         self._arm(gaps)
 
     async def drain(self, seconds: float) -> None:
@@ -123,6 +125,12 @@ class Scheduler:
         return self._windows[engine.spec.name].operations
 
     # ---- choosing
+
+    def _has_work(self, engine: Engine) -> bool:
+        return any(
+            run.log.unfinished() and self._engines.find(run.row.base_model) is engine
+            for run in self._runs
+        )
 
     def _start_one(self, engine: Engine, gaps: list[float]) -> bool:
         window = self._windows[engine.spec.name]
@@ -167,7 +175,8 @@ class Scheduler:
         resident = [
             other
             for other in self._runs
-            if other.generation and self._engines.find(other.row.base_model) is engine
+            if other.generation == engine.generation
+            and self._engines.find(other.row.base_model) is engine
         ]
         if len(resident) >= self._limits.resident_runs:
             idle = [other for other in resident if not other.log.unfinished()]
@@ -256,6 +265,7 @@ class Scheduler:
     ) -> None:
         """See one operation through. Its end is written after that of the one `before` it."""
         prepared: Prepared | None = None
+        life = run.generation
         try:
             if entry.kind not in _PIPELINED:
                 await _over(before)
@@ -269,6 +279,7 @@ class Scheduler:
             entry.deaths += 1
             if entry.deaths < self._limits.deaths_before_poison:
                 return
+            life = run.generation
             conclusion = Conclusion(
                 failure("server", f"the engine died {entry.deaths} times while it ran this")
             )
@@ -281,18 +292,33 @@ class Scheduler:
         except asyncio.CancelledError:
             self._abandon(prepared)
             raise
+        except OSError as error:
+            logger.error("the disk failed %s: %s", entry.request_id, error)
+            self._abandon(prepared)
+            conclusion = Conclusion(
+                failure("server", f"the disk did not take it: {error.strerror}")
+            )
         except Exception as error:
             logger.exception("operation %s broke", entry.request_id)
             self._abandon(prepared)
             kind = type(error).__name__
             conclusion = Conclusion(failure("server", f"the server failed on this: {kind}"))
         await _over(before)
+        if run.generation != life:
+            # One before it was lost with the engine; what rests on that one is not final either.
+            self._abandon(prepared)
+            return
         await self._conclude(run, entry, prepared, conclusion)
 
     async def _through_engine(
         self, run: Run, prepared: Prepared, engine: Engine, turn: int
     ) -> Result:
-        answers = [await engine.send(command) for command in prepared.commands]
+        answers = []
+        for command in prepared.commands:
+            if run.generation != engine.generation:
+                # Its next life has begun meanwhile and does not have the run yet.
+                raise EngineLost("the engine was restarted before this was sent")
+            answers.append(await engine.send(command))
         self._pass_turn(run, turn)
         self.pump()
         await asyncio.wait(answers)

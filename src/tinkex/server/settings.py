@@ -95,7 +95,8 @@ class ModelSpec:
 class Settings:
     """A whole server. `keys` maps a key's hash to its tenant; without it any well-formed key is a
     tenant of its own, which is only right on loopback. `aliases` maps further public names to the
-    name of a model in `models`: the same engine serves both."""
+    name of a model in `models`: the same engine serves both. With `engines_on_demand` an engine is
+    started by the first work for it, not with the server."""
 
     home: Path
     models: tuple[ModelSpec, ...]
@@ -105,6 +106,7 @@ class Settings:
     aliases: Mapping[str, str] = field(default_factory=dict)
     device: str = "auto"
     dtype: str = "auto"
+    engines_on_demand: bool = False
     inline_bytes: int = 64 * KIB
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)

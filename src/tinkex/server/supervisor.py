@@ -68,12 +68,19 @@ class Engine:
     def is_ready(self) -> bool:
         return self.phase == "ready"
 
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nobody has asked for this engine yet."""
+        return self._task is None
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change of phase."""
         self._listeners.append(listener)
 
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._live())
+    def wake(self) -> None:
+        """Start the process unless that was done before."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def stop(self) -> None:
         """End the process; whatever waits for an answer is lost."""
@@ -85,7 +92,8 @@ class Engine:
         self._enter("stopped", "the server is stopping")
 
     async def ready(self) -> Ready:
-        """Wait until the engine can serve."""
+        """Wait until the engine can serve, waking it if need be."""
+        self.wake()
         while not self.is_ready:
             self._changed.clear()
             await self._changed.wait()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.engine.messages import Ready
+from tinkex.server.models import declared_context
 from tinkex.server.refusals import Refusal, Unavailable
 from tinkex.server.routes import route
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
@@ -42,10 +43,10 @@ async def dynamic_config(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 only when every model can serve; needs no key."""
+    """200 only when every model can serve, at once or on demand; needs no key."""
     core = core_of(request)
     for engine in core.engines:
-        if not engine.is_ready:
+        if not engine.is_ready and not engine.is_asleep:
             raise Unavailable(f"{engine.spec.name}: {engine.reason}", 1.0)
     return answer({"status": "ok"})
 
@@ -55,18 +56,18 @@ async def capabilities(request: Request) -> Response:
     engines = core_of(request).engines
     models = []
     for name in engines.names():
-        facts = await _facts(engines.get(name))
-        context = None if facts is None else facts.max_context
+        context = await _context(engines.get(name))
         model = {"model_name": name, "trainable": True, "sampleable": True}
         models.append({**model, "max_context_length": context})
     return answer({"supported_models": models})
 
 
-async def _facts(engine: Engine) -> Ready | None:
-    """What is known of a model, waiting a while for one that is still being loaded."""
-    with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(engine.ready(), _LOADING_S)
-    return engine.facts
+async def _context(engine: Engine) -> int | None:
+    """What is known of a model's context, waiting a while for one that is still being loaded."""
+    if not engine.is_asleep:
+        with contextlib.suppress(TimeoutError):
+            return (await asyncio.wait_for(engine.ready(), _LOADING_S)).max_context
+    return declared_context(Path(engine.spec.source))
 
 
 async def token(request: Request) -> Response:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import math
+import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.responses import Response
 
 from tinkex.server.core import Core
 from tinkex.server.fields import Fields
-from tinkex.server.refusals import Refusal, TooLarge
+from tinkex.server.refusals import Refusal, TooLarge, Unavailable
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 
@@ -117,6 +118,11 @@ def refused(refusal: Refusal) -> Response:
     return response
 
 
+def _reason(error: Exception) -> str:
+    """Why the disk refused, without the names of our files."""
+    return error.strerror or "error" if isinstance(error, OSError) else str(error)
+
+
 def guarded(handler: Handler) -> Handler:
     """A handler whose refusals are answers, and whose bugs are logged and give nothing away."""
 
@@ -127,6 +133,9 @@ def guarded(handler: Handler) -> Handler:
             return refused(refusal)
         except ClientDisconnect:
             return Response(status_code=499)
+        except (OSError, sqlite3.OperationalError) as error:
+            logger.error("%s %s: %s", request.method, request.url.path, error)
+            return refused(Unavailable(f"the disk did not take this: {_reason(error)}", 5.0))
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.url.path)
             kind = type(error).__name__
