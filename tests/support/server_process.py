@@ -82,6 +82,11 @@ class ServerProcess:
         self._process.terminate()
         return self._process.wait(60)
 
+    def end(self) -> None:
+        """Leave nothing running, whatever happened before."""
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
     def weights_digest(self, name: str) -> str:
         """The hash of a saved checkpoint's tensors, read from the home."""
         import sqlite3

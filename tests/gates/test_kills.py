@@ -1,0 +1,106 @@
+"""Gate 10: whichever process dies, whenever: the same numbers, and no client notices.
+
+The short form runs with the suite. `TINKEX_LONG=1` trains 200 steps with at least 100 kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from support.server_process import ServerProcess
+
+SDKS = ("tinker", "tinkex")
+LONG = bool(os.environ.get("TINKEX_LONG"))
+STEPS, KILLS = (200, 100) if LONG else (14, 4)
+TRAINER = Path(__file__).parent / "trainer.py"
+
+
+class _Tenant:
+    """One client in a process of its own; `steps` counts what it finished."""
+
+    def __init__(self, sdk: str, url: str) -> None:
+        path = str(Path(__file__).parents[1])
+        self.steps, self.last = 0, ""
+        self._process = subprocess.Popen(
+            [sys.executable, str(TRAINER), sdk, url, str(STEPS)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "TINKER_TELEMETRY": "0"},
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.last = line
+            self.steps += line.startswith("step ")
+        self._process.stdout.close()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def losses(self) -> list[float]:
+        assert self._process.wait(600) == 0, "the client raised"
+        self._reader.join()
+        found: list[float] = json.loads(self.last)
+        return found
+
+
+def _run(server: ServerProcess, kills: int) -> tuple[dict[str, object], int]:
+    """Both tenants' losses and final weights, and how many kills there were."""
+    server.start()
+    server.wait_ready()
+    tenants = {sdk: _Tenant(sdk, server.url) for sdk in SDKS}
+    done = _harm(server, list(tenants.values()), kills)
+    found: dict[str, object] = {sdk: tenant.losses() for sdk, tenant in tenants.items()}
+    for sdk in SDKS:
+        found[f"{sdk} weights"] = server.weights_digest(f"final-{sdk}")
+    return found, done
+
+
+def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int) -> int:
+    """Kill the engine, the server or both at random moments, with some progress in between: what
+    keeps dying of the same operation is meant to give that operation up."""
+    dice, done = random.Random(11), 0
+    while done < kills and any(tenant.running for tenant in tenants):
+        seen = sum(tenant.steps for tenant in tenants)
+        while sum(t.steps for t in tenants) == seen and any(t.running for t in tenants):
+            time.sleep(0.01)
+        time.sleep(dice.random() * 0.4)
+        what = ("engine", "server", "engine", "both")[done % 4]
+        if what != "server":
+            server.kill_engine()
+        if what != "engine":
+            server.kill()
+            server.start()
+            server.wait_ready()
+        done += 1
+    return done
+
+
+@pytest.mark.slow
+def test_gate_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, tiny_llama: Path) -> None:
+    """`kill -9` of engine, server or both during a run of two tenants, one with the official client,
+    one with ours: losses and final weights equal the undisturbed run bit for bit."""
+    calm = ServerProcess(tmp_path / "calm", tiny_llama, snapshot_steps=4)
+    stormy = ServerProcess(tmp_path / "stormy", tiny_llama, snapshot_steps=4)
+    try:
+        expected, _ = _run(calm, kills=0)
+        found, kills = _run(stormy, KILLS)
+    finally:
+        for server in (calm, stormy):
+            server.end()
+    print(f"{kills} kills in {STEPS} steps of two tenants")
+    assert kills == KILLS
+    assert found == expected
