@@ -41,7 +41,7 @@ def test_everything_the_environment_can_say() -> None:
             "CLOUDFLARE_ACCESS_CLIENT_SECRET": "cf-secret",
             "HTTPS_PROXY": "http://proxy:1",
             "NO_PROXY": "localhost",
-            "TINKEX_CACHE_DIR": "/cache",
+            "TINKEX_CACHE": "/cache",
             "HF_HUB_OFFLINE": "1",
         }
     )

@@ -187,7 +187,7 @@ class Config:
             "headers": _cloudflare_headers(env),
             "proxy": env.proxy(url),
             "no_proxy": env.plain("NO_PROXY"),
-            "cache_directory": Path(path) if (path := env.get("CACHE_DIR")) else None,
+            "cache_directory": Path(path) if (path := env.get("CACHE")) else None,
             "hub_url": (env.plain("HF_ENDPOINT") or DEFAULT_HUB_URL).rstrip("/"),
             "hub_token": env.plain("HF_TOKEN"),
             "offline": (env.get("OFFLINE") or env.plain("HF_HUB_OFFLINE") or "").lower() in _TRUE,
