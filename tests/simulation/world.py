@@ -17,6 +17,7 @@ import tempfile
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -155,13 +156,9 @@ class World:
         while True:
             disk = self.disk = Disk(self.dice, self.weather.full)
             with (
-                mock.patch.object(
-                    core_module, "open_store", lambda path: open_simulated(path, disk)
-                ),
-                mock.patch.object(
-                    core_module, "SegmentBlobs", lambda root: SimulatedBlobs(root, disk)
-                ),
-                mock.patch("tinkex.server.blobs._sync", lambda path: None),
+                mock.patch.object(core_module, "open_store", partial(open_simulated, disk=disk)),
+                mock.patch.object(core_module, "SegmentBlobs", partial(SimulatedBlobs, disk=disk)),
+                mock.patch("tinkex.server.blobs._sync"),
             ):
                 core = self.core = Core(settings, self._launch, self.clock)
                 try:
@@ -187,6 +184,7 @@ class World:
         if core is None:
             return
         self.disk.lost_power = True
+        core.scheduler._stopping = True
         while victims := [task for task in asyncio.all_tasks() if _serves(task)]:
             self.loop.under_way.clear()
             for task in victims:
@@ -209,12 +207,11 @@ class World:
             copies = 1 + (self.dice.random() < self.weather.lost)
             asked = [asyncio.ensure_future(_named(call(core))) for _ in range(copies)]
             await asyncio.wait(asked)
-            if self.dice.random() < self.weather.lost:
-                continue
             answer = asked[-1]
-            if answer.cancelled():
+            errors = [one.exception() for one in asked if not one.cancelled()]
+            if answer.cancelled() or self.dice.random() < self.weather.lost:
                 continue
-            error = answer.exception()
+            error = errors[-1]
             if error is None:
                 return answer.result()
             busy = isinstance(error, Refusal) and error.status in (429, 503)
