@@ -34,6 +34,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype."""
     if x.requires_grad and torch.is_grad_enabled():
         return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]
+    kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
+    if kernels is not None:
+        normed: Tensor = kernels.rms_norm(x, weight, eps)[0]
+        return normed
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 

@@ -19,36 +19,44 @@ SEGMENT = 16
 FIELDS = 9
 """Of an entry: where A and B lie, A's row length, then offset and rank of up to three modules."""
 
-_SLICE = 512
-_MAX_SLICES = 16
+_SLICE = 1024
+_MAX_SLICES = 8
 _COLUMNS = 256
 
 
-def add_products(
-    y: Tensor, x: Tensor, table: Tensor, entry: int, segments: Tensor,
-    widths: tuple[int, ...], rank: int,
-) -> None:  # fmt: skip
-    """y += (x @ A) @ B. `segments` int32 [3, n]: first row, rows (0 for none), place in `table`.
+def shrink(x: Tensor, thin: Tensor, entry: int, table: Tensor, segments: Tensor) -> None:
+    """thin[s] = x @ A over the s-th slice of the input width; `thin` is made by `slices`.
 
-    `table` is int64 [places, entries, FIELDS]; `rank` is the largest of any module there, rounded
-    up to a power of two.
+    `segments` int32 [2, n] are first row and rows, 0 for none; `table` int64 [n, entries, FIELDS]
+    says for each where its adapter lies, all ranks multiples of 16.
     """
-    slices = min(_MAX_SLICES, triton.cdiv(x.shape[1], _SLICE))
-    modules, count = len(widths), segments.shape[1]
-    thin = torch.empty(slices, y.shape[0], modules, rank, dtype=torch.float32, device=x.device)
-    one, two, three = (*widths, 0, 0)[:3]
-    tiles = sum(triton.cdiv(width, _COLUMNS) for width in widths)
-    _shrink[count, slices, modules](
-        x, table, segments, thin, entry, table.shape[1], x.shape[1], x.stride(0), y.shape[0],
+    slices, rows, modules, rank = thin.shape
+    _shrink[segments.shape[1], slices, modules](
+        x, table, segments, thin, entry, table.shape[1], x.shape[1], x.stride(0), rows,
         segments.stride(0), FIELDS=FIELDS, SEGMENT=SEGMENT, MODULES=modules, RANK=rank,
         SLICES=slices, BLOCK=128 if x.dtype.itemsize == 2 else 64, num_warps=4,
     )  # fmt: skip
-    _expand[count, tiles](
-        y, table, segments, thin, entry, table.shape[1], y.stride(0), y.shape[0],
+
+
+def expand(
+    y: Tensor, thin: Tensor, entry: int, table: Tensor, segments: Tensor, widths: tuple[int, ...]
+) -> None:
+    """y += thin @ B, the columns of y being those of the modules side by side."""
+    slices, rows, modules, rank = thin.shape
+    one, two, three = (*widths, 0, 0)[:3]
+    tiles = sum(triton.cdiv(width, _COLUMNS) for width in widths)
+    _expand[segments.shape[1], tiles](
+        y, table, segments, thin, entry, table.shape[1], y.stride(0), rows,
         segments.stride(0), FIELDS=FIELDS, SEGMENT=SEGMENT, MODULES=modules, RANK=rank,
         SLICES=slices, BLOCK=_COLUMNS, ONE=one, TWO=two, THREE=three,
         ALIGNED=16 if all(width % 16 == 0 for width in widths) else 1, num_warps=4,
     )  # fmt: skip
+
+
+def slices(x: Tensor, modules: int, rank: int) -> Tensor:
+    """Room for what `shrink` makes of x; `rank` is the largest, rounded up to a power of two."""
+    count = min(_MAX_SLICES, triton.cdiv(x.shape[1], _SLICE))
+    return torch.empty(count, x.shape[0], modules, rank, dtype=torch.float32, device=x.device)
 
 
 @triton.jit
@@ -74,7 +82,7 @@ def _shrink(
     count = tl.load(segments + segment_stride + segment)
     if count == 0:
         return
-    info = table + (tl.load(segments + 2 * segment_stride + segment) * entries + entry) * FIELDS
+    info = table + (segment * entries + entry) * FIELDS
     rank = tl.load(info + 4 + 2 * module).to(tl.int32)
     if rank == 0:
         return
@@ -142,7 +150,7 @@ def _expand(
         elif tile >= first:
             module, left, width, tile = 1, ONE, TWO, tile - first
     left = tl.multiple_of(left, ALIGNED)
-    info = table + (tl.load(segments + 2 * segment_stride + segment) * entries + entry) * FIELDS
+    info = table + (segment * entries + entry) * FIELDS
     rank = tl.load(info + 4 + 2 * module).to(tl.int32)
     if rank == 0:
         return
@@ -156,6 +164,9 @@ def _expand(
         mask=(ranks < rank)[:, None] & (columns < width)[None, :],
         other=0.0,
     )
+    target = y + rows.to(tl.int64)[:, None] * y_stride + (left + columns)[None, :]
+    inside = (own < count)[:, None] & (columns < width)[None, :]
+    before = tl.load(target, mask=inside, other=0.0)
     total = tl.zeros([SEGMENT, RANK], tl.float32)
     for part in tl.static_range(SLICES):
         source = ((part * row_count + rows) * MODULES + module) * RANK
@@ -163,6 +174,4 @@ def _expand(
             thin + source[:, None] + ranks[None, :], mask=(own < count)[:, None], other=0.0
         )
     added = tl.dot(total.to(factor.dtype), factor, input_precision="ieee")
-    target = y + rows.to(tl.int64)[:, None] * y_stride + (left + columns)[None, :]
-    inside = (own < count)[:, None] & (columns < width)[None, :]
-    tl.store(target, tl.load(target, mask=inside, other=0.0) + added, mask=inside)
+    tl.store(target, before + added, mask=inside)

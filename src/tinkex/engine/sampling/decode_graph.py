@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.cuda import Stream
 from torch.nn import functional as F
 
 from tinkex.engine.model.decoder import Decoder, slots
-from tinkex.engine.sampling import draw_kernel, paged_kernel
-from tinkex.engine.sampling.adapter_kernel import add_products
+from tinkex.engine.sampling import adapter_kernel, draw_kernel, paged_kernel
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.decode_rows import (
@@ -53,6 +53,7 @@ class DecodeGraphs:
         self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
         self._found: dict[tuple[int, int], _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._side = Stream(decoder.device)  # type: ignore[no-untyped-call]
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
         """Whether every chunk is the next token of a branch that draws after it."""
@@ -61,24 +62,29 @@ class DecodeGraphs:
             for chunk in chunks
         )
 
-    def launch(self, branches: Sequence[Branch]) -> DecodeStep:
-        """Start the step of these branches, equal versions side by side; does not wait for it."""
+    def launch(self, branches: Sequence[Branch], after: DecodeStep | None = None) -> DecodeStep:
+        """Start the step of these branches, equal versions side by side; does not wait for it.
+
+        `after` is a step of the same branches still under way, whose tokens this one takes.
+        """
         spans = spans_of([branch.request.version for branch in branches])
         tuned = [span for span in spans if span.version.products]
         places = self._adapters.places([span.version for span in tuned])
-        self._rows.fill(branches, tuned, places)
+        self._rows.fill(branches, tuned, places, ahead=0 if after is None else 1)
         self._rows.upload()
+        if after is not None:
+            self._rows.numbers[TOKENS, : after.rows].copy_(after.tokens())
         bucket = next(size for size in self._buckets if size >= len(branches))
         key = (bucket, self._adapters.rank if tuned else 0)
         captured = self._found.get(key)
         if captured is None:
             captured = self._found[key] = self._capture(*key)
         captured.graph.replay()
-        return DecodeStep(len(branches), captured.logits, captured.drawn)
+        return DecodeStep(branches, captured.logits, captured.drawn)
 
     def _capture(self, rows: int, rank: int) -> _Captured:
         # Kernels compile and libraries set themselves up on first use: not while capturing.
-        side = torch.cuda.Stream(self._decoder.device)  # type: ignore[no-untyped-call]
+        side = Stream(self._decoder.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self._compute(rows, rank)
@@ -91,21 +97,31 @@ class DecodeGraphs:
     def _compute(self, rows: int, rank: int) -> tuple[Tensor, Tensor]:
         view = self._rows.view
         attend = _Attend(self._cache, self._decoder, self._rows, rows)
-        lora = _Adapters(self._adapters, self._decoder, view(SEGMENTS, 3, rows), rank)
+        lora = None
+        if rank:
+            segments = view(SEGMENTS, 3, rows)
+            lora = _Adapters(self._adapters, self._decoder, segments, rank, self._side)
         tokens, positions = view(TOKENS, 1, rows), view(POSITIONS, 1, rows)
-        hidden = self._decoder.hidden(tokens, positions, attend, lora if rank else None)
-        logits = self._decoder.unembed(hidden, lora if rank else None)
+        hidden = self._decoder.hidden(tokens, positions, attend, lora)
+        logits = self._decoder.unembed(hidden, lora)
         keys, heat = view(KEYS, 2, rows), view(HEAT, 1, rows)
         return logits, draw_kernel.draw(logits, self._drawer.ids, keys, heat)
 
 
-@dataclass(frozen=True, slots=True)
 class DecodeStep:
-    """A step under way. Its tensors are the next step's too: read them before."""
+    """A step under way. Its logits are gone once another step is launched; what it drew is not."""
 
-    rows: int
-    _logits: Tensor
-    _drawn: Tensor
+    def __init__(self, branches: Sequence[Branch], logits: Tensor, drawn: Tensor) -> None:
+        self.branches, self.rows = branches, len(branches)
+        self._logits, self._device_drawn = logits, drawn
+        self._drawn = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
+        self._drawn.copy_(drawn, non_blocking=True)
+        self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._there.record()
+
+    def tokens(self) -> Tensor:
+        """The drawn tokens on the device, for the step launched next."""
+        return self._device_drawn[0, : self.rows]
 
     def logits(self, start: int, stop: int) -> Tensor:
         """Float32 logits of rows [start, stop)."""
@@ -113,9 +129,9 @@ class DecodeStep:
 
     def drawn(self) -> tuple[list[int], list[float]]:
         """Each row's token, with no regard to top_k and top_p, and its logprob. Waits for them."""
-        found = self._drawn.cpu()
-        tokens: list[int] = found[0, : self.rows].tolist()
-        logprobs: list[float] = found[1, : self.rows].view(torch.float32).tolist()
+        self._there.synchronize()
+        tokens: list[int] = self._drawn[0, : self.rows].tolist()
+        logprobs: list[float] = self._drawn[1, : self.rows].view(torch.float32).tolist()
         return tokens, logprobs
 
 
@@ -139,8 +155,13 @@ class _Attend:
 class _Adapters:
     """A `Lora` whose rows' adapters are looked up on the device."""
 
-    def __init__(self, table: AdapterTable, decoder: Decoder, segments: Tensor, rank: int) -> None:
-        self._table, self._segments, self._rank = table, segments, rank
+    def __init__(
+        self, table: AdapterTable, decoder: Decoder, segments: Tensor, rank: int, side: Stream
+    ) -> None:
+        self._entries, self._rank, self._side = table.entries, rank, side
+        self._segments = segments[:2]
+        # One lookup less for every kernel: each waits for one before it can read anything.
+        self._table = table.tensor.index_select(0, segments[2])
         self._widths = {
             name: tuple(width for _, width in slot.modules)
             for name, slot in slots(decoder.config).items()
@@ -149,11 +170,16 @@ class _Adapters:
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
+        entry, widths = self._entries[layer, slot], self._widths[slot]
+        thin = adapter_kernel.slices(x, len(widths), self._rank)
+        # The small product's first half needs nothing of the large one: they run side by side.
+        main = torch.cuda.current_stream()
+        self._side.wait_stream(main)
+        with torch.cuda.stream(self._side):
+            adapter_kernel.shrink(x, thin, entry, self._table, self._segments)
         y = F.linear(x, weight, bias)
-        entry = self._table.entries[layer, slot]
-        add_products(
-            y, x, self._table.tensor, entry, self._segments, self._widths[slot], self._rank
-        )
+        main.wait_stream(self._side)
+        adapter_kernel.expand(y, thin, entry, self._table, self._segments, widths)
         return y
 
 

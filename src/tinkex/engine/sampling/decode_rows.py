@@ -33,40 +33,51 @@ class DecodeRows:
     def __init__(self, rows: int, pages: int, device: torch.device) -> None:
         self.numbers = torch.zeros(_NUMBERS, rows, dtype=torch.int32, device=device)
         self.table = torch.zeros(pages, rows, dtype=torch.int32, device=device)
-        self._staged = torch.zeros(_NUMBERS, rows, dtype=torch.int32, pin_memory=True)
+        # Two, taken in turn: the upload of the step before may still be under way.
+        self._staged = [
+            torch.zeros(_NUMBERS, rows, dtype=torch.int32, pin_memory=True) for _ in range(2)
+        ]
         self._staged_table = torch.zeros(pages, rows, dtype=torch.int32, pin_memory=True)
-        self._host: NDArray[np.int32] = self._staged.numpy()
         self._pages: NDArray[np.int32] = self._staged_table.numpy()
         self._branches: list[Branch | None] = [None] * rows
         self._lists: list[list[int] | None] = [None] * rows
         self._counts = [0] * rows
         self._states = np.zeros(rows, np.uint64)
+        self._heat = np.zeros(rows, np.float32)
         self._stale = 0
 
-    def fill(self, branches: Sequence[Branch], spans: Sequence[Span], at: Sequence[int]) -> None:
-        """Take these branches as rows; `spans` have adapters, in the table's places `at`."""
+    def fill(
+        self, branches: Sequence[Branch], spans: Sequence[Span], at: Sequence[int], ahead: int
+    ) -> None:
+        """Take these branches as rows; `spans` have adapters, in the table's places `at`.
+
+        With `ahead` 1 the step is the one after a step of the same branches that is still under
+        way: their tokens are not known here, and must be put in on the device.
+        """
         count = len(branches)
+        self._staged.reverse()
+        host: NDArray[np.int32] = self._staged[0].numpy()
         for row, branch in enumerate(branches):
             pages = branch.pages
             if self._branches[row] is not branch:
                 self._take(row, branch)
             if self._lists[row] is not pages or self._counts[row] != len(pages):
                 self._place(row, pages)
-        host = self._host
         host[TOKENS, :count] = [branch.generated[-1] for branch in branches]
-        positions = np.array([branch.computed for branch in branches])
+        positions = np.array([branch.length - 1 for branch in branches]) + ahead
         host[POSITIONS, :count] = positions
         pages_at = self._pages[positions // PAGE_SIZE, np.arange(count)]
         host[PLACES, :count] = pages_at * PAGE_SIZE + positions % PAGE_SIZE
-        drawn = np.array([len(branch.generated) for branch in branches], np.uint64)
+        drawn = np.array([len(branch.generated) + ahead for branch in branches], np.uint64)
         host[KEYS : KEYS + 2, :count] = draw_keys(self._states[:count], drawn)
+        host[HEAT] = self._heat.view(np.int32)
         # A padding row must be harmless: position 0 of the scratch page.
         host[:HEAT, count:] = 0
-        self._fill_segments(spans, at)
+        host[SEGMENTS:] = _segments(spans, at, host.shape[1])
 
     def upload(self) -> None:
         """Send what `fill` wrote, without waiting for it."""
-        self.numbers.copy_(self._staged, non_blocking=True)
+        self.numbers.copy_(self._staged[0], non_blocking=True)
         if self._stale:
             pages = self._stale
             self.table[:pages].copy_(self._staged_table[:pages], non_blocking=True)
@@ -76,25 +87,27 @@ class DecodeRows:
         rule = branch.request.rule
         self._branches[row] = branch
         self._states[row] = key_state(branch.request.seed, SAMPLE, branch.index)
-        heat = np.float32(0.0 if rule.greedy else rule.temperature)
-        self._host[HEAT, row] = heat.view(np.int32)
+        self._heat[row] = 0.0 if rule.greedy else rule.temperature
 
     def _place(self, row: int, pages: list[int]) -> None:
         self._lists[row], self._counts[row] = pages, len(pages)
         self._pages[: len(pages), row] = pages
         self._stale = max(self._stale, len(pages))
 
-    def _fill_segments(self, spans: Sequence[Span], at: Sequence[int]) -> None:
-        segments = [
-            (start, min(SEGMENT, span.stop - start), place)
-            for span, place in zip(spans, at, strict=True)
-            for start in range(span.start, span.stop, SEGMENT)
-        ]
-        self._host[SEGMENTS:] = 0
-        if segments:
-            self._host[SEGMENTS:, : len(segments)] = np.array(segments, np.int32).T
-
     def view(self, first: int, count: int, rows: int) -> Tensor:
         """Numbers `first` … of the first `rows` rows; one number is a vector."""
         part = self.numbers[first : first + count, :rows]
         return part[0] if count == 1 else part
+
+
+def _segments(spans: Sequence[Span], at: Sequence[int], rows: int) -> NDArray[np.int32]:
+    """First row, rows and place of each segment; no rows where there is none."""
+    found = [
+        (start, min(SEGMENT, span.stop - start), place)
+        for span, place in zip(spans, at, strict=True)
+        for start in range(span.start, span.stop, SEGMENT)
+    ]
+    segments = np.zeros((3, rows), np.int32)
+    if found:
+        segments[:, : len(found)] = np.array(found, np.int32).T
+    return segments

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PROGRAMS = 528
-"""Enough for every multiprocessor of a large card to have several."""
+_PROGRAMS = 264
+"""Two for every multiprocessor of a large card; more splits only cost more joining."""
 
 _MAX_SPLITS = 32
 
@@ -51,7 +51,7 @@ def attend(
         q, tokens, table, positions, out, parts, sums, size**-0.5, q.stride(0), table.stride(0),
         GROUP=group, TILE=max(16, triton.next_power_of_2(group)), KV_HEADS=kv_heads, SIZE=size,
         PADDED=padded, PAGE=page_size, SPLITS=splits, WINDOW=window or 0,
-        BLOCK=64 if q.dtype.itemsize == 2 else 32, num_warps=4, num_stages=3,
+        BLOCK=32, num_warps=2 if splits == 1 else 4, num_stages=3,
     )  # fmt: skip
     if splits > 1:
         _join[(rows * heads,)](parts, sums, out, SIZE=size, PADDED=padded, SPLITS=splits)

@@ -5,6 +5,7 @@ The first branch computes the prompt; when it is through, the others start from 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +19,7 @@ from tinkex.engine.sampling.stopping import Stopping, StopReason
 from tinkex.engine.sampling.versions import Version
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """What all branches of one command share."""
 
@@ -33,12 +34,12 @@ class Request:
     cached_tokens: int | None = None
     branches: list[Branch] = field(default_factory=list)
 
-    @property
+    @functools.cached_property
     def rule(self) -> Rule:
         params = self.command.params
         return Rule(params.temperature, params.top_k, params.top_p)
 
-    @property
+    @functools.cached_property
     def shaped(self) -> bool:
         """Whether drawing takes more than one race over the logits."""
         rule = self.rule

@@ -38,7 +38,7 @@ from tinkex.engine.sampling.versions import Version, VersionStore
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from tinkex.engine.sampling.decode_graph import DecodeGraphs
+    from tinkex.engine.sampling.decode_graph import DecodeGraphs, DecodeStep
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class Sampler:
         self._stacks = Stacks()
         self._drawer = Drawer(config.vocab_size, device)
         self._graphs = self._decode_graphs()
+        self._ahead: DecodeStep | None = None
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
@@ -142,35 +143,83 @@ class Sampler:
 
     def step(self) -> list[Event]:
         """Compute one step; returns what became known by it. Nothing under way, nothing done."""
-        chunks = sorted(self.scheduler.plan(), key=_by_version)
-        if not chunks:
-            return []
+        ahead, self._ahead = self._ahead, None
         with torch.inference_mode():
-            if self._graphs is not None and self._graphs.takes(chunks):
-                events = self._decode(self._graphs, chunks)
+            if ahead is not None and any(self._continues(branch) for branch in ahead.branches):
+                requests, events = self._finish_decode(ahead)
             else:
-                hidden = self._forward(chunks)
-                self._score(chunks, hidden)
-                events = self._draw(chunks, hidden)
-        for request in {id(c.branch.request): c.branch.request for c in chunks}.values():
+                requests, events = self._planned()
+        for request in requests:
             events.extend(self._report(request))
         return events
 
+    def _planned(self) -> tuple[Iterable[Request], list[Event]]:
+        """Compute what the scheduler plans next."""
+        chunks = sorted(self.scheduler.plan(), key=_by_version)
+        if not chunks:
+            return (), []
+        if self._graphs is not None and self._graphs.takes(chunks):
+            return self._finish_decode(self._graphs.launch([chunk.branch for chunk in chunks]))
+        hidden = self._forward(chunks)
+        self._score(chunks, hidden)
+        events = self._draw(chunks, hidden)
+        return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
+
     # ---- one step
 
-    def _decode(self, graphs: DecodeGraphs, chunks: Sequence[Chunk]) -> list[Event]:
-        """A step that gives every branch its next token."""
-        branches = [chunk.branch for chunk in chunks]
-        step = graphs.launch(branches)
-        for chunk in chunks:
-            self._computed(chunk)
-        if not any(branch.request.shaped for branch in branches):
-            return self._append(branches, *step.drawn())
+    def _finish_decode(self, step: DecodeStep) -> tuple[Iterable[Request], list[Event]]:
+        """Take what a decode step under way draws; whoever ended meanwhile draws nothing.
+
+        Before waiting for it, the step after it is started if it can only be of the same branches:
+        the device then computes while this process keeps its books.
+        """
+        live = [
+            (row, branch) for row, branch in enumerate(step.branches) if self._continues(branch)
+        ]
+        branches = [branch for _, branch in live]
+        if any(branch.request.shaped for branch in branches):
+            events = self._finish_shaped(step, branches)
+        else:
+            if len(live) == step.rows and self._room_ahead(branches):
+                assert self._graphs is not None
+                self._ahead = self._graphs.launch(branches, after=step)
+            self._decoded(branches)
+            tokens, logprobs = step.drawn()
+            picked = [tokens[row] for row, _ in live], [logprobs[row] for row, _ in live]
+            events = self._append(branches, *picked)
+        return {id(b.request): b.request for b in branches}.values(), events
+
+    def _finish_shaped(self, step: DecodeStep, branches: Sequence[Branch]) -> list[Event]:
+        """Draw from the logits: such a step is read at once, so all its branches are there."""
+        self._decoded(branches)
         events: list[Event] = []
         for begin in range(0, len(branches), self._block):
             part = slice(begin, begin + self._block)
             events.extend(self._draw_from(branches[part], step.logits(part.start, part.stop)))
         return events
+
+    def _decoded(self, branches: Sequence[Branch]) -> None:
+        for branch in branches:
+            self._computed(Chunk(branch, branch.computed, branch.length))
+
+    def _continues(self, branch: Branch) -> bool:
+        # The same name may stand for another request by now.
+        request = branch.request
+        return branch.reason is None and self._requests.get(request.command.op) is request
+
+    def _room_ahead(self, branches: Sequence[Branch]) -> bool:
+        """Whether the step after the next can start now: nobody waits, nobody is sure to end, and
+        there are pages for all. They are taken here."""
+        if self.scheduler.waiting or len(branches) != len(self.scheduler.active):
+            return False
+        if any(len(b.generated) + 1 >= b.request.stopping.max_tokens for b in branches):
+            return False
+        short = [b for b in branches if b.length >= len(b.pages) * PAGE_SIZE]
+        if len(short) > self.pool.available:
+            return False
+        for branch in short:
+            branch.pages.extend(self.pool.take(1))
+        return True
 
     def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
         parts = [chunk.branch.tokens(chunk.start, chunk.stop) for chunk in chunks]

@@ -58,7 +58,7 @@ class Scheduler:
         """The next step's chunks. Their branches hold the pages they need."""
         chunks = self._next_tokens()
         budget = self._max_tokens - len(chunks)
-        for branch in self.active:
+        for branch in self.active if len(chunks) < len(self.active) else ():
             if branch.pending > 1 and budget > 0:
                 chunks.append(_chunk(branch, budget))
                 budget -= chunks[-1].stop - chunks[-1].start
@@ -73,10 +73,11 @@ class Scheduler:
     def _next_tokens(self) -> list[Chunk]:
         chunks: list[Chunk] = []
         for branch in list(self.active):
-            if branch.pending != 1 or len(chunks) == self._max_rows or not branch.pages:
+            length = branch.length
+            if length - branch.computed != 1 or not branch.pages or len(chunks) == self._max_rows:
                 continue
-            if self._grow(branch):
-                chunks.append(Chunk(branch, branch.computed, branch.length))
+            if length <= len(branch.pages) * self._pool.size or self._grow(branch):
+                chunks.append(Chunk(branch, branch.computed, length))
         return chunks
 
     def _grow(self, branch: Branch) -> bool:

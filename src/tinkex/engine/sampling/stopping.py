@@ -30,7 +30,7 @@ class Stopping:
         wanted: tuple[int | str, ...] = tuple(eos) if stop is None else stop
         self._ids = frozenset(item for item in wanted if isinstance(item, int))
         self._texts = tuple(item for item in wanted if isinstance(item, str))
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
         if self._texts and tokenizer is None:
             raise UserError("stop: the model has no tokenizer.json, so only stop ids work")
         if "" in self._texts:
@@ -46,7 +46,7 @@ class Stopping:
             return "stop"
         if self._texts and self._text_found(generated[-self._window :]):
             return "stop"
-        return "length" if len(generated) >= self._max_tokens else None
+        return "length" if len(generated) >= self.max_tokens else None
 
     def _text_found(self, tail: Sequence[int]) -> bool:
         assert self._tokenizer is not None
