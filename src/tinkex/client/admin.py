@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from concurrent.futures import Future as ConcurrentFuture
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from tinkex.client import purposes
 from tinkex.client.bridge import future_of, on_sdk_loop
-from tinkex.client.config import Config
-from tinkex.client.rest import _sdk_headers, open_shared_holder
+from tinkex.client.sessionless import SessionlessClient
 from tinkex.types import (
     AuditLogResponse,
     BillingUsageResponse,
@@ -22,8 +18,7 @@ from tinkex.types import (
 from tinkex.wire import routes
 
 if TYPE_CHECKING:
-    from tinkex.client.holder import InternalClientHolder
-    from tinkex.client.telemetry import Telemetry
+    pass
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -31,41 +26,8 @@ M = TypeVar("M", bound=BaseModel)
 AuditEventType = Literal["all", "checkpoints", "projects", "teams", "organizations"]
 
 
-class AdminClient:
+class AdminClient(SessionlessClient):
     """What administrators may see. The server decides who is one."""
-
-    def __init__(
-        self,
-        _holder: InternalClientHolder | None = None,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-    ) -> None:
-        if _holder is not None and (base_url is not None or api_key is not None):
-            raise ValueError("give a holder, or base_url and api_key, not both")
-        self.holder = _holder or open_shared_holder(
-            Config.resolve(base_url=base_url, api_key=api_key)
-        )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """A client for an explicit configuration (an addition to the official SDK)."""
-        return cls(open_shared_holder(config))
-
-    def __repr__(self) -> str:
-        return f"AdminClient(base_url={self.holder.config.base_url!r})"
-
-    def get_telemetry(self) -> Telemetry | None:
-        return self.holder.get_telemetry()
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
-        return self.holder.submit(work)
-
-    async def _get(self, method: str, path: str, model: type[M], **params: Any) -> M:
-        await self.holder.ready()
-        return await self.holder.api.get(
-            path, model, purposes.REST, headers=_sdk_headers(method), **params
-        )
 
     @on_sdk_loop
     async def get_audit_log_async(

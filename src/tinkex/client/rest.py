@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import warnings
-from collections.abc import Coroutine
 from concurrent.futures import Future as ConcurrentFuture
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
 from tinkex.client import arguments, purposes
 from tinkex.client.bridge import awaitable_of, future_of, on_sdk_loop
-from tinkex.client.config import Config
 from tinkex.client.errors import ExperimentalWarning
-from tinkex.client.holder import HolderKind, InternalClientHolder
+from tinkex.client.sessionless import SessionlessClient, sdk_headers
 from tinkex.client.tokens import jwt_claims
 from tinkex.types import (
     AuditLogResponse,
@@ -45,7 +41,6 @@ from tinkex.wire.json import dumps, encode_request
 
 if TYPE_CHECKING:
     from tinkex.client.admin import AdminClient, AuditEventType
-    from tinkex.client.telemetry import Telemetry
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -53,51 +48,18 @@ M = TypeVar("M", bound=BaseModel)
 AccessScope = Literal["owned", "accessible"]
 
 
-class RestClient:
+class RestClient(SessionlessClient):
     """Reads and edits what the server keeps. Opens no session.
 
     Sync methods return a ``concurrent.futures.Future``; ``_async`` methods return the value.
     """
 
-    def __init__(
-        self,
-        _holder: InternalClientHolder | None = None,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-    ) -> None:
-        if _holder is not None and (base_url is not None or api_key is not None):
-            raise ValueError("give a holder, or base_url and api_key, not both")
-        self.holder = _holder or open_shared_holder(
-            Config.resolve(base_url=base_url, api_key=api_key)
-        )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """A client for an explicit configuration (an addition to the official SDK)."""
-        return cls(open_shared_holder(config))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(base_url={self.holder.config.base_url!r})"
-
-    def get_telemetry(self) -> Telemetry | None:
-        return self.holder.get_telemetry()
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
-        return self.holder.submit(work)
-
     # ---- how requests are made
-
-    async def _get(self, method: str, path: str, model: type[M], **params: Any) -> M:
-        await self.holder.ready()
-        return await self.holder.api.get(
-            path, model, purposes.REST, headers=_sdk_headers(method), **params
-        )
 
     async def _edit(self, method: str, verb: str, path: str, body: bytes | None = None) -> None:
         await self.holder.ready()
         await self.holder.api.send(
-            verb, path, purposes.REST, body=body, headers=_sdk_headers(method)
+            verb, path, purposes.REST, body=body, headers=sdk_headers(method)
         )
 
     # ---- training runs
@@ -157,7 +119,7 @@ class RestClient:
             dumps({"tinker_path": tinker_path}),
             WeightsInfoResponse,
             purposes.REST,
-            headers=_sdk_headers("get_weights_info_by_tinker_path"),
+            headers=sdk_headers("get_weights_info_by_tinker_path"),
         )
 
     @on_sdk_loop
@@ -292,7 +254,7 @@ class RestClient:
             raise ValueError(
                 "destination_project_id: is required; pass it or set TINKER_PROJECT_ID"
             )
-        headers = _sdk_headers("copy_weights")
+        headers = sdk_headers("copy_weights")
         if weights_access_token is not None:
             headers[limits.HEADER_WEIGHTS_ACCESS_TOKEN] = weights_access_token
         await self.holder.ready()
@@ -408,7 +370,7 @@ class RestClient:
             encode_request(request),
             SessionSearchResponse,
             purposes.REST,
-            headers=_sdk_headers("search_sessions"),
+            headers=sdk_headers("search_sessions"),
         )
 
     search_sessions = future_of(search_sessions_async)
@@ -476,31 +438,6 @@ class _TraceExport(BaseModel):
     status: Literal["pending", "ready", "failed"]
     url: str | None = None
     error: str | None = None
-
-
-_shared: WeakValueDictionary[Config, InternalClientHolder] = WeakValueDictionary()
-_shared_lock = threading.Lock()
-
-
-def open_shared_holder(config: Config) -> InternalClientHolder:
-    """The session-less holder of this configuration, opened now so that a bad key fails here.
-
-    Clients with equal configurations share it; it closes when the last of them is gone.
-    """
-    with _shared_lock:
-        holder = _shared.get(config)
-        if holder is None or holder.closed or holder.forked:
-            holder = _shared[config] = InternalClientHolder(config, kind=HolderKind.SESSIONLESS)
-    if not holder.on_loop:
-        holder.submit(holder.ready()).result()
-    return holder
-
-
-def _sdk_headers(method: str) -> dict[str, str]:
-    return {
-        limits.HEADER_SDK_VERSION: limits.PROTOCOL_VERSION,
-        limits.HEADER_SDK_METHOD: method,
-    }
 
 
 def _parse(tinker_path: str) -> ParsedCheckpointTinkerPath:
