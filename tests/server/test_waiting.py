@@ -34,7 +34,7 @@ async def test_everyone_who_waits_gets_the_first_outcome() -> None:
 async def test_a_wait_ends_without_an_outcome_when_its_time_is_over() -> None:
     promise = Promises().add("r", "t")
     assert await promise.wait(0.01) is None
-    assert promise._waiters == set()
+    assert not promise._waiters
 
 
 async def test_retired_promises_go_oldest_first_by_size_and_number() -> None:

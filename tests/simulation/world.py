@@ -127,6 +127,8 @@ class World:
         tasks = [asyncio.create_task(client.live()) for client in clients]
         fate = asyncio.create_task(self._fate())
         done, late = await asyncio.wait(tasks, timeout=_DEADLINE_S)
+        if fate.done():
+            fate.result()
         fate.cancel()
         for task in done:
             task.result()
@@ -185,7 +187,7 @@ class World:
             return
         self.disk.lost_power = True
         core.scheduler._stopping = True
-        while victims := [task for task in asyncio.all_tasks() if _serves(task)]:
+        while victims := sorted(filter(_serves, asyncio.all_tasks()), key=_age):
             self.loop.under_way.clear()
             for task in victims:
                 task.cancel()
@@ -321,6 +323,11 @@ def _serves(task: asyncio.Task[Any]) -> bool:
     name = getattr(task.get_coro(), "__qualname__", "")
     mine = ("World._story", "World._fate", "Client.")
     return task is not asyncio.current_task() and not name.startswith(mine)
+
+
+def _age(task: asyncio.Task[Any]) -> int:
+    """Tasks are numbered as they are made; a set of them has no order of its own."""
+    return int(task.get_name().removeprefix("Task-"))
 
 
 def _memory() -> str | None:

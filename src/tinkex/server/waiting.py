@@ -33,7 +33,7 @@ class Promise:
         self.request_id = request_id
         self.tenant = tenant
         self.outcome: Outcome | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def resolve(self, outcome: Outcome) -> None:
         """Fix the outcome and wake everyone; the first one stays."""
@@ -49,12 +49,12 @@ class Promise:
         """The outcome, or None if it is not known after so long."""
         if self.outcome is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = None
             try:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waiter, seconds)
             finally:
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
         return self.outcome
 
     def _wake(self) -> None:
