@@ -7,6 +7,7 @@ scheduler  which tokens are computed next
 attention  attention over pages, for one step's tokens
 projection matrix products with each token's own adapter
 versions   the adapters that can be sampled from
+decode_graph, decode_rows, adapter_table and the kernels: on a GPU, steps of single tokens
 draw       logits to tokens, reproducibly
 stopping   when a sequence ends
 scores     what is asked about a prompt

@@ -16,6 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 SEGMENT = 16
+MAX_RANK = 128
+"""Of one module; a larger one's tiles would not fit a multiprocessor's shared memory."""
+
 FIELDS = 9
 """Of an entry: where A and B lie, A's row length, then offset and rank of up to three modules."""
 

@@ -58,7 +58,10 @@ class DecodeGraphs:
     def takes(self, chunks: Sequence[Chunk]) -> bool:
         """Whether every chunk is the next token of a branch that draws after it."""
         return len(chunks) <= self._max_rows and all(
-            chunk.branch.started and chunk.stop - chunk.start == 1 and chunk.completes
+            chunk.stop - chunk.start == 1
+            and chunk.completes
+            and chunk.branch.started
+            and chunk.branch.request.version.rank <= adapter_kernel.MAX_RANK
             for chunk in chunks
         )
 

@@ -37,7 +37,7 @@ class Version:
     """One adapter, or with no folder the base model. `id` is unique for the store's lifetime.
 
     `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
-    were read, so `identity` stands for the very tensors.
+    were read, so `identity` stands for the very tensors. `rank` is the largest of any module.
     """
 
     id: int
@@ -47,6 +47,7 @@ class Version:
     nbytes: int = 0
     users: int = 0
     loads: int = 0
+    rank: int = 0
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -121,6 +122,8 @@ class VersionStore:
         assert version.folder is not None
         version.products, version.blocks = self._products(version.folder)
         version.loads += 1
+        ranks = (rank for blocks in version.blocks.values() for _, rank in blocks)
+        version.rank = max(ranks, default=0)
         version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
 
     def _products(self, folder: str) -> tuple[Products, Blocks]:
