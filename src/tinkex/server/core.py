@@ -7,7 +7,6 @@ runs, start the engines. Work that was waiting goes on by itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
@@ -21,6 +20,7 @@ from tinkex.server.engines import Engines
 from tinkex.server.exports import Exports
 from tinkex.server.futures import Futures
 from tinkex.server.home import Home
+from tinkex.server.integrity import Integrity
 from tinkex.server.kinds import Kinds
 from tinkex.server.kinds.forward import Forward
 from tinkex.server.kinds.loading import Loading
@@ -154,7 +154,8 @@ class Core:
             clock,
             settings,
         )
-        self._maintenance: asyncio.Task[None] | None = None
+        self.integrity = Integrity(self.store, self.blobs, self.weights, snapshot_folders)
+        self._background: list[asyncio.Task[None]] = []
 
     @property
     def is_ready(self) -> bool:
@@ -170,15 +171,17 @@ class Core:
             self._promise(run)
         await self.reaper.sweep()
         self.engines.start()
-        interval = self.settings.timings.maintenance_interval_s
-        self._maintenance = asyncio.get_running_loop().create_task(self.reaper.live(interval))
+        timings, create = self.settings.timings, asyncio.get_running_loop().create_task
+        self._background = [
+            create(self.reaper.live(timings.maintenance_interval_s)),
+            create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
+        ]
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """Give what is under way so long to end, then stop. What is left waits on disk."""
-        if self._maintenance is not None:
-            self._maintenance.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._maintenance
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         async with asyncio.timeout(drain_s + 30.0):
             await asyncio.gather(self.scheduler.drain(drain_s), self.sampling.drain(drain_s))
         await self.scheduler.stop()
@@ -189,6 +192,9 @@ class Core:
         await self.meter.flush()
         self.store.close()
         self.home.release()
+
+    def _is_idle(self) -> bool:
+        return not any(self.scheduler.in_flight(engine) for engine in self.engines)
 
     def _accepted(self, _: Run) -> None:
         self.scheduler.pump()

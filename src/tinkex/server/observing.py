@@ -83,6 +83,16 @@ def state(core: Core) -> Registry:
         "Training operations accepted and not finished.",
         lambda: sum(run.log.pending_count() for run in core.runs),
     )
+    registry.total(
+        "tinkex_integrity_checks_total",
+        "Rounds in which the disk was compared with the database.",
+        lambda: core.integrity.checks,
+    )
+    registry.gauge(
+        "tinkex_integrity_problems",
+        "What the last round found missing or damaged.",
+        lambda: core.integrity.problems,
+    )
     registry.gauge("tinkex_runs_live", "Live training runs.", lambda: len(list(core.runs)))
     registry.gauge("tinkex_samples_in_flight", "Samples not finished.", core.sampling.in_flight)
     registry.total(

@@ -58,6 +58,7 @@ class Timings:
     fetched_sample_retention_s: float = 60.0
     snapshot_interval_s: float = 120.0
     maintenance_interval_s: float = 5.0
+    integrity_interval_s: float = 600.0
     run_idle_s: float = 900.0
     drain_s: float = 20.0
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
