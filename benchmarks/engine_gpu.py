@@ -70,7 +70,7 @@ def main() -> None:
         Row("device copy, bytes read and written", bandwidth / 1e12, "TB/s", higher_is_better=True),
     ]
     long = 128 if small else 4096
-    trainings = ((1, 512), (8, 512), (1, long), (8, long)) if asked.only != "decode" else ()
+    trainings = ((1, 512), (8, 512), (1, long)) if asked.only != "decode" else ()
     for runs, length in trainings:
         rate = train_rate(decoder, runs, length)
         peak = flops / train_flops(config, length)
@@ -146,7 +146,7 @@ def ceilings(device: torch.device, small: bool) -> tuple[float, float]:
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
-    for _ in range(3):
+    for _ in range(1):
         work()
     times = []
     for _ in range(repeats):
@@ -196,7 +196,7 @@ def train_rate(decoder: Decoder, runs: int, length: int) -> float:
         for run in range(runs):
             trainer.optim_step(OptimStep(f"o{run}", f"run{run}", "adamw", ADAM))
 
-    seconds = median_seconds(step, decoder.device, repeats=3)
+    seconds = median_seconds(step, decoder.device, repeats=2)
     return per_run * runs * length / seconds
 
 

@@ -79,16 +79,16 @@ FIGURES = (
         "`checkpoint list` of 5,000", "cli_listing", "`checkpoint list` of 5,000", "official CLI"
     ),
     Figure(
-        "training, 8B shape, rank 32, one H200",
-        "engine_gpu",
-        "train, rank 32, 8 × 4096 packed, 1 run(s) in the batch",
-        "peak of matrix products",
+        "training, 8B shape, rank 32, 4,096 packed tokens, one H200",
+        "engine_gpu_train",
+        "train, rank 32, 8 × 512 packed, 1 run(s) in the batch",
+        "its matrix products alone",
     ),
     Figure(
         "decode, 8B shape, batch 32, one H200",
-        "engine_gpu",
+        "engine_gpu_decode",
         "decode, batch 32, 0 adapter(s)",
-        "bound of memory bandwidth",
+        "one read of the weights",
     ),
 )
 
