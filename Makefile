@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # A CPU-only torch index saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
+SEEDS  ?= 0 2000
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
@@ -36,6 +37,12 @@ test: $(VENV)/.dev ## run the whole test suite
 qa: $(VENV)/.dev ## tests, types, lint, format, docs: what CI runs
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh
 
+gates: $(VENV)/.dev ## the twelve guarantees, each a named test (TINKEX_LONG=1 for the long forms)
+	@$(BIN)/python -m pytest tests/gates
+
+simulate: $(VENV)/.dev ## the server's core under simulated faults: make simulate SEEDS="1000 5000"
+	@PYTHONPATH=tests $(BIN)/python -m simulation $(SEEDS)
+
 dist: $(VENV)/.dev ## build the wheel, install it into an empty environment and run the demo from it
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh
 
@@ -45,4 +52,4 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install dev demo test qa dist docs clean
+.PHONY: help install dev demo test qa gates simulate dist docs clean
