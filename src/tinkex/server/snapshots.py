@@ -25,7 +25,7 @@ from tinkex.server.store import Store
 from tinkex.server.store import operations as operations_table
 from tinkex.server.store import snapshots as table
 from tinkex.server.store.snapshots import SnapshotRow
-from tinkex.server.supervisor import CommandFailed, Engine
+from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +65,15 @@ class Snapshots:
     async def take(self, run: Run, engine: Engine, on_sent: Callable[[], None]) -> bool:
         """Write the run down as it is after everything sent so far. False if that failed; raises
         `EngineLost` if the engine died meanwhile."""
-        through = run.log.begun_through
+        through, life = run.log.begun_through, run.generation
         run.steps_since_snapshot, run.snapshot_at = 0, self._clock.monotonic()
         draft = await asyncio.to_thread(self._folders.begin)
         try:
             result = await self._save(run, engine, draft, on_sent)
             while not run.log.settled(through):
+                if run.generation != life:
+                    # What it waits for was lost, and comes back only once this has ended.
+                    raise EngineLost("the engine died before the snapshot was complete")
                 await run.progress()
             name = await asyncio.to_thread(self._folders.seal, draft)
         except (CommandFailed, OSError) as error:
