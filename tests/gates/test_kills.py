@@ -91,8 +91,8 @@ def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int) -> int:
 
 @pytest.mark.slow
 def test_gate_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, tiny_llama: Path) -> None:
-    """`kill -9` of engine, server or both during a run of two tenants, one with the official client,
-    one with ours: losses and final weights equal the undisturbed run bit for bit."""
+    """`kill -9` of engine, server or both during a run of two tenants, one with the official
+    client, one with ours: losses and final weights equal the undisturbed run bit for bit."""
     calm = ServerProcess(tmp_path / "calm", tiny_llama, snapshot_steps=4)
     stormy = ServerProcess(tmp_path / "stormy", tiny_llama, snapshot_steps=4)
     try:

@@ -82,7 +82,7 @@ def _filled(path: str, mine: dict[str, Any]) -> str:
 async def test_every_route_with_an_id_refuses_another_tenant(
     world: tuple[Api, Api, dict[str, Any]],
 ) -> None:
-    api, mallory, mine = world
+    _, mallory, mine = world
     walked = 0
     for method, path in _routes():
         filled = _filled(path, mine)
@@ -148,7 +148,7 @@ async def test_a_key_shows_nowhere(
 ) -> None:
     """Not in errors, logs, metrics, nor in any file of the home."""
     caplog.set_level("DEBUG")
-    api, _, mine = world
+    api, _, _ = world
     secret = api.as_tenant("tml-very-secret-key-0123456789")
     session = await secret.session()
     model = await secret.model(session)
