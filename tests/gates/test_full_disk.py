@@ -110,7 +110,8 @@ async def _scenario(home: Path, disk: Disk) -> list[str]:
         saved = await api.result(promised[-1])
         assert "path" in saved or "No space left" in saved["error"], saved
         api.engine.current.die()
-        await api.result((await api.step(model, 10))["request_id"])
+        last = {"model_id": model, "seq_id": 10, "adam_params": {"learning_rate": 0.1}}
+        await api.result(await _promise(api, "optim_step", last, {}))
         return api.applied(model)
 
 
