@@ -6,30 +6,20 @@ own error; anything else is a finding.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import zstandard
-
-from support.served import forward_body
-from tinkex.engine.messages import ForwardBackwardResult, SampleResult, Sequence
-from tinkex.server import sample_request
-from tinkex.server.codec import encode_forward, encode_sample
+from fuzz import seeds
+from fuzz.json_mutation import mutated
+from tinkex.server import checkpoint_rules, sample_request
+from tinkex.server.codec import examine
 from tinkex.server.refusals import Refusal
-from tinkex.types.datum import Datum
-from tinkex.types.model_input import ModelInput
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 from tinkex.wire.fwdbwd_output import decode_forward_backward_output
 from tinkex.wire.paths import parse_path
-from tinkex.wire.protobuf import (
-    decode_forward_backward,
-    decode_sample_response,
-    encode_forward_backward,
-)
+from tinkex.wire.protobuf import decode_forward_backward, decode_sample_response
 
 
 @dataclass(frozen=True)
@@ -39,56 +29,35 @@ class Decoder:
     read: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]
     examples: tuple[bytes, ...]
-
-
-def _sparse() -> bytes:
-    inputs = {
-        "target_tokens": np.arange(6, dtype=np.int64).reshape(3, 2),
-        "weights": np.ones((3, 2), np.float32),
-    }
-    one = Datum(model_input=ModelInput.from_ints([1, 2, 3]), loss_fn_inputs=inputs)
-    return encode_forward_backward("a:train:0", 3, [one] * 3, "ppo", {"beta": 0.5}, True)
-
-
-_SAMPLE = {
-    "sampling_session_id": "s",
-    "seq_id": 1,
-    "num_samples": 2,
-    "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 2, 3]}]},
-    "sampling_params": {"max_tokens": 3, "temperature": 0.5, "stop": ["x"]},
-}
-
-
-def _output() -> bytes:
-    logprobs = np.linspace(-1.0, 0.0, 5, dtype=np.float32)
-    return encode_forward(ForwardBackwardResult(({"logprobs": logprobs},) * 2, {"loss:sum": 1.0}))
-
-
-def _sampled() -> bytes:
-    sequence = Sequence(np.arange(4, dtype=np.int32), np.zeros(4, np.float32), "length")
-    return bytes(encode_sample(SampleResult((sequence,) * 2, np.zeros(3, np.float32))))
+    is_json: bool = False
 
 
 DECODERS = {
-    "forward_backward": Decoder(
-        decode_forward_backward, (WireError,), (forward_body("m:train:0", 1), _sparse())
+    "forward_backward": Decoder(decode_forward_backward, (WireError,), seeds.forward_bodies()),
+    "forward_body": Decoder(examine, (Refusal,), seeds.forward_bodies()),
+    "forward_backward_output": Decoder(
+        decode_forward_backward_output, (WireError,), seeds.forward_outputs()
     ),
-    "forward_backward_output": Decoder(decode_forward_backward_output, (WireError,), (_output(),)),
     "sample_response": Decoder(
-        lambda data: decode_sample_response(data, ("a", "b")), (WireError,), (_sampled(),)
+        lambda data: decode_sample_response(data, ("a", "b")),
+        (WireError,),
+        seeds.sample_responses(),
     ),
     "sample_request": Decoder(
-        lambda data: sample_request.parse(data, 1024), (Refusal,), (json.dumps(_SAMPLE).encode(),)
+        lambda data: sample_request.parse(data, 1024), (Refusal,), seeds.sample_requests(), True
     ),
     "path": Decoder(
-        lambda data: parse_path(data.decode("latin-1")),
-        (WireError, ValueError),
-        (b"tinker://s:train:0/weights/one", b"tinker://s:train:0/sampler_weights/a-b.c_1"),
+        lambda data: parse_path(data.decode(errors="surrogateescape")), (WireError,), seeds.paths()
+    ),
+    "checkpoint_path": Decoder(
+        lambda data: checkpoint_rules.parse_path(data.decode(errors="surrogateescape")),
+        (Refusal,),
+        seeds.paths(),
     ),
     "zstd": Decoder(
         lambda data: decompress(data, 1 << 20),
         (WireError,),
-        (zstandard.compress(b"x" * 5000), zstandard.compress(bytes(4 << 20))),
+        seeds.compressed(),
     ),
 }
 
@@ -116,7 +85,11 @@ def attack(name: str, seed: int, count: int) -> int:
     """Feed a decoder `count` inputs; return how many it read. Raises on a finding."""
     decoder, dice, read = DECODERS[name], random.Random(seed), 0
     for _ in range(count):
-        data = damaged(dice, dice.choice(decoder.examples))
+        example = dice.choice(decoder.examples)
+        if decoder.is_json and dice.random() < 0.5:
+            data = mutated(example, dice)
+        else:
+            data = damaged(dice, example)
         try:
             decoder.read(data)
         except decoder.refusals:

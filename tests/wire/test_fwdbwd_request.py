@@ -156,6 +156,9 @@ FLOAT = {"dtype": 1}
         ({"dense": b"1234", "shape": [-1], **FLOAT}, "negative"),
         ({"sparse_csr": {"values": b"1234"}, "shape": [2, 2], **FLOAT}, "sparse_csr"),
         ({"sparse_csr": {}, "shape": [2], **FLOAT}, "2-D shape"),
+        ({"sparse_csr": {}, "shape": [-1, 3], **FLOAT}, "negative"),
+        ({"dense": b"", "shape": [0, 2**62, 2**62], **FLOAT}, "shape: .* too"),
+        ({"dense": b"1234", "shape": [1] * 70, **FLOAT}, "shape: .* dimension"),
     ],
 )
 def test_bad_tensors_are_refused_by_place(tensor: dict[str, Any], says: str) -> None:

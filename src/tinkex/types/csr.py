@@ -51,6 +51,8 @@ def check_csr(
     if shape is None or len(shape) != 2:
         raise ValueError(f"a sparse tensor needs a 2-D shape, got {shape}")
     rows, columns = shape
+    if rows < 0 or columns < 0:
+        raise ValueError(f"shape must have no negative sizes, got {shape}")
     if crow.ndim != 1 or len(crow) != rows + 1:
         raise ValueError(f"sparse_crow_indices needs {rows + 1} entries, got {crow.size}")
     if values.ndim != 1 or col.shape != values.shape:

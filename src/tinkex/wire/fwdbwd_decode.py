@@ -224,7 +224,10 @@ def _dense(body: Buffer, start: int, end: int, dtype: Any, shape: list[int]) -> 
     if not shape:
         return values
     _check_shape(shape, len(values))
-    return values.reshape(shape)
+    try:
+        return values.reshape(shape)
+    except ValueError as error:  # of no values in too many, or too large, dimensions
+        raise WireError("shape", f"is not possible: {error}") from None
 
 
 def _check_shape(shape: list[int], size: int) -> None:
