@@ -23,14 +23,14 @@ import uvicorn
 from tinkex.server.app import create_app
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
 
-home, port, model, steps = sys.argv[1:]
+home, port, model, steps, backoff = sys.argv[1:]
 settings = Settings(
     home=Path(home),
     models=(ModelSpec("tinkex/tiny-llama", model, model),),
     port=int(port),
     dtype="float32",
     device="cpu",
-    timings=Timings(drain_s=5.0),
+    timings=Timings(drain_s=5.0, restart_backoff_s=tuple(map(float, backoff.split(",")))),
     scheduling=Scheduling(snapshot_steps=int(steps)),
 )
 uvicorn.run(create_app(settings), host="127.0.0.1", port=int(port), log_level="warning")
@@ -40,10 +40,17 @@ uvicorn.run(create_app(settings), host="127.0.0.1", port=int(port), log_level="w
 class ServerProcess:
     """Starts, kills and starts again the server of one home."""
 
-    def __init__(self, home: Path, model: Path, snapshot_steps: int = 5) -> None:
+    def __init__(
+        self,
+        home: Path,
+        model: Path,
+        snapshot_steps: int = 5,
+        backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0),
+    ) -> None:
         self.home = home
         self.port = _free_port()
-        self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps)]
+        backoff = ",".join(map(str, backoff_s))
+        self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps), backoff]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
