@@ -162,3 +162,18 @@ async def test_a_key_shows_nowhere(
     for file in home.rglob("*"):
         if file.is_file():
             assert b"very-secret" not in file.read_bytes(), file
+
+
+async def test_nobody_can_say_on_whose_behalf_weights_are_loaded(
+    world: tuple[Api, Api, dict[str, Any]],
+) -> None:
+    """The server's own note of whose token came with a load is no field of a request."""
+    api, mallory, mine = world
+    run = await api.send("GET", f"training_runs/{mine['model_id']}")
+    owner = run.json()["model_owner"].rpartition(":")[2]
+    model = await mallory.model(await mallory.session())
+    body = {"model_id": model, "seq_id": 1, "path": mine["path"], "optimizer": True}
+    await mallory.post("load_weights", {**body, "bearer": owner}, expect=422)
+    refused = await mallory.result((await mallory.post("load_weights", body))["request_id"])
+    assert refused["category"] == "user"
+    assert mallory.applied(model) == []

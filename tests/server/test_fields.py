@@ -60,3 +60,29 @@ def test_long_values_are_refused_by_size_and_never_quoted() -> None:
 def test_any_bytes_are_an_object_or_a_refusal(body: bytes) -> None:
     with contextlib.suppress(Refusal):
         Fields.parse(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"x":"\ud800"}',
+        rb'{"\uDFFF":1}',
+        b'{"x":"\xed\xa0\x80"}',
+        b'{"x":1e999}',
+        b'{"x":[{"y":-1e999}]}',
+        '{"x":1}'.encode("utf-16"),
+    ],
+)
+def test_what_cannot_be_stored_or_said_again_is_no_json_here(body: bytes) -> None:
+    """Half characters and numbers beyond a double: refused as they come, wherever they lie."""
+    with pytest.raises(Refusal, match="the body is not JSON"):
+        Fields.parse(body)
+
+
+def test_whole_characters_written_as_escapes_are_read() -> None:
+    assert Fields.parse(rb'{"x":"\ud83d\ude00\\ud800"}').text("x") == "😀\\ud800"
+
+
+def test_a_number_too_large_for_a_double_is_refused_by_name() -> None:
+    with pytest.raises(Refusal, match="x is"):
+        Fields({"x": 10**400}).number("x", low=0.0)

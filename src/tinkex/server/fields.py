@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tinkex.server.refusals import Refusal
 
 _MISSING: Any = object()
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape that may be half of a character: only together with its other half can it be stored."""
 
 
 class Fields:
@@ -28,7 +35,10 @@ class Fields:
     def parse(cls, body: bytes) -> Fields:
         """Decode a request body that must be one JSON object."""
         try:
-            values = json.loads(body or b"{}", parse_constant=_no_constant)
+            text = body.decode() or "{}"
+            values = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+            if _HALF_CHARACTER.search(text):
+                json.dumps(values, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise Refusal(f"the body is not JSON: {error}") from None
         if not isinstance(values, dict):
@@ -73,9 +83,18 @@ class Fields:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(name, f"must be a number, not {_kind(value)}")
-        if not low <= value <= high:
-            raise self._refuse(name, f"is {value}; it must be between {low} and {high}")
+        if not low <= value <= min(high, sys.float_info.max):
+            raise self._refuse(name, f"is {_shown(value)}; it must be between {low} and {high}")
         return float(value)
+
+    def choice(self, name: str, options: Sequence[str], default: str | None = None) -> str:
+        """A text that is one of the options."""
+        value = self._take(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str) or value not in options:
+            raise self._refuse(name, f"must be one of {', '.join(options)}")
+        return value
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         value = self._take(name)
@@ -118,6 +137,34 @@ class Fields:
             raise self._refuse(name, "must hold strings only")
         return values
 
+    def integers(self, name: str, *, low: int, high: int, limit: int) -> NDArray[np.int64] | None:
+        """A list of integers, as an array: there may be millions."""
+        values = self.items(name, limit=limit)
+        if values is None:
+            return None
+        if not values:
+            return np.zeros(0, dtype=np.int64)
+        try:
+            array = np.array(values)
+        except (ValueError, OverflowError):
+            raise self._refuse(name, "must hold integers only") from None
+        if array.ndim != 1 or array.dtype.kind != "i":
+            raise self._refuse(name, "must hold integers only")
+        if int(array.min()) < low or int(array.max()) > high:
+            raise self._refuse(name, f"must hold integers from {low} to {high}")
+        return array.astype(np.int64, copy=False)
+
+    def objects(self, name: str, *, limit: int) -> list[Fields] | None:
+        """A list of objects, each to be read and finished by itself."""
+        values = self.items(name, limit=limit)
+        if values is None:
+            return None
+        for index, value in enumerate(values):
+            if not isinstance(value, dict):
+                raise self._refuse(f"{name}[{index}]", f"must be an object, not {_kind(value)}")
+        where = f"{self._where}{name}"
+        return [Fields(value, f"{where}[{index}].") for index, value in enumerate(values)]
+
     def nested(self, name: str) -> Fields | None:
         value = self._take(name)
         if value is None:
@@ -148,7 +195,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._refuse(name, f"must be an integer, not {_kind(value)}")
         if not low <= value <= high:
-            raise self._refuse(name, f"is {value}; it must be between {low} and {high}")
+            raise self._refuse(name, f"is {_shown(value)}; it must be between {low} and {high}")
         return value
 
     def _refuse(self, name: str, why: str) -> Refusal:
@@ -158,6 +205,19 @@ class Fields:
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
     return names.get(type(value), "null" if value is None else "a number")
+
+
+def _shown(value: float) -> str:
+    """A number in a message: a short one as it is, a long one by its size."""
+    text = str(value)
+    return text if len(text) <= 40 else f"a number of {len(text)} digits"
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return value
 
 
 def _no_constant(name: str) -> Any:

@@ -131,6 +131,8 @@ class Training:
         """A JSON operation of a run; its content is checked when its turn comes."""
         model_id = fields.text("model_id")
         seq_id = fields.integer("seq_id", low=1, high=_SEQ_LIMIT)
+        if kind == "load_weights" and fields.has("bearer"):
+            raise Refusal("bearer is not a field of this request; send weights_access_token")
         if kind == "load_weights" and fields.has("weights_access_token"):
             values = {**json.loads(body), "bearer": self._bearer(fields)}
             del values["weights_access_token"]
