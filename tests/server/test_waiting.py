@@ -37,6 +37,19 @@ async def test_a_wait_ends_without_an_outcome_when_its_time_is_over() -> None:
     assert not promise._waiters
 
 
+async def test_a_server_that_stops_sends_away_who_can_come_back_and_nobody_else() -> None:
+    promises = Promises()
+    promise = promises.add("r", "t")
+    poll = asyncio.create_task(promise.wait(5.0))
+    stream = asyncio.create_task(promise.wait(5.0, patient=True))
+    await asyncio.sleep(0)
+    promises.dismiss()
+    assert await poll is None
+    assert not stream.done()
+    promise.resolve(Outcome("json", b"1"))
+    assert await stream == Outcome("json", b"1")
+
+
 async def test_retired_promises_go_oldest_first_by_size_and_number() -> None:
     promises = Promises(retired_bytes=100, retired=3)
     for number in range(5):

@@ -44,6 +44,10 @@ class Completions:
     def add(self, request_id: str, failed: bool, size: int) -> None:
         self._cursor += 1
         self._events.append(Completion(self._cursor, request_id, failed, size))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait have what there is, which may be nothing."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

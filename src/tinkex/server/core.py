@@ -177,13 +177,17 @@ class Core:
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
         ]
 
+    def dismiss_polls(self) -> None:
+        """Answer every held poll now with what there is; clients ask again by themselves."""
+        self.promises.dismiss()
+        self.sampling.dismiss()
+
     async def stop(self, drain_s: float = 0.0) -> None:
-        """Give what is under way so long to end, then stop. What is left waits on disk."""
+        """Give training under way so long to end, then stop. What is left waits on disk."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        async with asyncio.timeout(drain_s + 30.0):
-            await asyncio.gather(self.scheduler.drain(drain_s), self.sampling.drain(drain_s))
+        await self.scheduler.drain(drain_s)
         await self.scheduler.stop()
         await self.sampling.stop()
         await self.losses.stop()

@@ -19,9 +19,12 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.applications import Starlette
 
+from tinkex.server import open_files
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
+from tinkex.server.observing import Requests
 from tinkex.server.settings import Settings
+from tinkex.server.slow_clients import SlowClients
 
 KEEP_ALIVE_S = 120
 GRACE_S = 2
@@ -31,17 +34,20 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def run(settings: Settings, listener: socket.socket) -> int:
     """Serve on a listening socket until a signal; the exit status."""
+    open_files.allow()
     return asyncio.run(_run(settings, listener))
 
 
 async def _run(settings: Settings, listener: socket.socket) -> int:
     app = create_app(settings)
-    server = _Server(_config(app))
+    server = _Server(_config(app), app)
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
     print(_greeting(settings), flush=True)
     starting = asyncio.create_task(_watch_start(server, app))
+    watching = asyncio.create_task(_slow_clients(server, app, settings).live())
     await server.serve([listener])
+    watching.cancel()
     if not server.started:
         print("tinkex serve: the server could not start; see the error above", file=sys.stderr)
     starting.cancel()
@@ -65,6 +71,15 @@ def _config(app: Starlette) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """uvicorn with signals that mean what this command promises."""
 
+    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Held polls are answered at once, after every connection was told to be its last."""
+        asyncio.get_running_loop().call_soon(self._app.state.core.dismiss_polls)
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -76,6 +91,11 @@ class _Server(uvicorn.Server):
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         print("\nstopping: finishing what is under way (Ctrl-C again stops at once)", flush=True)
         self.should_exit = True
+
+
+def _slow_clients(server: _Server, app: Starlette, settings: Settings) -> SlowClients:
+    requests: Requests = app.state.requests
+    return SlowClients(lambda: server.server_state.connections, settings.limits, requests.was_cut)
 
 
 async def _watch_start(server: _Server, app: Starlette) -> int:

@@ -16,6 +16,9 @@ from tinkex.engine.messages import Command, Event, Ready
 from tinkex.server.settings import ModelSpec, Settings
 from tinkex.server.workers import Launch, Worker, WorkerDied
 
+_CLOSE_S = 2.0
+"""For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
+
 
 def engine_processes(settings: Settings) -> Launch:
     """Launches one child process per base model, on the settings' device."""
@@ -71,7 +74,7 @@ class ProcessWorker:
     async def stop(self) -> None:
         loop = asyncio.get_running_loop()
         if self._remote is not None:
-            await loop.run_in_executor(None, self._remote.close)
+            await loop.run_in_executor(None, self._remote.close, _CLOSE_S)
         if self._receiver is not None:
             await loop.run_in_executor(None, self._receiver.join)
         self._sender.shutdown(wait=False)

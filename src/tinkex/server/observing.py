@@ -27,6 +27,13 @@ class Requests:
         self._seconds = self.registry.histogram(
             "tinkex_request_seconds", "Time to answer a request, held polls included."
         )
+        self._cuts = self.registry.counter(
+            "tinkex_connections_cut_total", "Connections cut because their client dawdled."
+        )
+
+    def was_cut(self, reason: str) -> None:
+        """A connection was cut; `reason` is one of few."""
+        self._cuts.add(reason=reason)
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         route = self._paths.get(scope.get("endpoint", self), "other")

@@ -385,12 +385,13 @@ class Sampling:
     def in_flight(self) -> int:
         return sum(self._per_tenant.values())
 
-    async def drain(self, seconds: float) -> None:
-        """Give the samples that are with the engine so long to end."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=seconds)
+    def dismiss(self) -> None:
+        """Answer every batched poll with what there is."""
+        for stream in self._streams.values():
+            stream.wake()
 
     async def stop(self) -> None:
+        """End every sample where it stands: nobody could fetch its result any more."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

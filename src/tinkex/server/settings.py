@@ -22,7 +22,9 @@ class Limits:
     json_body_bytes: int = 16 * MIB
     decompressed_bytes: int = 128 * MIB
     receiving_bytes: int = 512 * MIB
+    header_timeout_s: float = 30.0
     body_timeout_s: float = 120.0
+    stall_timeout_s: float = 120.0
     num_samples: int = 1024
     name_length: int = 128
     sessions_per_tenant: int = 1000
@@ -60,7 +62,7 @@ class Timings:
     maintenance_interval_s: float = 5.0
     integrity_interval_s: float = 600.0
     run_idle_s: float = 900.0
-    drain_s: float = 20.0
+    drain_s: float = 5.0
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
 
 

@@ -33,23 +33,24 @@ class Promise:
         self.request_id = request_id
         self.tenant = tenant
         self.outcome: Outcome | None = None
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._waiters: dict[asyncio.Future[None], bool] = {}
 
     def resolve(self, outcome: Outcome) -> None:
         """Fix the outcome and wake everyone; the first one stays."""
         if self.outcome is None:
             self.outcome = outcome
-            self._wake()
+            self._wake(patient=True)
 
-    def abandon(self) -> None:
-        """Wake everyone without an outcome: the promise is lost or cancelled."""
-        self._wake()
+    def dismiss(self) -> None:
+        """Send those away who can come back and ask again."""
+        self._wake(patient=False)
 
-    async def wait(self, seconds: float) -> Outcome | None:
-        """The outcome, or None if it is not known after so long."""
+    async def wait(self, seconds: float, patient: bool = False) -> Outcome | None:
+        """The outcome, or None if it is not known after so long, or to who is not `patient` when
+        the server has to stop."""
         if self.outcome is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters[waiter] = None
+            self._waiters[waiter] = patient
             try:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waiter, seconds)
@@ -57,9 +58,10 @@ class Promise:
                 self._waiters.pop(waiter, None)
         return self.outcome
 
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
+    def _wake(self, patient: bool) -> None:
+        """Wake those who can ask again, and the `patient` too where that is said."""
+        for waiter, stays in self._waiters.items():
+            if not waiter.done() and (patient or not stays):
                 waiter.set_result(None)
 
 
@@ -97,6 +99,11 @@ class Promises:
         number, most = self._limits
         while self._retired_bytes > most or len(self._retired) > number:
             self.drop(next(iter(self._retired)))
+
+    def dismiss(self) -> None:
+        """Send everyone away who can come back and ask again."""
+        for promise in self._promises.values():
+            promise.dismiss()
 
     def drop(self, request_id: str) -> None:
         self._promises.pop(request_id, None)

@@ -45,7 +45,7 @@ async def asample_stream(request: Request) -> Response:
 async def _lines(
     core: Core, tenant: str, job: Job, news: asyncio.Queue[Progress | None]
 ) -> AsyncIterator[bytes]:
-    ending = asyncio.ensure_future(job.promise.wait(_HOLD_S))
+    ending = asyncio.ensure_future(job.promise.wait(_HOLD_S, patient=True))
     ending.add_done_callback(lambda _: news.put_nowait(None))
     try:
         yield _line(
