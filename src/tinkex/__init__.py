@@ -1,15 +1,17 @@
 """Fine-tune language models through the Tinker API.
 
 `import tinkex as tinker` runs a script written for the official package. Every public name is
-loaded when it is first read, so importing this module costs milliseconds and no dependency.
+loaded when it is first read, so importing this module costs a millisecond and no dependency.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from tinkex import compat
 
+TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from tinkex import types as types
     from tinkex.client import auth as auth
     from tinkex.client.admin import AdminClient as AdminClient
@@ -71,7 +73,7 @@ _SUBMODULES = ("types", "auth")
 __all__ = [*_HOME, *_SUBMODULES, "__title__", "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     value = _found(name)
     if isinstance(value, type) and value.__module__.startswith("tinkex."):
         value.__module__ = "tinkex"  # public classes show where users find them
@@ -79,7 +81,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _found(name: str) -> Any:
+def _found(name: str) -> "Any":
     if name in _HOME:
         return getattr(import_module(f"tinkex.{_HOME[name]}"), name)
     if name == "__version__":

@@ -5,16 +5,17 @@ rows here. Importing one makes an empty module whose names are the objects of ou
 looked up when they are first read. A file of the same name always wins over a row.
 """
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
 
+TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
-    from importlib.abc import Loader
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
 
 _CLIENTS = {
     "service_client": "client.service:ServiceClient",
@@ -166,7 +167,7 @@ class _Finder:
         if not is_module(fullname):
             return None
         has_children = any(other.startswith(f"{fullname}.") for other in module_names())
-        return ModuleSpec(fullname, cast("Loader", self), is_package=has_children)
+        return ModuleSpec(fullname, self, is_package=has_children)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -176,7 +177,7 @@ class _Finder:
         homes = {name: home for home, name in pairs}
         module.__doc__ = f"Names of tinkex under the official path {module.__name__}."
         module.__dict__["__all__"] = list(homes)
-        module.__dict__["__getattr__"] = partial(_read, module, homes)
+        module.__dict__["__getattr__"] = lambda name: _read(module, homes, name)
         module.__dict__["__dir__"] = lambda: sorted({*module.__dict__, *homes})
 
 

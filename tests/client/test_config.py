@@ -73,6 +73,12 @@ def test_a_url_without_scheme_or_host_is_refused_with_the_fix(url: str) -> None:
         resolve(base_url=url)
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000", "gpu-box:8000/prefix"])
+def test_an_address_without_its_scheme_is_completed_in_the_message(url: str) -> None:
+    with pytest.raises(ValueError, match=rf"Did you mean http://{url}\?"):
+        resolve(base_url=url)
+
+
 @pytest.mark.parametrize("key", ["abc", "sk-123", "tml-with space", "tml-line\nbreak", "tml-é"])
 def test_a_key_that_cannot_be_one_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(tinkex.TinkerError, match="API key") as caught:

@@ -16,7 +16,7 @@ PROMPT = ModelInput.from_ints([1, 2, 3])
 
 
 def test_lists_get_the_dtype_of_their_name() -> None:
-    datum = Datum(PROMPT, {"target_tokens": [2, 3, 4], "weights": [0, 1, 1]})  # type: ignore[dict-item]
+    datum = Datum(PROMPT, {"target_tokens": [2, 3, 4], "weights": [0, 1, 1]})
     assert {name: t.dtype for name, t in datum.loss_fn_inputs.items()} == {
         "target_tokens": "int64",
         "weights": "float32",
@@ -33,7 +33,7 @@ def test_arrays_and_tensors_are_kept_dense_except_sparse_two_dimensional_torch()
             "target_tokens": wide,
             "logprobs": torch.ones(2, 2),
             "anything": TensorData([1], "int64"),
-        },  # type: ignore[dict-item]
+        },
     )
     assert datum.loss_fn_inputs["target_tokens"].csr is not None
     assert datum.loss_fn_inputs["weights"].csr is None
@@ -50,6 +50,9 @@ def test_arrays_and_tensors_are_kept_dense_except_sparse_two_dimensional_torch()
         ({"target_tokens": [1.5]}, ValueError, "fractions"),
         ({"weights": np.zeros(2, np.uint8)}, ValueError, r"\['weights'\]: unsupported dtype uint8"),
         ({"weights": 3}, TypeError, "got int"),
+        ({"logprobs": [None, -1.0]}, ValueError, "entry 0 is None: give unused positions 0"),
+        ({"target_tokens": [1, 2**70]}, ValueError, "entry 1 does not fit 64 bits"),
+        ({"target_tokens": [1, "2"]}, ValueError, "got strings"),
     ],
 )
 def test_bad_inputs_are_named(inputs: dict[str, object], error: type[Exception], says: str) -> None:
@@ -63,7 +66,7 @@ def test_the_model_input_must_be_one() -> None:
 
 
 def test_spans_come_in_pairs_and_tile_both_fields() -> None:
-    datum = Datum(PROMPT, {"target_tokens": [2, 3, 4]})  # type: ignore[dict-item]
+    datum = Datum(PROMPT, {"target_tokens": [2, 3, 4]})
     prompt = PromptProvenanceSpan(sequence_id="s", length=2)
     sampled = SampledProvenanceSpan(sequence_id="s", length=1)
     marked = datum.with_provenance([prompt, sampled], [prompt, sampled])

@@ -83,7 +83,8 @@ class SdkClients:
         except ImportError as error:
             raise CliError(f"Failed to import Tinker SDK: {error}") from error
         except Exception as error:
-            raise CliError(f"Configuration error: {error}", None, _WAYS_TO_A_KEY) from error
+            ways = _WAYS_TO_A_KEY if "key" in str(error) else None
+            raise CliError(f"Configuration error: {error}", None, ways) from error
         if not known:
             raise CliError(
                 "Configuration error: No API key is configured",

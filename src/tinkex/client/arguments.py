@@ -139,17 +139,23 @@ def check_prompt(prompt: object) -> None:
         raise ValueError("prompt: is empty; give it at least one token")
 
 
+def as_sampling_params(given: object) -> SamplingParams:
+    """Sampling parameters; a dictionary of them will do, as it does for the official client."""
+    if isinstance(given, Mapping):
+        return SamplingParams(**given)
+    if not isinstance(given, SamplingParams):
+        raise TypeError(f"sampling_params: expected SamplingParams, got {_kind(given)}")
+    return given
+
+
 def check_sample(
     num_samples: object,
-    sampling_params: object,
     counts: Mapping[str, object],
 ) -> None:
     if isinstance(num_samples, bool) or not isinstance(num_samples, int):
         raise TypeError(f"num_samples: expected a whole number, got {_kind(num_samples)}")
     if num_samples < 1:
         raise ValueError(f"num_samples: must be at least 1, got {num_samples}")
-    if not isinstance(sampling_params, SamplingParams):
-        raise TypeError(f"sampling_params: expected SamplingParams, got {_kind(sampling_params)}")
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}: expected a whole number, got {_kind(value)}")

@@ -252,12 +252,18 @@ def normalise_url(base_url: str) -> str:
     if parts.scheme.lower() not in ("http", "https") or not parts.netloc:
         raise ValueError(
             f"base_url: expected http://…, https://… or {LOCAL_BASE_URL!r}, got "
-            f"{_shorten(base_url)!r}. Write the scheme and the host, "
-            "for example https://example.com."
+            f"{_shorten(base_url)!r}. {_address_advice(base_url)}"
         )
     return urlunsplit(
         (parts.scheme.lower(), parts.netloc.lower(), parts.path.rstrip("/"), parts.query, "")
     )
+
+
+def _address_advice(base_url: str) -> str:
+    host, _, port = base_url.partition("/")[0].rpartition(":")
+    if host and port.isdigit():
+        return f"Did you mean http://{_shorten(base_url)}?"
+    return "Write the scheme and the host, for example https://example.com."
 
 
 def check_key(key: str, name: str) -> None:

@@ -452,11 +452,11 @@ def _checkpoint(template: str, parsed: ParsedCheckpointTinkerPath) -> str:
 
 
 def _check_page(limit: int, offset: int) -> None:
-    for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
+    for name, value in (("limit", limit), ("offset", offset)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
-        if value < least:
-            raise ValueError(f"{name}: must be at least {least}, got {value}")
+        if value < 0:
+            raise ValueError(f"{name}: must be at least 0, got {value}")
 
 
 def _warn_experimental(method: str) -> None:

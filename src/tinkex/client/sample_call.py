@@ -54,14 +54,15 @@ class SampleCall:
             "topk_sample_logprobs": topk_sample_logprobs,
             "prompt_alt_tokens_k": prompt_alt_tokens_k,
         }
-        arguments.check_sample(num_samples, sampling_params, counts)
+        params = arguments.as_sampling_params(sampling_params)
+        arguments.check_sample(num_samples, counts)
         arguments.check_logprob_requests(
             prompt, include_prompt_logprobs, target_prompt_logprobs, prompt_logprobs_last_n
         )
         return cls(
             prompt,
             num_samples,
-            sampling_params,
+            params,
             include_prompt_logprobs,
             topk_prompt_logprobs,
             topk_sample_logprobs,

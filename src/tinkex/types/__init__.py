@@ -43,7 +43,7 @@ _NAMES = {
     ),
     "datum": (
         "Datum ForwardBackwardInput ForwardBackwardOutput ForwardBackwardRequest "
-        "ForwardRequest LossFnInputs LossFnOutput LossFnType"
+        "ForwardRequest LossFnInput LossFnInputs LossFnOutput LossFnType"
     ),
     "futures": (
         "FutureCompletion FutureFailed FutureFinished FutureRetrieveRequest "

@@ -7,14 +7,19 @@ a plain list may have; knows nothing of how any loss uses them.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinkex.types.model_input import ModelInput
 from tinkex.types.provenance import ProvenanceSpans, check_tiling
 from tinkex.types.strictness import exported
 from tinkex.types.tensor_data import TensorData, TensorDtype, dense_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 LossFnType: TypeAlias = Literal[
     "cross_entropy",
@@ -26,6 +31,9 @@ LossFnType: TypeAlias = Literal[
     "stable_reinforce",
     "custom",
 ]
+LossFnInput: TypeAlias = "TensorData | NDArray[Any] | torch.Tensor | list[Any]"
+"""What a loss input may be given as; a list's numbers get the dtype that belongs to its name."""
+
 LossFnInputs: TypeAlias = dict[str, TensorData]
 LossFnOutput: TypeAlias = dict[str, TensorData]
 
@@ -44,7 +52,7 @@ _SPARSE_INPUTS = ("target_tokens", "weights")
 
 
 @exported
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Datum:
     """A sequence and its loss inputs. Inputs may be lists, arrays or tensors; they are kept as
     `TensorData`. Span lists come as a pair: see `with_provenance`."""
@@ -54,12 +62,23 @@ class Datum:
     model_input_spans: ProvenanceSpans | None = None
     loss_fn_input_spans: ProvenanceSpans | None = None
 
-    def __post_init__(self) -> None:
-        _check_kind(self.model_input)
-        if (self.model_input_spans is None) != (self.loss_fn_input_spans is None):
+    # Written out, because what may be given is wider than what is kept.
+    def __init__(
+        self,
+        model_input: ModelInput,
+        loss_fn_inputs: Mapping[str, LossFnInput] = MappingProxyType({}),
+        model_input_spans: ProvenanceSpans | None = None,
+        loss_fn_input_spans: ProvenanceSpans | None = None,
+    ) -> None:
+        _check_kind(model_input)
+        if (model_input_spans is None) != (loss_fn_input_spans is None):
             raise AssertionError("spans come in pairs: set both span lists or neither")
-        inputs = {name: _tensor(name, value) for name, value in self.loss_fn_inputs.items()}
-        object.__setattr__(self, "loss_fn_inputs", inputs)
+        self.__dict__.update(
+            model_input=model_input,
+            loss_fn_inputs={name: _tensor(name, value) for name, value in loss_fn_inputs.items()},
+            model_input_spans=model_input_spans,
+            loss_fn_input_spans=loss_fn_input_spans,
+        )
 
     def with_provenance(
         self, model_input: ProvenanceSpans, loss_fn_inputs: ProvenanceSpans

@@ -199,7 +199,7 @@ def _as_array(data: ArrayLike, dtype: TensorDtype) -> TensorArray:
         return flat
     array = _rectangular(data)
     if array.dtype.kind not in "iufb":
-        raise ValueError(f"data must be numbers, got {array.dtype}")
+        raise ValueError(f"data must be numbers, {_odd_entry(array)}")
     if dtype == "int64" and array.dtype.kind == "f":
         _check_whole(array)
     converted: TensorArray = np.ascontiguousarray(array, dtype=_NUMPY_DTYPES[dtype])
@@ -229,6 +229,20 @@ def _rectangular(data: ArrayLike) -> NDArray[Any]:
         return np.asarray(data)
     except ValueError as error:
         raise ValueError("data must be rectangular; ragged nested lists are not") from error
+
+
+def _odd_entry(array: NDArray[Any]) -> str:
+    """What is wrong with the first entry that is no number, for an error message."""
+    if array.dtype.kind in "US":
+        return "got strings"
+    for place, entry in enumerate(array.ravel().tolist()):
+        if entry is None:
+            return f"entry {place} is None: give unused positions 0"
+        if isinstance(entry, int) and not -(2**63) <= entry < 2**63:
+            return f"entry {place} does not fit 64 bits"
+        if not isinstance(entry, int | float):
+            return f"entry {place} is a {type(entry).__name__}"
+    return f"got {array.dtype}"
 
 
 def _check_whole(array: NDArray[Any]) -> None:
