@@ -73,6 +73,19 @@ def test_an_unknown_command_is_named_with_the_nearest(
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["run", "list", "--limit", "abc"], "'abc' is not a whole number."),
+        (["run", "sample", "--temperature", "hot"], "'hot' is not a number."),
+    ],
+)
+def test_a_word_where_a_number_belongs_is_named_plainly(
+    tinkex: CommandLine, line: list[str], words: str
+) -> None:
+    assert words in tinkex(*line).err
+
+
+@pytest.mark.parametrize(
     "line",
     [
         ["--bogus"],

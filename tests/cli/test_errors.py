@@ -65,6 +65,7 @@ def test_every_status_has_its_headline_and_the_servers_words(status: int) -> Non
             RequestFailedError("rank too high", "r", RequestErrorCategory.User),
             "The server could not complete the request",
         ),
+        (FileNotFoundError(2, "No such file", "/a/b"), "Could not use /a/b: No such file"),
         (KeyError("x"), "Unexpected error occurred: 'x'"),
     ],
     ids=lambda value: type(value).__name__,
@@ -122,6 +123,7 @@ def test_a_malformed_key_or_url_is_one_line(
     assert err.startswith("Error: Configuration error: ")
     assert words in err
     assert "sk-secret-1" not in err
+    assert ("auth login" in err) == ("sk-secret-1" in flags)  # a wrong address needs no key
 
 
 def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
         return CliError(f"Configuration error: {_text(error)}", None, next_step)
+    if isinstance(error, OSError) and error.filename is not None:
+        return CliError(f"Could not use {error.filename}: {error.strerror}")
     return CliError(f"Unexpected error occurred: {_text(error)}", None, "More: add --verbose")
 
 

@@ -76,9 +76,15 @@ def _wrong_usage(
 ) -> CommandResult:
     if error.ctx is not None:
         streams.say(error.ctx.get_usage() + "\n")
-    streams.say(f"Error: {error.format_message()}")
+    streams.say(f"Error: {_plainly(error.format_message())}")
     streams.say(f"See: tinkex {' '.join(words)} --help")
     return CommandResult(WRONG_USAGE, error=error)
+
+
+def _plainly(message: str) -> str:
+    """Without the parser library's words for its own types."""
+    message = message.replace("is not a valid integer range", "is not a whole number")
+    return message.replace("is not a valid float range", "is not a number")
 
 
 def _failure(error: Exception, invocation: Invocation) -> CommandResult:
