@@ -62,14 +62,15 @@ def test_a_tiny_model_raises_its_reward_by_importance_sampling(tmp_path: Path) -
     trainer.create_run(CreateRun("op", "run", LoraSpec(8, seed=0)))
     generator = torch.Generator().manual_seed(0)
     rewards = []
-    for _ in range(12):
-        samples = sample(trainer, 64, generator)
+    for _ in range(8):
+        samples = sample(trainer, 128, generator)
         scores = np.array([(tokens == WANTED).mean() for tokens, _ in samples])
         rewards.append(scores.mean())
         advantages = (scores - scores.mean()) / (scores.std() + 1e-6)
         data = [episode(*pair, a) for pair, a in zip(samples, advantages, strict=True)]
         train(trainer, call("run", *data, loss="importance_sampling"))
-        trainer.optim_step(OptimStep("op", "run", "adamw", ADAM | {"learning_rate": 2e-2}))
+        # Twice this rate loses what it learnt again with one seed in three.
+        trainer.optim_step(OptimStep("op", "run", "adamw", ADAM | {"learning_rate": 1e-2}))
     assert rewards[0] < 0.1
     assert rewards[-1] > 0.5
 

@@ -337,19 +337,20 @@ def test_a_cancelled_sample_fails_once_and_frees_its_pages(local: Local) -> None
 
 def test_training_and_sampling_under_way_both_get_on(local: Local) -> None:
     answers(local, CreateRun("create", "r", LoraSpec(4, seed=1)))
-    commands: list[Command] = [sample("s", prompt_of(1, 9), max_tokens=200, stream=True)]
+    local.send(sample("s", prompt_of(1, 9), max_tokens=200, stream=True))
+    while not isinstance(local.receive(), Progress):
+        pass
     for i in range(6):
-        commands += [forward_backward(f"f{i}", "r", datum(i)), step(f"o{i}", "r")]
-    for command in commands:
-        local.send(command)
+        local.send(forward_backward(f"f{i}", "r", datum(i)))
+        local.send(step(f"o{i}", "r"))
     order: list[str] = []
     while not {"s", "o5"} <= set(order):
         event = local.receive()
         assert not isinstance(event, Failed | Ready)
         order.append("." if isinstance(event, Progress) else event.op)
-    trained = [order.index(f"f{i}") for i in range(6)]
-    assert "." in order[: trained[-1]], "sampling got on while training"
-    assert trained[-1] < order.index("s"), "training got on while sampling"
+    # How many steps of one fit beside the other depends on the device's speed at each.
+    assert "." in order[order.index("f0") : order.index("o5")], "sampling got on while training"
+    assert order.index("f0") < order.index("s"), "training got on while sampling"
 
 
 def test_the_death_of_a_child_is_told_with_its_cause() -> None:
