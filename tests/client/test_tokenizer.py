@@ -1,11 +1,14 @@
 """Tokenizers: what they do, where they come from, and that being offline never hangs."""
 
+import copy
 import json
+import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinkex
@@ -13,7 +16,8 @@ from support.clients import service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Reply
 from tinkex.client import tokenizer as tokenizers_module
-from tinkex.client.tokenizer import Tokenizer, tokenizer_for, tokenizer_id_for
+from tinkex.client.light_tokenizer import Tokenizer
+from tinkex.client.tokenizer import tokenizer_for, tokenizer_id_for
 
 REAL_WANTED = tokenizers_module._wanted
 TEMPLATE = (
@@ -92,6 +96,66 @@ def test_chat_templates_render_like_those_of_transformers(folder: Path) -> None:
     assert ours.apply_chat_template(messages) == ours.encode(
         ours.apply_chat_template(messages, tokenize=False), add_special_tokens=False
     )
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+USES: dict[str, Any] = {
+    "attributes of a call": lambda t: (t("ab").input_ids, t(["a", "bc"]).input_ids),
+    "tensors": lambda t: t("ab", return_tensors="pt").input_ids.shape,
+    "encoded tensors": lambda t: t.encode("ab", return_tensors="pt").shape,
+    "padding": lambda t: t(["abc", "d"], padding=True).input_ids,
+    "truncation": lambda t: t("abcdef", truncation=True, max_length=2)["input_ids"],
+    "offsets": lambda t: t("ab", return_offsets_mapping=True)["offset_mapping"],
+    "pairs": lambda t: t.encode("a", "b"),
+    "special tokens as text": lambda t: t.encode("<|end|>", split_special_tokens=True),
+    "tokenize": lambda t: t.tokenize("a b"),
+    "rows": lambda t: t.decode([[65], [66]]),
+    "an array": lambda t: t.decode(np.array([65, 66])),
+    "settings": lambda t: (t.padding_side, t.is_fast, t.sep_token, t.vocab["a"]),
+    "a chat's ids": lambda t: list(t.apply_chat_template(MESSAGES, return_dict=False)),
+    "a chat as a dictionary": lambda t: dict(t.apply_chat_template(MESSAGES, return_dict=True)),
+    "a chat in tensors": lambda t: (
+        t.apply_chat_template(MESSAGES, return_tensors="pt", return_dict=True)["input_ids"].shape
+    ),
+    "several chats": lambda t: t.apply_chat_template([MESSAGES, MESSAGES], tokenize=False),
+}
+
+
+@pytest.mark.parametrize("use", list(USES))
+def test_code_for_the_tokenizers_of_transformers_runs_on_the_light_one(
+    folder: Path, use: str
+) -> None:
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(str(folder))
+    ours = Tokenizer(folder, "t")
+    for tokenizer in (theirs, ours):
+        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "left"
+    assert USES[use](ours) == USES[use](theirs)
+
+
+def test_a_chat_answers_code_for_older_and_newer_transformers(folder: Path) -> None:
+    ids = Tokenizer(folder, "t").apply_chat_template(MESSAGES)
+    assert ids == ids["input_ids"] == ids.input_ids
+    assert ids[0] == ids["input_ids"][0]
+    assert ids.attention_mask == [1] * len(ids)
+
+
+def test_changed_special_tokens_are_kept(folder: Path) -> None:
+    tokenizer = Tokenizer(folder, "t")
+    tokenizer.pad_token_id = tokenizer.eos_token_id
+    assert tokenizer.pad_token == tokenizer.special_tokens_map["pad_token"] == "<|end|>"
+    again = pickle.loads(pickle.dumps(copy.deepcopy(tokenizer)))
+    assert (again.pad_token, again.encode("a")) == ("<|end|>", tokenizer.encode("a"))
+
+
+def test_what_needs_transformers_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    tokenizer = Tokenizer(folder, "t")
+    with pytest.raises(tinkex.client.errors.TokenizerError, match="pip install transformers"):
+        tokenizer("a", return_tensors="pt")
+    with pytest.raises(AttributeError, match="pip install transformers"):
+        tokenizer.padding_side  # noqa: B018
+    assert not hasattr(tokenizer, "save_pretrained")
 
 
 def test_a_template_can_refuse(folder: Path) -> None:

@@ -156,7 +156,7 @@ class CustomLossStep:
             model_input=datum.model_input,
             loss_fn_inputs={
                 "target_tokens": datum.loss_fn_inputs["target_tokens"],
-                "weights": -gradient,  # type: ignore[dict-item]
+                "weights": -gradient,
             },
             model_input_spans=datum.model_input_spans,
             loss_fn_input_spans=datum.loss_fn_input_spans,

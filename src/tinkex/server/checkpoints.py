@@ -39,6 +39,10 @@ TYPES: Mapping[Kind, str] = {
 }
 
 
+REPEAT_S = 3600.0
+"""How long a deletion is known again by its key."""
+
+
 class TakenName(Refusal):
     """A checkpoint of this run and kind already has the name."""
 
@@ -174,11 +178,29 @@ class Checkpoints:
 
         await self._store.write(work)
 
-    async def delete(self, tenant: str, path: str) -> None:
-        """Forget a checkpoint. Samplers made from it keep their weights while they live."""
-        row = self.owned(tenant, path)
+    async def delete(self, tenant: str, path: str, key: str | None = None) -> None:
+        """Forget a checkpoint. Samplers made from it keep their weights while they live.
+
+        The same `key` again is the same request, whose answer got lost: it has succeeded already.
+        """
+        try:
+            row = self.owned(tenant, path)
+        except NotFound:
+            if key and self._was_deleted(tenant, path, key):
+                return
+            raise
+        details = {"request": key} if key else {}
         await self._store.write(
-            lambda connection: self._remove(connection, row, "checkpoint.delete")
+            lambda connection: self._remove(connection, row, "checkpoint.delete", details)
+        )
+
+    def _was_deleted(self, tenant: str, path: str, key: str) -> bool:
+        since = self._clock.now() - REPEAT_S
+        return self._store.read(
+            lambda connection: any(
+                row.path == path and row.details.get("request") == key
+                for row in audit.of_kind(connection, tenant, "checkpoint.delete", since)
+            )
         )
 
     async def expire(self) -> int:
@@ -254,10 +276,16 @@ class Checkpoints:
         usage.add(connection, usage.Use(hour, source, "checkpoint", 1))
         self._audit(connection, row, event, details)
 
-    def _remove(self, connection: sqlite3.Connection, row: CheckpointRow, event: str) -> None:
+    def _remove(
+        self,
+        connection: sqlite3.Connection,
+        row: CheckpointRow,
+        event: str,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         usage.accrue_checkpoint(connection, row.path, self._clock.now())
         if checkpoints.delete(connection, row.path):
-            self._audit(connection, row, event)
+            self._audit(connection, row, event, details)
 
     def _audit(
         self,

@@ -294,6 +294,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 0}, "top_k"),
     ({"top_p": 0.0}, "top_p"),
     ({"stop": (999,)}, "stop: id 999"),
+    ({"stop": tuple(map(str, range(65)))}, "stop: has 65 texts; at most 64"),
+    ({"stop": (1,) * 5000}, "stop: has 5000 ids; at most 4096"),
     ({"seed": 2**64}, "seed"),
     ({"num_samples": 0}, "num_samples"),
     ({"weights": "nobody"}, "not loaded"),

@@ -96,6 +96,20 @@ async def test_the_audit_log_tells_what_happened_to_a_checkpoint(api: Api) -> No
     assert (await api.send("GET", "audit", params=day)).json()["entries"] == []
 
 
+async def test_a_deletion_whose_answer_got_lost_succeeds_when_it_is_sent_again(api: Api) -> None:
+    model = await api.model(await api.session())
+    answer = await api.post("save_weights", {"model_id": model, "path": "a", "seq_id": 1})
+    await api.result(answer["request_id"])
+
+    async def delete(key: str, who: Api = api) -> int:
+        path, headers = f"training_runs/{model}/checkpoints/weights/a", {"x-idempotency-key": key}
+        return (await who.send("DELETE", path, headers=headers)).status_code
+
+    assert [await delete("one"), await delete("one")] == [200, 200]
+    assert await delete("another") == 404
+    assert await delete("one", api.as_tenant("tml-bob")) == 404
+
+
 async def test_metrics_need_a_key_from_elsewhere_and_hold_no_secret(api: Api) -> None:
     await api.model(await api.session())
     response = await api.client.get("/metrics", headers={"x-api-key": api.key})

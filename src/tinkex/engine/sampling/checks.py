@@ -12,7 +12,8 @@ from tinkex.engine.messages import Csr, Sample, SamplingParams, Tensor
 
 MAX_SAMPLES = 1024
 MAX_TOP_LOGPROBS = 1024
-MAX_STOPS = 64
+MAX_STOP_TEXTS = 64
+MAX_STOP_IDS = 4096
 
 
 def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
@@ -63,8 +64,11 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
     if params.seed is not None and not -(2**63) <= params.seed < 2**64:
         raise UserError("seed: must fit into 64 bits")
     stops = params.stop or ()
-    if len(stops) > MAX_STOPS:
-        raise UserError(f"stop: has {len(stops)} entries; at most {MAX_STOPS} are allowed")
+    texts = any(isinstance(stop, str) for stop in stops)
+    most = MAX_STOP_TEXTS if texts else MAX_STOP_IDS  # ids cost nothing, texts are searched for
+    if len(stops) > most:
+        kind = "texts" if texts else "ids"
+        raise UserError(f"stop: has {len(stops)} {kind}; at most {most} are allowed")
     for stop in stops:
         if isinstance(stop, int) and not 0 <= stop < vocab_size:
             raise UserError(f"stop: id {stop} is outside the vocabulary (0 to {vocab_size - 1})")

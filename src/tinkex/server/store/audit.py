@@ -58,6 +58,18 @@ def between(
     return [_row(row) for row in reversed(rows)]
 
 
+def of_kind(
+    connection: sqlite3.Connection, tenant: str, event: str, since: float
+) -> list[AuditRow]:
+    """A tenant's events of one kind from `since` on."""
+    rows = connection.execute(
+        """SELECT at, tenant, category, event, details, model_id, path FROM audit
+            WHERE tenant = ? AND at >= ? AND event = ?""",
+        (tenant, since, event),
+    )
+    return [_row(row) for row in rows]
+
+
 def _row(row: sqlite3.Row) -> AuditRow:
     values = dict(row)
     values["details"] = json.loads(values["details"])
