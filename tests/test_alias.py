@@ -53,6 +53,29 @@ except ModuleNotFoundError as error:
     assert "no_such_module" in output_of(code)
 
 
+CHILDREN = """
+import multiprocessing, subprocess, sys
+import tinker
+
+def whose(_: int) -> str:
+    import tinker.types
+    return tinker.__title__ + tinker.types.Datum.__module__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(whose, [0])[0])
+    code = "from tinker import types; print(types.Datum.__module__)"
+    print(subprocess.check_output([sys.executable, "-c", code], text=True))
+"""
+
+
+def test_processes_of_a_program_under_the_alias_have_it_too(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CHILDREN)
+    done = run("-m", "tinkex.alias", str(script))
+    assert done.stdout.split() == ["tinkextinkex", "tinkex"], done.stderr
+
+
 def test_it_refuses_once_the_official_package_is_loaded() -> None:
     pytest.importorskip("tinker")
     code = """

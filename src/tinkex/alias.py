@@ -5,7 +5,8 @@ Call `install()` before anything imports `tinker`, or run a program under the al
     python -m tinkex.alias script.py arguments…
     python -m tinkex.alias -m package.module arguments…
 
-Both names then lead to the same modules and the same classes.
+Both names then lead to the same modules and the same classes, also in processes that the program
+starts.
 """
 
 import os
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         raise SystemExit("usage: python -m tinkex.alias (script.py | -m module) [arguments…]")
     install()
+    _tell_children()
     if arguments[0] == "-m":
         sys.argv = list(arguments[1:])
         sys.path.insert(0, os.getcwd())
@@ -78,6 +80,14 @@ def main(arguments: Sequence[str]) -> None:
     sys.argv = list(arguments)
     sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
     runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _tell_children() -> None:
+    """Let processes started from here find our stand-in when they import the official name."""
+    folder = os.path.join(os.path.dirname(__file__), "stand_in")
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, inherited] if inherited else [folder])
+    sys.path.insert(0, folder)  # what multiprocessing gives its children
 
 
 if __name__ == "__main__":
