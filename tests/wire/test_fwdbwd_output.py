@@ -71,6 +71,13 @@ def record(**field: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
+def bare(num_datums: int) -> bytes:
+    """A record of that many datums without any output."""
+    message = official_pb.ForwardBackwardOutput(loss_fn_output_type="a.b:Rec")
+    message.loss_fn_outputs.add(num_datums=num_datums)
+    return bytes(message.SerializeToString())
+
+
 def int64(*values: int) -> bytes:
     return np.array(values, "<i8").tobytes()
 
@@ -110,6 +117,13 @@ def test_results_are_writable_and_share_one_buffer_per_field() -> None:
         (record(data=b"1234", offsets=int64(0, 4), dtype=1, trailing_shape=[2]), "rows of"),
         (record(data=b"1234", offsets=int64(0, 4), dtype=1, trailing_shape=[-1]), "negative"),
         (record(data=b"1234", offsets=int64(0, 4), dtype=1, num_datums=2), "covers 1 datums of 2"),
+        (record(offsets=int64(0, 0), dtype=1, trailing_shape=[0, 2**62]), "trailing_shape: .* too"),
+        (
+            record(data=b"1234", offsets=int64(0, 4), dtype=1, trailing_shape=[1] * 70),
+            "trailing_shape: .* dimension",
+        ),
+        (bare(-1), "num_datums"),
+        (bare(2**40), "num_datums"),
     ],
 )
 def test_damaged_results_are_named(body: bytes, says: str) -> None:

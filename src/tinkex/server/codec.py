@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,37 +167,33 @@ def _tensor(tensor: WireTensor) -> Tensor:
 
 
 def _digest(call: ForwardBackwardCall) -> bytes:
-    digest = _Checksum()
-    config = sorted(call.loss_fn_config.items())
-    digest.update(repr((call.model_id, call.seq_id, call.loss_fn, config)).encode())
-    digest.update(repr((call.forward_only, len(call.data))).encode())
-    for datum in call.data:
-        digest.update(np.ascontiguousarray(datum.tokens).data)
-        for name in sorted(datum.inputs):
-            tensor = datum.inputs[name]
-            arrays = (
-                (tensor.values, tensor.crow, tensor.col)
-                if isinstance(tensor, WireCsr)
-                else (tensor,)
-            )
-            digest.update(repr((name, tensor.shape, str(arrays[0].dtype))).encode())
-            for array in arrays:
-                digest.update(np.ascontiguousarray(array).data)
-    return digest.value()
-
-
-class _Checksum:
     """A checksum and a size: tell a repeated request from another one, quickly. They guard
     against mistakes of the request's own sender, not against an enemy."""
+    config = sorted(call.loss_fn_config.items())
+    head = repr((call.model_id, call.seq_id, call.loss_fn, config))
+    parts: list[Any] = [head.encode(), repr((call.forward_only, len(call.data))).encode()]
+    for datum in call.data:
+        parts.append(np.ascontiguousarray(datum.tokens))
+        for name in sorted(datum.inputs):
+            _add_input(parts, name, datum.inputs[name])
+    crc = size = 0
+    for part in parts:
+        crc, size = zlib.crc32(part, crc), size + len(part)
+    return crc.to_bytes(4, "little") + size.to_bytes(8, "little")
 
-    def __init__(self) -> None:
-        self._crc, self._size = 0, 0
 
-    def update(self, data: Any) -> None:
-        self._crc, self._size = zlib.crc32(data, self._crc), self._size + len(data)
+def _add_input(parts: list[Any], name: str, tensor: WireTensor) -> None:
+    if isinstance(tensor, WireCsr):
+        parts.append(_described(name, tensor.shape, tensor.values.dtype))
+        parts += map(np.ascontiguousarray, (tensor.values, tensor.crow, tensor.col))
+    else:
+        parts.append(_described(name, tensor.shape, tensor.dtype))
+        parts.append(np.ascontiguousarray(tensor))
 
-    def value(self) -> bytes:
-        return self._crc.to_bytes(4, "little") + self._size.to_bytes(8, "little")
+
+@lru_cache(maxsize=1024)  # a batch repeats a handful of names and shapes
+def _described(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    return repr((name, shape, str(dtype))).encode()
 
 
 def _sequence(sequence: Sequence) -> SampledSequence:

@@ -4,7 +4,7 @@ Messages that carry megabytes are written as a list of pieces, joined once, and 
 the body. Everything smaller uses the generated classes. Knows no message.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -53,6 +53,12 @@ def varint_field(number: int, value: int) -> bytes:
     return varint(number << 3) + varint(value)
 
 
+def packed_field(number: int, values: Sequence[int]) -> bytes:
+    """Several numbers in one field; nothing if there are none."""
+    body = b"".join(map(varint, values))
+    return length_field(number, len(body)) + body if body else b""
+
+
 Field: TypeAlias = tuple[int, int, int, int]
 """(number, kind, a, b): for a varint `a` is its value, for the rest data[a:b] is the content."""
 
@@ -60,16 +66,18 @@ Field: TypeAlias = tuple[int, int, int, int]
 def fields(data: Buffer, position: int, end: int) -> Iterator[Field]:
     """The fields of the message in data[position:end], unknown ones included."""
     while position < end:
-        key, position = read_varint(data, position, end)
+        key, position = data[position], position + 1
+        if key >= 0x80:
+            key, position = read_varint(data, position - 1, end)
         number, kind = key >> 3, key & 7
         if not number:
             raise WireError("", "has a field number 0; the message is damaged")
-        if kind == VARINT:
+        if kind == LENGTH:
+            size, position = read_varint(data, position, end)
+        elif kind == VARINT:
             value, position = read_varint(data, position, end)
             yield number, kind, value, position
             continue
-        if kind == LENGTH:
-            size, position = read_varint(data, position, end)
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
@@ -84,15 +92,15 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     """(value, next position)."""
     if position < end and data[position] < 0x80:
         return data[position], position + 1
-    value = 0
-    for index in range(_MAX_VARINT_BYTES):
-        if position >= end:
-            raise WireError("", "ends inside a number; the message is cut short")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << (7 * index)
+    value = shift = 0
+    for index in range(position, min(end, position + _MAX_VARINT_BYTES)):
+        byte = data[index]
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & (_WRAP - 1), position
+            return value & (_WRAP - 1), index + 1
+        shift += 7
+    if end - position < _MAX_VARINT_BYTES:
+        raise WireError("", "ends inside a number; the message is cut short")
     raise WireError("", "holds a number longer than 64 bits")
 
 

@@ -1,9 +1,10 @@
 """The result of a forward/backward: ragged arrays over datums, packed end to end.
 
 Datums whose outputs have the same names, dtypes and trailing sizes share a record. Reading splits a
-record with one copy per field and no Python list of numbers.
+record with one copy per field and no Python list of numbers; writing joins the arrays once.
 """
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from math import prod
@@ -17,7 +18,17 @@ from tinkex.types.datum import ForwardBackwardOutput
 from tinkex.types.tensor_data import TensorData
 from tinkex.wire import schema_pb2 as pb
 from tinkex.wire.errors import WireError
-from tinkex.wire.tensors import dtype_number, element_bytes, raw_bytes, values_from_bytes
+from tinkex.wire.framing import (
+    FIXED64,
+    Pieces,
+    length_field,
+    packed_field,
+    tag,
+    text_field,
+    varint_field,
+)
+from tinkex.wire.limits import MAX_DATUMS_PER_REQUEST
+from tinkex.wire.tensors import dtype_number, element_bytes, stored, values_from_bytes
 
 OUTPUT_TYPE = "ArrayRecord"
 
@@ -36,10 +47,13 @@ def encode_forward_backward_output(
     for index, datum in enumerate(outputs):
         if datum.keys() != outputs[0].keys():
             raise WireError(f"outputs[{index}]", "must have the names of outputs[0]")
-    records = [_record(list(group)) for _, group in groupby(outputs, key=_layout)]
-    message = pb.ForwardBackwardOutput(loss_fn_output_type=output_type, loss_fn_outputs=records)
-    message.metrics.update({key: float(value) for key, value in metrics.items()})
-    return bytes(message.SerializeToString())
+    pieces: Pieces = [text_field(1, output_type)]
+    for _, group in groupby(outputs, key=_layout):
+        _add_record(pieces, list(group))
+    for key, value in metrics.items():
+        entry = text_field(1, key) + tag(2, FIXED64) + struct.pack("<d", value)
+        pieces += (length_field(3, len(entry)), entry)
+    return b"".join(pieces)
 
 
 def _layout(datum: _Outputs) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -47,20 +61,29 @@ def _layout(datum: _Outputs) -> list[tuple[str, str, tuple[int, ...]]]:
     return sorted((name, array.dtype.kind, array.shape[1:]) for name, array in datum.items())
 
 
-def _record(datums: list[_Outputs]) -> Any:
-    record = pb.ArrayRecord(num_datums=len(datums))
+def _add_record(pieces: Pieces, datums: list[_Outputs]) -> None:
+    start, size = len(pieces), 0
+    pieces.append(b"")
     for name in datums[0]:
-        _fill(record.fields[name], [np.atleast_1d(datum[name]) for datum in datums])
-    return record
+        size += _add_field(pieces, name, [np.atleast_1d(datum[name]) for datum in datums])
+    count = varint_field(3, len(datums))
+    pieces.append(count)
+    pieces[start] = length_field(2, size + len(count))
 
 
-def _fill(field: Any, arrays: list[NDArray[Any]]) -> None:
-    field.dtype = dtype_number(arrays[0])
-    field.data = b"".join(raw_bytes(array) for array in arrays)
-    width = element_bytes(field.dtype, "outputs")
-    ends = np.cumsum([0, *(array.size * width for array in arrays)], dtype="<i8")
-    field.offsets = ends.tobytes()
-    field.trailing_shape.extend(arrays[0].shape[1:])
+def _add_field(pieces: Pieces, name: str, arrays: list[NDArray[Any]]) -> int:
+    """One entry of the map, arrays end to end; returns its size."""
+    dtype = dtype_number(arrays[0])
+    values = [stored(array, dtype) for array in arrays]
+    ends = np.cumsum([0, *(array.nbytes for array in values)], dtype="<i8")
+    data = length_field(1, int(ends[-1]))
+    tail = length_field(2, ends.nbytes) + ends.tobytes() + varint_field(3, dtype)
+    tail += packed_field(4, arrays[0].shape[1:])
+    size = len(data) + int(ends[-1]) + len(tail)
+    head = text_field(1, name) + length_field(2, size)
+    outer = length_field(2, len(head) + size)
+    pieces += (outer, head, data, *values, tail)
+    return len(outer) + len(head) + size
 
 
 def decode_forward_backward_output(body: bytes) -> ForwardBackwardOutput:
@@ -71,12 +94,13 @@ def decode_forward_backward_output(body: bytes) -> ForwardBackwardOutput:
         raise WireError("body", f"is not a ForwardBackwardOutput: {error}") from error
     outputs: list[dict[str, TensorData]] = []
     for index, record in enumerate(message.loss_fn_outputs):
-        outputs.extend(_datums(record, f"loss_fn_outputs[{index}]"))
+        room = MAX_DATUMS_PER_REQUEST - len(outputs)
+        outputs.extend(_datums(record, f"loss_fn_outputs[{index}]", room))
     kind = message.loss_fn_output_type.rpartition(":")[2]
     return ForwardBackwardOutput(kind, outputs, dict(message.metrics))
 
 
-def _datums(record: Any, place: str) -> list[dict[str, TensorData]]:
+def _datums(record: Any, place: str, room: int) -> list[dict[str, TensorData]]:
     columns = {
         name: list(_split(field, f"{place}.fields[{name!r}]"))
         for name, field in record.fields.items()
@@ -86,6 +110,8 @@ def _datums(record: Any, place: str) -> list[dict[str, TensorData]]:
         if len(column) != count:
             problem = f"covers {len(column)} datums of {count}"
             raise WireError(f"{place}.fields[{name!r}]", problem)
+    if not 0 <= count <= room:
+        raise WireError(f"{place}.num_datums", f"is {count}; there is room for 0 to {room}")
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
@@ -100,7 +126,14 @@ def _split(field: Any, place: str) -> Iterator[TensorData]:
         part = values[start:end]
         if (not row and len(part)) or (row and len(part) % row):
             raise WireError(place, f"has {len(part)} values, not rows of {trailing}")
-        yield TensorData.from_numpy(part.reshape(len(part) // row if row else 0, *trailing))
+        yield TensorData.from_numpy(_rows(part, len(part) // row if row else 0, trailing, place))
+
+
+def _rows(part: NDArray[Any], count: int, trailing: list[int], place: str) -> NDArray[Any]:
+    try:
+        return part.reshape(count, *trailing)
+    except ValueError as error:  # of no values in too many, or too large, dimensions
+        raise WireError(f"{place}.trailing_shape", f"is not possible: {error}") from None
 
 
 def _element_bounds(field: Any, count: int, place: str) -> list[int]:

@@ -20,9 +20,9 @@ from tinkex.wire.framing import (
     FIXED64,
     Pieces,
     length_field,
+    packed_field,
     tag,
     text_field,
-    varint,
     varint_field,
 )
 from tinkex.wire.limits import MAX_FWDBWD_SEQ_ID
@@ -104,7 +104,7 @@ def _add_input(pieces: Pieces, name: str, tensor: TensorData) -> int:
     """One entry of the map: key 1 is the name, value 2 the tensor."""
     body: Pieces = []
     size = _add_dense(body, tensor) if tensor.csr is None else _add_sparse(body, tensor)
-    tail = _DTYPE_FIELD[tensor.dtype] + _packed(4, tensor.shape or [])
+    tail = _DTYPE_FIELD[tensor.dtype] + packed_field(4, tensor.shape or [])
     size += len(tail)
     key = text_field(1, name)
     head = key + length_field(2, size)
@@ -150,11 +150,6 @@ def _nested(numbers: tuple[int, int], size: int) -> bytes:
     """Heads of two messages around `size` bytes: a chunk, and the kind of chunk inside it."""
     inner = length_field(numbers[1], size)
     return length_field(numbers[0], len(inner) + size) + inner
-
-
-def _packed(number: int, values: Sequence[int]) -> bytes:
-    body = b"".join(varint(value) for value in values)
-    return length_field(number, len(body)) + body if body else b""
 
 
 def _spans(number: int, spans: ProvenanceSpans) -> bytes:

@@ -37,9 +37,14 @@ def dtype_number(array: NDArray[Any]) -> pb.DType:
     return _ENUM["float32" if array.dtype.kind == "f" else "int64"]
 
 
+def stored(array: NDArray[Any], dtype: int) -> NDArray[Any]:
+    """Row-major and little-endian in a dtype of the schema; the same object if it is already."""
+    return np.ascontiguousarray(array, dtype=_STORED[dtype])
+
+
 def raw_bytes(array: NDArray[Any]) -> bytes:
     """Little-endian float32 or int64, row-major."""
-    return np.ascontiguousarray(array, dtype=_STORED[dtype_number(array)]).tobytes()
+    return stored(array, dtype_number(array)).tobytes()
 
 
 def tensor_from_message(message: Any, place: str) -> TensorData:
