@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tinkex.server.home import Home, HomeTaken, default_home
-from tinkex.server.local import open_app
+from tinkex.server.local import open_app, settings_in
 
 
 def test_a_held_home_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
@@ -20,6 +20,23 @@ def test_a_held_home_names_its_holder_until_it_is_released(tmp_path: Path) -> No
         Home(tmp_path)
     holder.release()
     Home(tmp_path).release()
+
+
+@pytest.mark.parametrize("address", ["", "http://127.0.0.1:0"])
+def test_a_holder_without_a_port_is_named_with_the_way_to_share(
+    tmp_path: Path, address: str
+) -> None:
+    holder = Home(tmp_path, address)
+    with pytest.raises(HomeTaken, match=rf"process {os.getpid()}, without a port; .* tinkex serve"):
+        Home(tmp_path)
+    holder.release()
+
+
+def test_a_local_server_can_serve_a_model_under_another_name(tmp_path: Path) -> None:
+    environ = {"TINKEX_MODELS": "Some/Recipe-8B=tinkex/tiny-llama", "TINKEX_CACHE": str(tmp_path)}
+    settings = settings_in(tmp_path, environ)
+    assert [model.name for model in settings.models] == ["tinkex/tiny-llama"]
+    assert settings.aliases == {"Some/Recipe-8B": "tinkex/tiny-llama"}
 
 
 def test_a_local_server_beside_another_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Every message names the argument, what was given (its kind or size, never a secr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
@@ -16,18 +16,21 @@ from tinkex.wire.paths import check_name
 LOSSES: tuple[str, ...] = get_args(LossFnType)
 
 
-def check_data(data: object) -> None:
+def checked_data(data: object) -> list[Datum]:
+    """The datums, whatever they came in, each of them looked at."""
     if isinstance(data, Datum):
         raise TypeError("data: expected a list of Datum, got one Datum; write [datum]")
-    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
         raise TypeError(f"data: expected a list of Datum, got {_kind(data)}")
-    if not data:
+    datums = list(data)
+    if not datums:
         raise ValueError("No data provided: data must hold at least one Datum")
-    for index, datum in enumerate(data):
+    for index, datum in enumerate(datums):
         if not isinstance(datum, Datum):
             raise TypeError(f"data[{index}]: expected a Datum, got {_kind(datum)}")
         if not datum.model_input.chunks:
             raise ValueError(f"data[{index}].model_input: is empty; give it at least one token")
+    return datums
 
 
 def check_loss(loss_fn: object, config: Mapping[str, float | str] | None) -> None:

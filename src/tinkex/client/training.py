@@ -121,9 +121,9 @@ class TrainingClient:
         forward_only: bool,
         finish: Callable[[ForwardBackwardOutput], ForwardBackwardOutput] | None = None,
     ) -> AwaitableConcurrentFuture[ForwardBackwardOutput]:
-        arguments.check_data(data)
+        datums = arguments.checked_data(data)
         arguments.check_loss(loss_fn, config)
-        work = self._run.forward_backward(data, loss_fn, config, forward_only=forward_only)
+        work = self._run.forward_backward(datums, loss_fn, config, forward_only=forward_only)
         return self._start(work if finish is None else _then(work, finish))
 
     def forward_backward_custom(
@@ -139,6 +139,7 @@ class TrainingClient:
         ``(loss, metrics)``; the future is that of the backward pass. Needs torch. A ``LossHandle``
         the server knows is one request, without a forward pass here.
         """
+        data = arguments.checked_data(data)
         step = self._custom_step(data, loss_fn, loss_type_input)
         if step is None:
             return self._server_side_loss(data, loss_fn)
@@ -156,6 +157,7 @@ class TrainingClient:
         loss_type_input: Literal["logprobs"] | None = None,
     ) -> APIFuture[ForwardBackwardOutput]:
         """Like ``forward_backward_custom``, without blocking during the forward pass."""
+        data = arguments.checked_data(data)
         step = self._custom_step(data, loss_fn, loss_type_input)
         if step is None:
             return self._server_side_loss(data, loss_fn)
@@ -174,7 +176,6 @@ class TrainingClient:
             warnings.warn(
                 "loss_type_input is deprecated: leave it out", DeprecationWarning, stacklevel=3
             )
-        arguments.check_data(data)
         if isinstance(loss_fn, LossHandle):
             loss_fn.check_usable(data, self.holder.session_id)
             if loss_fn.loss_id is not None:

@@ -86,7 +86,9 @@ def address_of(root: Path) -> str | None:
 def _holder(root: Path) -> str:
     try:
         holder = json.loads((root / "lock").read_text())
-        address = f" at {holder['address']}" if holder.get("address") else ""
-        return f"process {int(holder['pid'])}{address}"
+        address, process = str(holder.get("address", "")), f"process {int(holder['pid'])}"
+        if not address or address.endswith(":0"):
+            return f"{process}, without a port; several processes share a home through tinkex serve"
+        return f"{process} at {address}"
     except (OSError, ValueError, KeyError):
         return "another process"

@@ -1,15 +1,16 @@
 """The same server without a socket, for `base_url="local"`: the client finds `open_app` by name.
 
 It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
-list with commas, or the default model and the built-in ones. An engine starts when something is
-asked of it, so looking around needs none. A home has one server: who comes second is told who holds
-it.
+list with commas of models and aliases (`NAME=MODEL`), or the default model and the built-in ones.
+An engine starts when something is asked of it, so looking around needs none. A home has one server:
+who comes second is told who holds it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from starlette.applications import Starlette
 
@@ -29,11 +30,20 @@ def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
     environ = os.environ if environ is None else environ
     root = default_home(environ)
     Home(root).release()
-    names = [name for name in environ.get(MODELS_VARIABLE, "").split(",") if name]
-    wanted = names or [DEFAULT_MODEL, *BUILT_IN]
-    catalog = build_catalog(wanted, (), default_cache(environ), environ)
+    return create_app(settings_in(root, environ))
+
+
+def settings_in(root: Path, environ: Mapping[str, str]) -> Settings:
+    """What the server of this home serves, and how."""
+    entries = [entry for entry in environ.get(MODELS_VARIABLE, "").split(",") if entry]
+    aliases = [entry for entry in entries if "=" in entry]
+    names = [entry for entry in entries if "=" not in entry]
+    wanted = names if entries else [DEFAULT_MODEL, *BUILT_IN]
+    catalog = build_catalog(wanted, aliases, default_cache(environ), environ)
     models = tuple(
         ModelSpec(source.name, str(source.folder), str(source.tokenizer_dir))
         for source in catalog.models
     )
-    return create_app(Settings(home=root, models=models, port=0, engines_on_demand=True))
+    return Settings(
+        home=root, models=models, aliases=catalog.aliases, port=0, engines_on_demand=True
+    )
