@@ -19,6 +19,7 @@ from tinkex.server.routes import (
     admin,
     checkpoints,
     config,
+    describing,
     downloads,
     files,
     futures,
@@ -49,6 +50,7 @@ ROUTES: list[BaseRoute] = [
     *files.ROUTES,
     *streaming.ROUTES,
     *tokenizers.ROUTES,
+    *describing.ROUTES,
     *metrics.ROUTES,
 ]
 

@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,23 @@ class Fields:
                 raise self._refuse(f"{name}[{index}]", f"must be an object, not {_kind(value)}")
         where = f"{self._where}{name}"
         return [Fields(value, f"{where}[{index}].") for index, value in enumerate(values)]
+
+    def choices(self, name: str, options: Sequence[str]) -> list[str] | None:
+        """A list of such texts, each at most as often as there are options."""
+        values = self.texts(name, limit=len(options))
+        if values is not None and not set(values) <= set(options):
+            raise self._refuse(name, f"must hold only {', '.join(options)}")
+        return values
+
+    def moment(self, name: str) -> datetime:
+        """A time with its offset from UTC."""
+        try:
+            found = datetime.fromisoformat(self.text(name, limit=64))
+            if found.tzinfo is None:
+                raise self._refuse(name, "needs an offset from UTC")
+            return found.astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise self._refuse(name, "must be an ISO 8601 time") from None
 
     def nested(self, name: str) -> Fields | None:
         value = self._take(name)

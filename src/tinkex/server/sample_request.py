@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 from tinkex.engine.messages import Csr, Sample, SamplingParams, Tensor
 from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal
+from tinkex.server.settings import Limits
 
 _SEQ_LIMIT = 2**63 - 1
 _SEED_LIMIT = 2**64 - 1
 _TOKEN_LIMIT = 2**31 - 1
 _TOPK_LIMIT = 1000
-_STOPS_LIMIT = 256
+_STOPS_LIMIT = 4096
+_CHUNKS = ("encoded_text", "image", "image_asset_pointer", "dmel")
+_TARGETS = "target_prompt_logprobs"
+
+_Integers: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +41,21 @@ class SampleRequest:
 
 def parse(body: bytes, samples_limit: int) -> SampleRequest:
     """Read a body; raises `Refusal` with the field that is wrong."""
-    fields = Fields.parse(body)
+    sampler_id, seq_id, command = read(Fields.parse(body), samples_limit)
+    return SampleRequest(sampler_id, seq_id, command, _digest(body))
+
+
+def read(fields: Fields, samples_limit: int = Limits().num_samples) -> tuple[str, int, Sample]:
+    """(sampler, number, command) of a body's fields."""
     sampler_id = fields.text("sampling_session_id")
     seq_id = fields.integer("seq_id", low=0, high=_SEQ_LIMIT)
     prompt = _prompt(fields)
-    params = _params(fields)
+    targets = _given_targets(fields)
     command = Sample(
         op="",
         weights="",
         prompt=prompt,
-        params=params,
+        params=_params(fields),
         num_samples=fields.integer("num_samples", low=1, high=samples_limit, default=1),
         prompt_logprobs=fields.flag("prompt_logprobs", False),
         prompt_logprobs_last_n=fields.optional_integer(
@@ -57,7 +67,6 @@ def parse(body: bytes, samples_limit: int) -> SampleRequest:
         topk_sample_logprobs=fields.integer(
             "topk_sample_logprobs", low=0, high=_TOPK_LIMIT, default=0
         ),
-        target_prompt_logprobs=_targets(fields, len(prompt)),
         prompt_alt_tokens_k=fields.integer(
             "prompt_alt_tokens_k", low=0, high=_TOPK_LIMIT, default=0
         ),
@@ -67,7 +76,11 @@ def parse(body: bytes, samples_limit: int) -> SampleRequest:
         if fields.has(name):
             raise Refusal(f"{name} belongs to create_sampling_session; a sample has a session")
     fields.finish()
-    return SampleRequest(sampler_id, seq_id, command, _digest(body))
+    if not len(prompt):
+        raise Refusal("prompt holds no tokens: give at least one")
+    if targets is not None:
+        command = replace(command, target_prompt_logprobs=_targets(targets, len(prompt)))
+    return sampler_id, seq_id, command
 
 
 def _digest(body: bytes) -> bytes:
@@ -77,28 +90,22 @@ def _digest(body: bytes) -> bytes:
 
 def _prompt(fields: Fields) -> NDArray[np.int32]:
     prompt = fields.nested("prompt")
-    chunks = None if prompt is None else prompt.items("chunks", limit=100_000)
+    chunks = None if prompt is None else prompt.objects("chunks", limit=100_000)
     if prompt is None or chunks is None:
         raise Refusal("prompt.chunks is required")
     prompt.finish()
     arrays = [_chunk(chunk, index) for index, chunk in enumerate(chunks)]
-    tokens = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
-    if not len(tokens):
-        raise Refusal("prompt holds no tokens: give at least one")
-    return tokens
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 
 
-def _chunk(chunk: Any, index: int) -> NDArray[np.int32]:
-    where = f"prompt.chunks[{index}]"
-    if not isinstance(chunk, dict):
-        raise Refusal(f"{where} must be an object")
-    kind = chunk.get("type", "encoded_text")
+def _chunk(fields: Fields, index: int) -> NDArray[np.int32]:
+    kind = fields.choice("type", _CHUNKS, "encoded_text")
     if kind != "encoded_text":
-        raise Refusal(f"{where} is of type {str(kind)[:64]!r}: the served models read text only")
-    fields = Fields(chunk, f"{where}.")
-    tokens = fields.items("tokens", limit=10_000_000)
+        where = f"prompt.chunks[{index}]"
+        raise Refusal(f"{where} is of type {kind!r}: the served models read text only")
+    tokens = fields.integers("tokens", low=0, high=_TOKEN_LIMIT, limit=10_000_000)
     fields.finish()
-    return _integers(tokens or [], f"{where}.tokens", 0, _TOKEN_LIMIT).astype(np.int32)
+    return np.zeros(0, dtype=np.int32) if tokens is None else tokens.astype(np.int32)
 
 
 def _params(fields: Fields) -> SamplingParams:
@@ -131,51 +138,49 @@ def _stop(value: Any) -> tuple[int, ...] | tuple[str, ...] | None:
     raise Refusal("sampling_params.stop must hold non-empty strings only, or token ids only")
 
 
-def _targets(fields: Fields, prompt_length: int) -> Tensor | None:
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """Target tokens as they were sent: each part sound, not yet that they fit each other."""
+
+    data: _Integers
+    shape: _Integers
+    crow: _Integers | None
+    col: _Integers | None
+
+
+def _given_targets(fields: Fields) -> _Targets | None:
     given = fields.nested("target_prompt_logprobs")
     if given is None:
         return None
-    where = "target_prompt_logprobs"
-    data = given.items("data", limit=50_000_000) or []
-    if given.text("dtype") != "int64":
-        raise Refusal(f"{where}.dtype must be int64: the cells are token ids")
-    shape = _integers(given.items("shape", limit=2) or [], f"{where}.shape", 0, 2**31)
-    crow, col = (
-        given.items("sparse_crow_indices", limit=10_000_000),
-        given.items("sparse_col_indices", limit=50_000_000),
+    given.choice("dtype", ("int64",))
+    none = np.zeros(0, dtype=np.int64)
+    data = given.integers("data", low=-1, high=_TOKEN_LIMIT, limit=50_000_000)
+    shape = given.integers("shape", low=0, high=2**31, limit=2)
+    targets = _Targets(
+        data=none if data is None else data,
+        shape=none if shape is None else shape,
+        crow=given.integers("sparse_crow_indices", low=0, high=50_000_000, limit=10_000_000),
+        col=given.integers("sparse_col_indices", low=0, high=2**31, limit=50_000_000),
     )
     given.finish()
-    values = _integers(data, f"{where}.data", -1, _TOKEN_LIMIT)
+    return targets
+
+
+def _targets(given: _Targets, prompt_length: int) -> Tensor:
+    values, shape = given.data, given.shape
     if len(shape) != 2 or int(shape[0]) != prompt_length - 1:
-        raise Refusal(f"{where}.shape must be [{prompt_length - 1}, K]: one row per later token")
+        raise Refusal(f"{_TARGETS}.shape must be [{prompt_length - 1}, K]: one row per later token")
     rows, columns = int(shape[0]), int(shape[1])
-    if crow is None or col is None:
+    if given.crow is None or given.col is None:
         if len(values) != rows * columns:
-            raise Refusal(f"{where}.data has {len(values)} cells, its shape {rows * columns}")
+            raise Refusal(f"{_TARGETS}.data has {len(values)} cells, its shape {rows * columns}")
         return values.reshape(rows, columns)
-    return _sparse(values, crow, col, (rows, columns), where)
+    return _sparse(values, given.crow, given.col, (rows, columns))
 
 
-def _sparse(
-    values: NDArray[np.int64], crow: list[Any], col: list[Any], shape: tuple[int, int], where: str
-) -> Csr:
-    rows = _integers(crow, f"{where}.sparse_crow_indices", 0, len(values))
-    columns = _integers(col, f"{where}.sparse_col_indices", 0, max(shape[1] - 1, 0))
+def _sparse(values: _Integers, rows: _Integers, col: _Integers, shape: tuple[int, int]) -> Csr:
     ordered = len(rows) == shape[0] + 1 and bool(np.all(np.diff(rows) >= 0))
-    if not ordered or rows[0] != 0 or rows[-1] != len(values) or len(columns) != len(values):
-        raise Refusal(f"{where}: the sparse indices do not fit the data and shape")
-    return Csr(values, rows, columns, shape)
-
-
-def _integers(values: list[Any], where: str, low: int, high: int) -> NDArray[np.int64]:
-    if not values:
-        return np.zeros(0, dtype=np.int64)
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
-        raise Refusal(f"{where} must hold integers only") from None
-    if array.ndim != 1 or array.dtype.kind != "i":
-        raise Refusal(f"{where} must hold integers only")
-    if int(array.min()) < low or int(array.max()) > high:
-        raise Refusal(f"{where} must hold integers from {low} to {high}")
-    return array.astype(np.int64, copy=False)
+    fits = len(col) == len(values) and (not len(col) or int(col.max()) < shape[1])
+    if not ordered or not fits or rows[0] != 0 or rows[-1] != len(values):
+        raise Refusal(f"{_TARGETS}: the sparse indices do not fit the data and shape")
+    return Csr(values, rows, col, shape)

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tinkex.server import new_runs
 from tinkex.server.clock import Clock
 from tinkex.server.codec import examine
 from tinkex.server.engines import Engines
 from tinkex.server.fields import Fields
-from tinkex.server.kinds import creation
+from tinkex.server.kinds import address, creation
 from tinkex.server.kinds.loading import Loading
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Runs
@@ -23,9 +24,6 @@ from tinkex.server.store.runs import RunRow
 from tinkex.server.submission import Submission, Submissions
 from tinkex.server.tenants import Tenants
 
-OPTIMIZERS = ("adamw", "dimuon")
-_SEQ_LIMIT = 2**31 - 1
-_RANK_LIMIT = 1024
 _UNCOUNTED = {"save_weights_for_sampler": "sampling_session_seq_id"}
 
 
@@ -60,54 +58,38 @@ class Training:
 
     async def create_model(self, tenant: str, fields: Fields) -> Accepted:
         """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
-        session_id = fields.text("session_id")
-        number = fields.integer("model_seq_id", low=0, high=_SEQ_LIMIT)
-        base_model = fields.text("base_model")
-        lora = fields.nested("lora_config")
-        if lora is None:
-            raise Refusal("lora_config is required: only LoRA runs are served")
-        rank = lora.integer("rank", low=1, high=self._rank_limit(base_model), default=32)
-        asked_seed = lora.optional_integer("seed", low=-(2**63), high=2**63 - 1)
+        asked = new_runs.read(fields)
         row = self._row(
             tenant,
-            session_id,
-            number,
-            base_model,
-            optimizer=_optimizer(fields),
-            user_metadata=fields.mapping("user_metadata"),
-            rank=rank,
-            seed=secrets.randbits(62) if asked_seed is None else asked_seed,
-            train_attn=lora.flag("train_attn", True),
-            train_mlp=lora.flag("train_mlp", True),
-            train_unembed=lora.flag("train_unembed", True),
+            asked.session_id,
+            asked.number,
+            asked.base_model,
+            optimizer=asked.optimizer,
+            user_metadata=asked.user_metadata,
+            rank=asked.rank,
+            seed=secrets.randbits(62) if asked.seed is None else asked.seed,
+            train_attn=asked.train_attn,
+            train_mlp=asked.train_mlp,
+            train_unembed=asked.train_unembed,
         )
-        lora.finish()
-        fields.finish()
-        if not (row.train_attn or row.train_mlp or row.train_unembed):
-            raise Refusal("lora_config trains nothing: set train_attn, train_mlp or train_unembed")
-        asked = _without_seed(row) if asked_seed is None else creation.body_of(row)
-        return await self._create(row, "create_model", creation.body_of(row), asked)
+        self._check_rank(asked.rank, asked.base_model)
+        meant = _without_seed(row) if asked.seed is None else creation.body_of(row)
+        return await self._create(row, "create_model", creation.body_of(row), meant)
 
     async def create_from(self, tenant: str, fields: Fields) -> Accepted:
         """A new run made from a checkpoint, with the checkpoint's LoRA settings."""
-        session_id = fields.text("session_id")
-        number = fields.integer("model_seq_id", low=0, high=_SEQ_LIMIT)
-        path, optimizer = fields.text("path"), fields.flag("optimizer")
-        bearer = self._bearer(fields)
-        base_model = fields.optional_text("base_model")
-        config = _optimizer(fields) if fields.has("optimizer_config") else None
-        metadata = fields.mapping("user_metadata")
-        fields.finish()
-        self._sessions.alive(tenant, session_id)
+        asked = new_runs.read_from(fields)
+        path, bearer = asked.path, self._bearer(asked.token)
+        self._sessions.alive(tenant, asked.session_id)
         source = self._loading.checkpoints.find(tenant, path, bearer)
-        source = self._loading.source(tenant, path, bearer, base_model or source.base_model)
+        source = self._loading.source(tenant, path, bearer, asked.base_model or source.base_model)
         row = self._row(
             tenant,
-            session_id,
-            number,
+            asked.session_id,
+            asked.number,
             source.base_model,
-            optimizer=config or source.optimizer,
-            user_metadata=metadata,
+            optimizer=asked.optimizer_config or source.optimizer,
+            user_metadata=asked.user_metadata,
             rank=source.rank,
             train_attn=source.train_attn,
             train_mlp=source.train_mlp,
@@ -115,7 +97,7 @@ class Training:
         )
         family = json.loads(source.optimizer)["type"]
         body = _canonical(
-            {"path": path, "optimizer": optimizer, "bearer": bearer, "family": family}
+            {"path": path, "optimizer": asked.optimizer, "bearer": bearer, "family": family}
         )
         return await self._create(row, "create_from", body, body)
 
@@ -129,12 +111,12 @@ class Training:
 
     async def operation(self, tenant: str, kind: str, fields: Fields, body: bytes) -> Accepted:
         """A JSON operation of a run; its content is checked when its turn comes."""
-        model_id = fields.text("model_id")
-        seq_id = fields.integer("seq_id", low=1, high=_SEQ_LIMIT)
+        model_id, seq_id = address.read(fields)
         if kind == "load_weights" and fields.has("bearer"):
             raise Refusal("bearer is not a field of this request; send weights_access_token")
         if kind == "load_weights" and fields.has("weights_access_token"):
-            values = {**json.loads(body), "bearer": self._bearer(fields)}
+            token = fields.optional_text("weights_access_token", limit=8192)
+            values = {**json.loads(body), "bearer": self._bearer(token)}
             del values["weights_access_token"]
             body = _canonical(values)
         asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
@@ -172,27 +154,14 @@ class Training:
             **settings,
         )
 
-    def _bearer(self, fields: Fields) -> str | None:
+    def _bearer(self, token: str | None) -> str | None:
         """The tenant behind a foreign access token; the token itself goes no further."""
-        token = fields.optional_text("weights_access_token", limit=8192)
         return None if token is None else self._tenants.identify(token)
 
-    def _rank_limit(self, base_model: str) -> int:
+    def _check_rank(self, rank: int, base_model: str) -> None:
         facts = self._engines.get(base_model).facts
-        return _RANK_LIMIT if facts is None else facts.max_rank
-
-
-def _optimizer(fields: Fields) -> str:
-    """The optimizer's configuration as JSON text; adamw when nothing is said."""
-    config = fields.mapping("optimizer_config") or {"type": "adamw"}
-    known = Fields(config, "optimizer_config.")
-    family = config.get("type")
-    if family not in OPTIMIZERS:
-        raise Refusal(f"optimizer_config.type must be one of {', '.join(OPTIMIZERS)}")
-    if family == "dimuon":
-        known.integer("version", low=1, high=1, default=1)
-    known.finish()
-    return json.dumps(config, sort_keys=True)
+        if facts is not None and rank > facts.max_rank:
+            raise Refusal(f"lora_config.rank is {rank}; it must be between 1 and {facts.max_rank}")
 
 
 def _without_seed(row: RunRow) -> bytes:

@@ -16,6 +16,7 @@ from tinkex.engine.messages import Command, CreateRun, LoadRun, LoraSpec, Result
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.engines import Engines
 from tinkex.server.fields import Fields
+from tinkex.server.kinds import address
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
 from tinkex.server.outcomes import success
@@ -45,12 +46,7 @@ class Loading:
 
     async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
         """`load_weights` into a run that exists."""
-        fields = Fields.parse(body)
-        fields.text("model_id")
-        fields.raw("seq_id")
-        path, optimizer = fields.text("path"), fields.flag("optimizer")
-        bearer = fields.optional_text("bearer")
-        fields.finish()
+        path, optimizer, bearer = read(Fields.parse(body), "bearer")
         folder = await self._pinned(run, entry, path, bearer, optimizer)
         command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
 
@@ -95,6 +91,14 @@ class Loading:
             raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
         folder = await self.checkpoints.verified(row)
         return await asyncio.to_thread(self.pins.pin, entry.request_id, folder)
+
+
+def read(fields: Fields, token: str = "weights_access_token") -> tuple[str, bool, str | None]:
+    """(path, whether with its optimizer, token): the log keeps a tenant in the token's place."""
+    address.read(fields)
+    found = fields.text("path"), fields.flag("optimizer"), fields.optional_text(token, limit=8192)
+    fields.finish()
+    return found
 
 
 def _creation(

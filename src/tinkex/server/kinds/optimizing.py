@@ -7,6 +7,7 @@ import math
 
 from tinkex.engine.messages import OptimStep, OptimStepResult, Result
 from tinkex.server.fields import Fields
+from tinkex.server.kinds import address
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
 from tinkex.server.outcomes import success
@@ -15,11 +16,7 @@ from tinkex.server.runs import Run
 
 
 def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
-    fields = Fields.parse(body)
-    fields.text("model_id")
-    fields.raw("seq_id")
-    optimizer, params = _params(fields)
-    fields.finish()
+    optimizer, params = read(Fields.parse(body))
     family = json.loads(run.row.optimizer)["type"]
     if optimizer != family:
         raise Refusal(f"this run was created for {family} and cannot take a step of {optimizer}")
@@ -32,6 +29,14 @@ def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
     return Prepared((command,), conclude)
 
 
+def read(fields: Fields) -> tuple[str, dict[str, float]]:
+    """The optimizer's family and settings that a body asks for."""
+    address.read(fields)
+    found = _params(fields)
+    fields.finish()
+    return found
+
+
 def _params(fields: Fields) -> tuple[str, dict[str, float]]:
     adam, other = fields.nested("adam_params"), fields.nested("optimizer_params")
     if (adam is None) == (other is None):
@@ -39,12 +44,8 @@ def _params(fields: Fields) -> tuple[str, dict[str, float]]:
     if adam is not None:
         return "adamw", _adam(adam)
     assert other is not None
-    family = other.text("type", limit=64)
-    if family == "adamw":
-        return "adamw", _adam(other)
-    if family == "dimuon":
-        return "dimuon", _dimuon(other)
-    raise Refusal(f"optimizer_params.type is {family!r}; known are adamw and dimuon")
+    family = other.choice("type", ("adamw", "dimuon"))
+    return family, _adam(other) if family == "adamw" else _dimuon(other)
 
 
 def _adam(fields: Fields) -> dict[str, float]:

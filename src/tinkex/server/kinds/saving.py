@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from tinkex.server.checkpoint_rules import Save
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.fields import Fields
+from tinkex.server.kinds import address
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
 from tinkex.server.outcomes import success
@@ -44,15 +45,13 @@ class Saving:
     clock: Clock
 
     def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        fields = Fields.parse(body)
-        fields.text("model_id")
-        fields.raw("seq_id")
-        if entry.kind == "save_weights_for_sampler" and not fields.has("path"):
-            return self._sampler(run, entry, fields)
-        return self._checkpoint(run, entry, fields)
+        asked = read(entry.kind, Fields.parse(body))
+        if isinstance(asked, int):
+            return self._sampler(run, entry, asked)
+        return self._checkpoint(run, entry, asked)
 
-    def _checkpoint(self, run: Run, entry: Entry, fields: Fields) -> Prepared:
-        save = _asked(run, entry, fields)
+    def _checkpoint(self, run: Run, entry: Entry, asked: Asked) -> Prepared:
+        save = Save(run=run.row, kind=FOLDER_KINDS[entry.kind], **asdict(asked))
         self.checkpoints.admit(save)
         draft = self.folders.begin()
 
@@ -66,11 +65,7 @@ class Saving:
 
         return self._prepared(run, entry, draft, entry.kind == "save_weights", conclude)
 
-    def _sampler(self, run: Run, entry: Entry, fields: Fields) -> Prepared:
-        number = fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT)
-        fields.optional_integer("ttl_seconds", low=0, high=_SEQ_LIMIT)
-        fields.mapping("user_metadata")
-        fields.finish()
+    def _sampler(self, run: Run, entry: Entry, number: int) -> Prepared:
         draft = self.folders.begin()
         sampler_id = f"{run.row.session_id}:sample:{number}"
 
@@ -98,19 +93,40 @@ class Saving:
         return Prepared((command,), conclude, abandon=lambda: self.folders.abandon(draft))
 
 
-def _asked(run: Run, entry: Entry, fields: Fields) -> Save:
-    save = Save(
-        run=run.row,
-        kind=FOLDER_KINDS[entry.kind],
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a body says about the checkpoint it asks for."""
+
+    name: str
+    ttl_seconds: int | None
+    overwrite: bool
+    user_metadata: dict[str, Any] | None
+    recipients: tuple[str, ...]
+
+
+def read(kind: str, fields: Fields) -> Asked | int:
+    """A checkpoint to save or, for a sampler without a name, the number of its session."""
+    address.read(fields)
+    if kind == "save_weights_for_sampler" and not fields.has("path"):
+        return _sampler_number(fields)
+    asked = Asked(
         name=fields.text("path"),
         ttl_seconds=fields.optional_integer("ttl_seconds", low=-_SEQ_LIMIT, high=_SEQ_LIMIT),
-        overwrite=entry.kind == "save_weights" and fields.flag("overwrite", False),
+        overwrite=kind == "save_weights" and fields.flag("overwrite", False),
         user_metadata=fields.mapping("user_metadata"),
-        recipients=tuple(
-            fields.texts("age_encryption_recipients", limit=10) or ()
-            if entry.kind == "save_weights_external"
-            else ()
-        ),
+        recipients=_recipients(fields) if kind == "save_weights_external" else (),
     )
     fields.finish()
-    return save
+    return asked
+
+
+def _recipients(fields: Fields) -> tuple[str, ...]:
+    return tuple(fields.texts("age_encryption_recipients", limit=10) or ())
+
+
+def _sampler_number(fields: Fields) -> int:
+    number = fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT)
+    fields.optional_integer("ttl_seconds", low=0, high=_SEQ_LIMIT)
+    fields.mapping("user_metadata")
+    fields.finish()
+    return number

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.refusals import Refusal
-from tinkex.server.routes import queries, route
+from tinkex.server.routes import route
 from tinkex.server.routes.http import answer, core_of, tenant_of
+from tinkex.server.routes.queries import Query
+from tinkex.types.billing import (
+    AuditLogResponse,
+    BillingUsageResponse,
+    CurrentCheckpointStorageUsageResponse,
+)
 from tinkex.wire import routes as paths
 
 _EVENT_TYPES = ("all", "checkpoints", "projects", "teams", "organizations")
@@ -16,29 +23,41 @@ _EVENT_TYPES = ("all", "checkpoints", "projects", "teams", "organizations")
 
 async def audit(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    query = request.query_params
-    kind = query.get("event_type", "all")
-    if kind not in _EVENT_TYPES:
-        raise Refusal(f"event_type is {kind[:64]!r}: use one of {', '.join(_EVENT_TYPES)}")
-    day = queries.optional_day(query, "day")
+    kind, day = _events(Query(request.query_params))
     return answer(await core.browsing.audit(tenant, None if kind == "all" else kind, day))
 
 
 async def usage(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    query = request.query_params
-    start, end = queries.moment(query, "starting_on"), queries.moment(query, "ending_before")
-    return answer(await core.browsing.usage(tenant, start, end))
+    return answer(await core.browsing.usage(tenant, *_span(Query(request.query_params))))
 
 
 async def storage(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    project_id = request.query_params.get("project_id")
+    project_id = _project(Query(request.query_params))
     return answer(await core.browsing.storage(tenant, project_id))
 
 
+def _events(query: Query) -> tuple[str, date | None]:
+    return query.choice("event_type", _EVENT_TYPES), query.optional_day("day")
+
+
+def _span(query: Query) -> tuple[datetime, datetime]:
+    return query.moment("starting_on"), query.moment("ending_before")
+
+
+def _project(query: Query) -> str | None:
+    return query.optional_text("project_id")
+
+
 ROUTES: list[Route] = [
-    route("GET", paths.AUDIT_LOG, audit),
-    route("GET", paths.BILLING_USAGE, usage),
-    route("GET", paths.CURRENT_CHECKPOINT_STORAGE, storage),
+    route("GET", paths.AUDIT_LOG, audit, AuditLogResponse, asks=_events),
+    route("GET", paths.BILLING_USAGE, usage, BillingUsageResponse, asks=_span),
+    route(
+        "GET",
+        paths.CURRENT_CHECKPOINT_STORAGE,
+        storage,
+        CurrentCheckpointStorageUsageResponse,
+        asks=_project,
+    ),
 ]

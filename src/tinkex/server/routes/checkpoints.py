@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server import presentation
+from tinkex.server.browsing import Page
 from tinkex.server.checkpoint_rules import SCHEME
+from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal
-from tinkex.server.routes import queries, route
+from tinkex.server.routes import route
+from tinkex.server.routes.answers import Done
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.routes.queries import Query
+from tinkex.types.checkpoints import (
+    CheckpointsListResponse,
+    CopyWeightsResponse,
+    WeightsInfoResponse,
+)
 from tinkex.wire import routes as paths
 
 _TOKEN_HEADER = "x-tinker-weights-access-token"
@@ -27,37 +38,29 @@ async def of_run(request: Request) -> Response:
 
 async def of_tenant(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    page = queries.page(request.query_params, 100)
-    return answer(await core.browsing.checkpoints(tenant, page))
+    return answer(await core.browsing.checkpoints(tenant, _page(Query(request.query_params))))
 
 
 async def weights_info(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    fields = await read_json(request)
-    path = fields.text("tinker_path")
-    fields.finish()
+    path = _path(await read_json(request))
     return answer(presentation.weights_info(core.checkpoints.find(tenant, path)))
 
 
 async def copy_weights(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    fields = await read_json(request)
-    path, project_id = fields.text("source_path"), fields.optional_text("destination_project_id")
-    ttl_seconds = fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR)
-    token = fields.optional_text("weights_access_token") or request.headers.get(_TOKEN_HEADER)
-    if fields.has("session_id") or fields.has("model_seq_id"):
-        raise Refusal("session_id and model_seq_id: a copy gets a session and run of its own here")
-    fields.finish()
+    asked = _copy(await read_json(request))
+    token = asked.token or request.headers.get(_TOKEN_HEADER)
     bearer = None if token is None else core.tenants.identify(token)
-    source = core.checkpoints.find(tenant, path, bearer)
+    source = core.checkpoints.find(tenant, asked.path, bearer)
     key = request.headers.get(_KEY_HEADER)
-    copy = await core.checkpoints.copy(tenant, source, project_id, ttl_seconds, key)
+    copy = await core.checkpoints.copy(tenant, source, asked.project_id, asked.ttl_seconds, key)
     return answer({"tinker_path": copy})
 
 
 async def delete(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.delete(tenant, path_of(request))
+    await core.checkpoints.delete(tenant, path_of(request), request.headers.get(_KEY_HEADER))
     return nothing()
 
 
@@ -75,9 +78,7 @@ async def unpublish(request: Request) -> Response:
 
 async def set_ttl(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    fields = await read_json(request)
-    ttl_seconds = fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR)
-    fields.finish()
+    ttl_seconds = _ttl(await read_json(request))
     await core.checkpoints.set_ttl(tenant, path_of(request), ttl_seconds)
     return nothing()
 
@@ -87,15 +88,52 @@ def path_of(request: Request) -> str:
     return f"{SCHEME}{parts['training_run_id']}/{parts['kind']}/{parts['name']}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    path: str
+    project_id: str | None
+    ttl_seconds: int | None
+    token: str | None
+
+
+def _copy(fields: Fields) -> _Copy:
+    asked = _Copy(
+        path=fields.text("source_path"),
+        project_id=fields.optional_text("destination_project_id"),
+        ttl_seconds=fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR),
+        token=fields.optional_text("weights_access_token"),
+    )
+    if fields.has("session_id") or fields.has("model_seq_id"):
+        raise Refusal("session_id and model_seq_id: a copy gets a session and run of its own here")
+    fields.finish()
+    return asked
+
+
+def _path(fields: Fields) -> str:
+    path = fields.text("tinker_path")
+    fields.finish()
+    return path
+
+
+def _ttl(fields: Fields) -> int | None:
+    ttl_seconds = fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR)
+    fields.finish()
+    return ttl_seconds
+
+
+def _page(query: Query) -> Page:
+    return query.page(100)
+
+
 ONE = f"{paths.RUN_CHECKPOINTS}/{{kind}}/{{name}}"
 
 ROUTES: list[Route] = [
-    route("POST", paths.WEIGHTS_INFO, weights_info),
-    route("POST", paths.COPY_WEIGHTS, copy_weights),
-    route("GET", paths.CHECKPOINTS, of_tenant),
-    route("GET", paths.RUN_CHECKPOINTS, of_run),
-    route("DELETE", ONE, delete),
-    route("POST", f"{ONE}/publish", publish),
-    route("DELETE", f"{ONE}/publish", unpublish),
-    route("PUT", f"{ONE}/ttl", set_ttl),
+    route("POST", paths.WEIGHTS_INFO, weights_info, WeightsInfoResponse, reads=_path),
+    route("POST", paths.COPY_WEIGHTS, copy_weights, CopyWeightsResponse, reads=_copy),
+    route("GET", paths.CHECKPOINTS, of_tenant, CheckpointsListResponse, asks=_page),
+    route("GET", paths.RUN_CHECKPOINTS, of_run, CheckpointsListResponse),
+    route("DELETE", ONE, delete, Done),
+    route("POST", f"{ONE}/publish", publish, Done),
+    route("DELETE", f"{ONE}/publish", unpublish, Done),
+    route("PUT", f"{ONE}/ttl", set_ttl, Done, reads=_ttl),
 ]

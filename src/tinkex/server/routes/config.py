@@ -10,12 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tinkex.server.fields import Fields
 from tinkex.server.models import declared_context
 from tinkex.server.refusals import Refusal, Unavailable
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import Done, KeyInfo
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
 from tinkex.server.supervisor import Engine
-from tinkex.types.service import ClientConfigResponse, ClientDynamicConfigResponse
+from tinkex.types.service import (
+    ClientConfigResponse,
+    ClientDynamicConfigResponse,
+    GetServerCapabilitiesResponse,
+    HealthResponse,
+)
 from tinkex.wire import routes as paths
 from tinkex.wire.flags import encode_config
 
@@ -86,12 +93,22 @@ async def revoke_key(request: Request) -> Response:
     return nothing()
 
 
+def _anything(_: Fields) -> None:
+    """What clients say about themselves here is read by nobody."""
+
+
 ROUTES: list[Route] = [
-    route("POST", paths.CLIENT_CONFIG, client_config),
-    route("POST", paths.CLIENT_DYNAMIC_CONFIG, dynamic_config),
-    route("GET", paths.HEALTH, health),
-    route("GET", paths.SERVER_CAPABILITIES, capabilities),
+    route("POST", paths.CLIENT_CONFIG, client_config, ClientConfigResponse, reads=_anything),
+    route(
+        "POST",
+        paths.CLIENT_DYNAMIC_CONFIG,
+        dynamic_config,
+        ClientDynamicConfigResponse,
+        reads=_anything,
+    ),
+    route("GET", paths.HEALTH, health, HealthResponse, needs_key=False),
+    route("GET", paths.SERVER_CAPABILITIES, capabilities, GetServerCapabilitiesResponse),
     route("POST", paths.AUTH_TOKEN, token),
-    route("GET", paths.API_KEY_ME, key_info),
-    route("DELETE", paths.API_KEY_ME, revoke_key),
+    route("GET", paths.API_KEY_ME, key_info, KeyInfo),
+    route("DELETE", paths.API_KEY_ME, revoke_key, Done),
 ]

@@ -13,9 +13,11 @@ from tinkex.server import manifest, presentation
 from tinkex.server.archive import Archive
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import Link, TraceExport
 from tinkex.server.routes.checkpoints import ONE, path_of
 from tinkex.server.routes.http import answer, core_of, in_this_process, origin_of, tenant_of
 from tinkex.server.urls import LINK_LIFETIME_S
+from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
 from tinkex.wire import routes as paths
 
 
@@ -64,7 +66,7 @@ def _found(request: Request, values: Mapping[str, object]) -> Response:
 
 
 ROUTES: list[Route] = [
-    route("GET", f"{ONE}/external_weights_urls", external_urls),
-    route("GET", f"{ONE}/archive", archive_url),
-    route("GET", paths.SESSION_TRACE_EXPORT, trace_export),
+    route("GET", f"{ONE}/external_weights_urls", external_urls, ExternalWeightsUrlsResponse),
+    route("GET", f"{ONE}/archive", archive_url, Link),
+    route("GET", paths.SESSION_TRACE_EXPORT, trace_export, TraceExport),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from typing import Any
 
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
@@ -18,9 +19,13 @@ from tinkex.server.archive import Archive
 from tinkex.server.checkpoint_rules import SCHEME
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import Refused
 from tinkex.server.routes.http import core_of
-from tinkex.server.signing import SignatureRefused
+from tinkex.server.routes.queries import Query
+from tinkex.server.signing import LINK_FIELDS, SignatureRefused
 from tinkex.server.store.checkpoints import CheckpointRow
+
+_BYTES, _TAR = "application/octet-stream", "application/x-tar"
 
 
 class Forbidden(Refusal):
@@ -39,7 +44,7 @@ async def file(request: Request) -> Response:
         raise NotFound(f"{row.path} has no file {name[:200]!r}")
     digest = base64.b64encode(bytes.fromhex(record.sha256)).decode()
     headers = {"etag": f'"sha256-{record.sha256}"', "repr-digest": f"sha-256=:{digest}:"}
-    return FileResponse(folder / name, media_type="application/octet-stream", headers=headers)
+    return FileResponse(folder / name, media_type=_BYTES, headers=headers)
 
 
 async def archive(request: Request) -> Response:
@@ -49,11 +54,9 @@ async def archive(request: Request) -> Response:
     tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
     headers = {"content-length": str(tar.size), "etag": f'"{row.digest}"'}
     if request.method == "HEAD":
-        return Response(headers=headers, media_type="application/x-tar")
+        return Response(headers=headers, media_type=_TAR)
     blocks: Iterator[bytes] = iter(tar)
-    return StreamingResponse(
-        iterate_in_threadpool(blocks), headers=headers, media_type="application/x-tar"
-    )
+    return StreamingResponse(iterate_in_threadpool(blocks), headers=headers, media_type=_TAR)
 
 
 async def session_trace(request: Request) -> Response:
@@ -76,8 +79,16 @@ def _tenant(request: Request) -> str:
         raise Forbidden(str(error)) from error
 
 
+def _signature(query: Query) -> None:
+    """What `links.check` looks at; a link is taken as it was given."""
+    for name in LINK_FIELDS:
+        query.optional_text(name)
+
+
+_SIGNED: dict[str, Any] = {"asks": _signature, "also": {403: (Refused,)}, "needs_key": False}
+
 ROUTES: list[Route] = [
-    route("GET", urls.FILES + "/{run}/{kind}/{name}/{file:path}", file),
-    route("GET", urls.ARCHIVES + "/{run}/{kind}/{name}.tar", archive),
-    route("GET", urls.TRACES + "/{session_id}.json", session_trace),
+    route("GET", urls.FILES + "/{run}/{kind}/{name}/{file:path}", file, _BYTES, **_SIGNED),
+    route("GET", urls.ARCHIVES + "/{run}/{kind}/{name}.tar", archive, _TAR, **_SIGNED),
+    route("GET", urls.TRACES + "/{session_id}.json", session_trace, trace.CONTENT_TYPE, **_SIGNED),
 ]

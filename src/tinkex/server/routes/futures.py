@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.completions import Completion
+from tinkex.server.fields import Fields
 from tinkex.server.futures import Large, Pending
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import CompleteMetadata, Done
 from tinkex.server.routes.http import PROTOBUF, answer, core_of, nothing, read_json, tenant_of
+from tinkex.types.futures import (
+    FuturesRetrieveResponse,
+    RequestFailedResponse,
+    TryAgainResponse,
+)
 from tinkex.wire import routes as paths
 
 _ACKNOWLEDGED = 100_000
@@ -19,10 +29,7 @@ _CURSOR_LIMIT = 2**63 - 1
 
 async def retrieve(request: Request) -> Response:
     tenant = tenant_of(request)
-    fields = await read_json(request)
-    request_id = fields.text("request_id")
-    metadata_first = fields.flag("allow_metadata_only", False)
-    fields.finish()
+    request_id, metadata_first = _wanted(await read_json(request))
     found = await core_of(request).futures.retrieve(tenant, request_id, metadata_first)
     if isinstance(found, Pending):
         return answer(
@@ -43,9 +50,48 @@ async def retrieve(request: Request) -> Response:
 async def retrieve_many(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    fields = await read_json(request)
+    asked = _news(await read_json(request))
+    stream = core.sampling.completions(tenant, asked.sampler_id, asked.clone)
+    core.sampling.acknowledge(tenant, asked.acknowledged)
+    stream.trim(asked.cursor)
+    hold = core.settings.timings.poll_hold_s
+    ends = await stream.after(asked.cursor, hold)
+    last = ends[-1].cursor if ends else asked.cursor
+    return answer({"completions": [_completion(end) for end in ends], "cursor": last})
+
+
+async def cancel(request: Request) -> Response:
+    tenant = tenant_of(request)
+    request_id = _unwanted(await read_json(request))
+    core_of(request).sampling.cancel(tenant, request_id)
+    return nothing()
+
+
+def _wanted(fields: Fields) -> tuple[str, bool]:
+    found = fields.text("request_id"), fields.flag("allow_metadata_only", False)
+    fields.finish()
+    return found
+
+
+def _unwanted(fields: Fields) -> str:
+    request_id = fields.text("request_id")
+    fields.finish()
+    return request_id
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """Whose samples, from where on, and which of them need not be kept any longer."""
+
+    sampler_id: str
+    clone: int
+    cursor: int
+    acknowledged: list[str]
+
+
+def _news(fields: Fields) -> _News:
     target = fields.nested("target")
-    if target is None or fields.mapping("target", limit_bytes=4096) is None:
+    if target is None:
         raise Refusal("target is required")
     sampler_id = target.text("sampling_session_id")
     clone = target.integer("cloned_sampler_id", low=0, high=_CURSOR_LIMIT, default=0)
@@ -54,22 +100,7 @@ async def retrieve_many(request: Request) -> Response:
     acknowledged = fields.texts("retrieved_request_ids", limit=_ACKNOWLEDGED) or []
     fields.raw("timeout")
     fields.finish()
-    stream = core.sampling.completions(tenant, sampler_id, clone)
-    core.sampling.acknowledge(tenant, acknowledged)
-    stream.trim(cursor)
-    hold = core.settings.timings.poll_hold_s
-    ends = await stream.after(cursor, hold)
-    last = ends[-1].cursor if ends else cursor
-    return answer({"completions": [_completion(end) for end in ends], "cursor": last})
-
-
-async def cancel(request: Request) -> Response:
-    tenant = tenant_of(request)
-    fields = await read_json(request)
-    request_id = fields.text("request_id")
-    fields.finish()
-    core_of(request).sampling.cancel(tenant, request_id)
-    return nothing()
+    return _News(sampler_id, clone, cursor, acknowledged)
 
 
 def _completion(end: Completion) -> dict[str, object]:
@@ -80,7 +111,17 @@ def _completion(end: Completion) -> dict[str, object]:
 
 
 ROUTES: list[Route] = [
-    route("POST", paths.RETRIEVE_FUTURE, retrieve),
-    route("POST", paths.RETRIEVE_FUTURES, retrieve_many),
-    route("POST", paths.CANCEL_FUTURE, cancel),
+    route(
+        "POST",
+        paths.RETRIEVE_FUTURE,
+        retrieve,
+        dict[str, Any],
+        CompleteMetadata,
+        RequestFailedResponse,
+        PROTOBUF,
+        reads=_wanted,
+        also={408: (TryAgainResponse,)},
+    ),
+    route("POST", paths.RETRIEVE_FUTURES, retrieve_many, FuturesRetrieveResponse, reads=_news),
+    route("POST", paths.CANCEL_FUTURE, cancel, Done, reads=_unwanted),
 ]

@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
 from tinkex.server.browsing import Page, Scope
 from tinkex.server.refusals import Refusal
 
 MOST_PER_PAGE = 1000
-_FARTHEST = 2**53
+FARTHEST = 2**53
+SCOPES: tuple[Scope, Scope] = ("owned", "accessible")
 
 
-def page(query: Mapping[str, str], default: int) -> Page:
-    """`limit` and `offset`; a limit over the most is brought down to it."""
-    limit = min(_number(query, "limit", default), MOST_PER_PAGE)
-    return Page(limit, _number(query, "offset", 0))
+class Query:
+    """The parameters of one request. Unknown ones are left alone: proxies add their own."""
 
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
 
-def scope(query: Mapping[str, str]) -> Scope:
-    given = query.get("access_scope", "owned")
-    if given == "owned":
-        return "owned"
-    if given == "accessible":
-        return "accessible"
-    raise Refusal(f"access_scope is {given[:64]!r}: use owned or accessible")
+    def page(self, default: int) -> Page:
+        """`limit` and `offset`; a limit over the most is brought down to it."""
+        limit = min(self.number("limit", default), MOST_PER_PAGE)
+        return Page(limit, self.number("offset", 0))
 
+    def scope(self) -> Scope:
+        return "accessible" if self.choice("access_scope", SCOPES) == "accessible" else "owned"
 
-def moment(query: Mapping[str, str], name: str) -> datetime:
-    """A time with its offset; without one, UTC is meant."""
-    try:
-        found = datetime.fromisoformat(query.get(name, ""))
-    except ValueError:
-        raise Refusal(f"{name} must be an ISO 8601 time, e.g. 2026-01-31T12:00:00Z") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    def number(self, name: str, default: int) -> int:
+        given = self._values.get(name, str(default))
+        if not (given.isascii() and given.isdigit()) or len(given) > 20 or int(given) > FARTHEST:
+            raise Refusal(f"{name} is {given[:32]!r}: give a whole number of 0 or more")
+        return int(given)
 
+    def choice(self, name: str, options: Sequence[str]) -> str:
+        """One of the options; the first when nothing is said."""
+        given = self._values.get(name, options[0])
+        if given not in options:
+            raise Refusal(f"{name} is {given[:64]!r}: use {' or '.join(options)}")
+        return given
 
-def optional_day(query: Mapping[str, str], name: str) -> date | None:
-    if name not in query:
-        return None
-    try:
-        return date.fromisoformat(query[name])
-    except ValueError:
-        raise Refusal(f"{name} must be a date, e.g. 2026-01-31") from None
+    def optional_text(self, name: str) -> str | None:
+        return self._values.get(name)
 
+    def moment(self, name: str) -> datetime:
+        """A time with its offset; without one, UTC is meant."""
+        try:
+            found = datetime.fromisoformat(self._values.get(name, ""))
+            return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            raise Refusal(f"{name} must be an ISO 8601 time, e.g. 2026-01-31T12:00:00Z") from None
 
-def _number(query: Mapping[str, str], name: str, default: int) -> int:
-    given = query.get(name, str(default))
-    if not (given.isascii() and given.isdigit()) or int(given) > _FARTHEST:
-        raise Refusal(f"{name} is {given[:32]!r}: give a whole number of 0 or more")
-    return int(given)
+    def optional_day(self, name: str) -> date | None:
+        if name not in self._values:
+            return None
+        try:
+            return date.fromisoformat(self._values[name])
+        except ValueError:
+            raise Refusal(f"{name} must be a date, e.g. 2026-01-31") from None

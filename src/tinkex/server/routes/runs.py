@@ -6,23 +6,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.routes import queries, route, searching
+from tinkex.server.browsing import Page, Scope
+from tinkex.server.fields import Fields
+from tinkex.server.routes import route, searching
+from tinkex.server.routes.answers import Done
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.routes.queries import Query
+from tinkex.types.checkpoints import TrainingRun, TrainingRunsResponse
+from tinkex.types.sessions import (
+    GetSessionResponse,
+    ListSessionsResponse,
+    SessionSearchResponse,
+)
 from tinkex.wire import routes as paths
 
 
 async def list_runs(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    query = request.query_params
-    found = await core.browsing.training_runs(
-        tenant, queries.page(query, 20), queries.scope(query), query.get("project_id")
+    return answer(
+        await core.browsing.training_runs(tenant, *_runs_wanted(Query(request.query_params)))
     )
-    return answer(found)
 
 
 async def get_run(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    scope = queries.scope(request.query_params)
+    scope = _scope(Query(request.query_params))
     return answer(
         await core.browsing.training_run(tenant, request.path_params["training_run_id"], scope)
     )
@@ -30,14 +38,14 @@ async def get_run(request: Request) -> Response:
 
 async def list_sessions(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    query = request.query_params
-    found = await core.browsing.sessions(tenant, queries.page(query, 20), queries.scope(query))
-    return answer(found)
+    return answer(
+        await core.browsing.sessions(tenant, *_sessions_wanted(Query(request.query_params)))
+    )
 
 
 async def get_session(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    scope = queries.scope(request.query_params)
+    scope = _scope(Query(request.query_params))
     return answer(await core.browsing.session(tenant, request.path_params["session_id"], scope))
 
 
@@ -49,18 +57,40 @@ async def search_sessions(request: Request) -> Response:
 
 async def assign_project(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    fields = await read_json(request)
-    project_id = fields.text("project_id", limit=256)
-    fields.finish()
+    project_id = _project(await read_json(request))
     await core.browsing.assign_project(tenant, request.path_params["session_id"], project_id)
     return nothing()
 
 
+def _runs_wanted(query: Query) -> tuple[Page, Scope, str | None]:
+    return query.page(20), query.scope(), query.optional_text("project_id")
+
+
+def _sessions_wanted(query: Query) -> tuple[Page, Scope]:
+    return query.page(20), query.scope()
+
+
+def _scope(query: Query) -> Scope:
+    return query.scope()
+
+
+def _project(fields: Fields) -> str:
+    project_id = fields.text("project_id", limit=256)
+    fields.finish()
+    return project_id
+
+
 ROUTES: list[Route] = [
-    route("GET", paths.TRAINING_RUNS, list_runs),
-    route("GET", paths.TRAINING_RUN, get_run),
-    route("GET", paths.SESSIONS, list_sessions),
-    route("POST", paths.SEARCH_SESSIONS, search_sessions),
-    route("GET", paths.SESSION, get_session),
-    route("PUT", paths.SESSION_PROJECT, assign_project),
+    route("GET", paths.TRAINING_RUNS, list_runs, TrainingRunsResponse, asks=_runs_wanted),
+    route("GET", paths.TRAINING_RUN, get_run, TrainingRun, asks=_scope),
+    route("GET", paths.SESSIONS, list_sessions, ListSessionsResponse, asks=_sessions_wanted),
+    route(
+        "POST",
+        paths.SEARCH_SESSIONS,
+        search_sessions,
+        SessionSearchResponse,
+        reads=searching.read,
+    ),
+    route("GET", paths.SESSION, get_session, GetSessionResponse, asks=_scope),
+    route("PUT", paths.SESSION_PROJECT, assign_project, Done, reads=_project),
 ]

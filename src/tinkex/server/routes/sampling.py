@@ -9,8 +9,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server import sample_request
+from tinkex.server.fields import Fields
 from tinkex.server.routes import route
 from tinkex.server.routes.http import answer, core_of, read_body, read_json, tenant_of
+from tinkex.types.futures import UntypedAPIFuture
+from tinkex.types.sampling import (
+    CreateSamplingSessionResponse,
+    GetSamplerResponse,
+    JoinSamplingSessionResponse,
+)
 from tinkex.wire import routes as paths
 
 _INLINE_BYTES = 32 * 1024
@@ -20,21 +27,15 @@ _SEQ_LIMIT = 2**63 - 1
 async def create_sampler(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    fields = await read_json(request)
-    session_id = fields.text("session_id")
-    number = fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT)
-    model_path, base_model = fields.optional_text("model_path"), fields.optional_text("base_model")
-    fields.finish()
+    session_id, number, path, base_model = _new_sampler(await read_json(request))
     core.sessions.alive(tenant, session_id)
-    sampler_id = await core.samplers.create(tenant, session_id, number, model_path, base_model)
+    sampler_id = await core.samplers.create(tenant, session_id, number, path, base_model)
     return answer({"type": "create_sampling_session", "sampling_session_id": sampler_id})
 
 
 async def join_sampler(request: Request) -> Response:
     tenant = tenant_of(request)
-    fields = await read_json(request)
-    sampler_id = fields.text("sampling_session_id")
-    fields.finish()
+    sampler_id = _joined(await read_json(request))
     return answer({"client_counter": await core_of(request).samplers.join(tenant, sampler_id)})
 
 
@@ -57,9 +58,38 @@ async def get_sampler(request: Request) -> Response:
     return answer({**values, "model_path": row.model_path} if row.model_path else values)
 
 
+def _new_sampler(fields: Fields) -> tuple[str, int, str | None, str | None]:
+    found = (
+        fields.text("session_id"),
+        fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT),
+        fields.optional_text("model_path"),
+        fields.optional_text("base_model"),
+    )
+    fields.finish()
+    return found
+
+
+def _joined(fields: Fields) -> str:
+    sampler_id = fields.text("sampling_session_id")
+    fields.finish()
+    return sampler_id
+
+
 ROUTES: list[Route] = [
-    route("POST", paths.CREATE_SAMPLING_SESSION, create_sampler),
-    route("POST", paths.JOIN_SAMPLING_SESSION, join_sampler),
-    route("POST", paths.ASAMPLE, sample),
-    route("GET", paths.SAMPLER, get_sampler),
+    route(
+        "POST",
+        paths.CREATE_SAMPLING_SESSION,
+        create_sampler,
+        CreateSamplingSessionResponse,
+        reads=_new_sampler,
+    ),
+    route(
+        "POST",
+        paths.JOIN_SAMPLING_SESSION,
+        join_sampler,
+        JoinSamplingSessionResponse,
+        reads=_joined,
+    ),
+    route("POST", paths.ASAMPLE, sample, UntypedAPIFuture, reads=sample_request.read),
+    route("GET", paths.SAMPLER, get_sampler, GetSamplerResponse),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from tinkex.server import presentation
@@ -28,7 +27,7 @@ def read(fields: Fields) -> Search:
         display_name=fields.optional_text("display_name"),
         project_ids=fields.texts("project_ids", limit=_MOST_VALUES),
         user_metadata=_metadata(fields.mapping("user_metadata") or {}),
-        statuses=_statuses(fields.items("statuses", limit=_MOST_VALUES)),
+        statuses=_statuses(fields.objects("statuses", limit=_MOST_VALUES)),
         before=_cursor(fields.nested("cursor")),
     )
     fields.finish()
@@ -38,16 +37,14 @@ def read(fields: Fields) -> Search:
 def _owner(fields: Fields | None) -> tuple[bool, list[str] | None]:
     if fields is None:
         return False, None
-    kind = fields.raw("type")
+    kind = fields.choice("type", ("own", "accessible", "user"))
     urns = fields.texts("owner_urns", limit=_MOST_OWNERS) if kind == "user" else None
     fields.finish()
-    if kind == "user":
-        if not urns:
-            raise Refusal(f"owner.owner_urns needs 1 to {_MOST_OWNERS} entries")
-        return True, [presentation.tenant_of(urn) for urn in urns]
-    if kind not in ("own", "accessible"):
-        raise Refusal("owner.type must be own, accessible or user")
-    return kind == "accessible", None
+    if kind != "user":
+        return kind == "accessible", None
+    if not urns:
+        raise Refusal(f"owner.owner_urns needs 1 to {_MOST_OWNERS} entries")
+    return True, [presentation.tenant_of(urn) for urn in urns]
 
 
 def _metadata(given: dict[str, Any]) -> dict[str, str]:
@@ -57,35 +54,22 @@ def _metadata(given: dict[str, Any]) -> dict[str, str]:
     return given
 
 
-def _statuses(given: list[Any] | None) -> list[tuple[str, list[str] | None]] | None:
+def _statuses(given: list[Fields] | None) -> list[tuple[str, list[str] | None]] | None:
     if given is None:
         return None
     return [found for each in given if (found := _status(each)) is not None]
 
 
-def _status(given: Any) -> tuple[str, list[str] | None] | None:
-    if not isinstance(given, dict):
-        raise Refusal("statuses must hold objects")
-    fields = Fields(given, "statuses[].")
-    kind, reasons = fields.raw("type"), fields.texts("reasons", limit=len(_REASONS))
+def _status(fields: Fields) -> tuple[str, list[str] | None] | None:
+    kind = fields.choice("type", (*_STATUSES, "failed"))
+    reasons = fields.choices("reasons", _REASONS)
     fields.finish()
-    if kind == "failed":
-        return None
-    if kind not in _STATUSES or any(reason not in _REASONS for reason in reasons or ()):
-        known = ", ".join([*_STATUSES, "failed"])
-        raise Refusal(f"statuses[].type must be one of {known}, reasons of {', '.join(_REASONS)}")
-    return _STATUSES[kind], reasons
+    return None if kind == "failed" else (_STATUSES[kind], reasons)
 
 
 def _cursor(fields: Fields | None) -> tuple[float, str] | None:
     if fields is None:
         return None
-    text, session_id = fields.text("last_created_at"), fields.text("last_session_id")
+    moment, session_id = fields.moment("last_created_at"), fields.text("last_session_id")
     fields.finish()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Refusal("cursor.last_created_at must be an ISO 8601 time") from None
-    if moment.tzinfo is None:
-        raise Refusal("cursor.last_created_at needs an offset from UTC")
     return moment.timestamp(), session_id

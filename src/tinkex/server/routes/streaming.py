@@ -87,4 +87,6 @@ def _line(values: dict[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
 
-ROUTES: list[Route] = [route("POST", "/asample_stream", asample_stream)]
+ROUTES: list[Route] = [
+    route("POST", "/asample_stream", asample_stream, CONTENT_TYPE, reads=sample_request.read)
+]

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from tinkex.server.routes import route
 from tinkex.server.routes.http import answer, core_of, read_body, tenant_of
+from tinkex.types.telemetry import TelemetryResponse
 from tinkex.wire import routes as paths
 
 
@@ -17,4 +18,6 @@ async def accept(request: Request) -> Response:
     return answer({"status": "accepted"})
 
 
-ROUTES: list[Route] = [route("POST", paths.TELEMETRY, accept)]
+ROUTES: list[Route] = [
+    route("POST", paths.TELEMETRY, accept, TelemetryResponse, reads="application/json")
+]

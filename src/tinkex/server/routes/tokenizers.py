@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from tinkex.server.refusals import NotFound
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import TokenizerFiles
 from tinkex.server.routes.http import answer, core_of, tenant_of
 
 FILES = (
@@ -50,6 +51,6 @@ def _folder(request: Request) -> Path:
 
 
 ROUTES: list[Route] = [
-    route("GET", "/models/{model_name:path}/tokenizer", listing),
-    route("GET", "/models/{model_name:path}/tokenizer/{file}", file),
+    route("GET", "/models/{model_name:path}/tokenizer", listing, TokenizerFiles),
+    route("GET", "/models/{model_name:path}/tokenizer/{file}", file, "*/*"),
 ]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tinkex.server import new_runs
+from tinkex.server.fields import Fields
+from tinkex.server.kinds import loading, optimizing, saving
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
+from tinkex.server.routes.answers import LossCreated
 from tinkex.server.routes.http import (
     PROTOBUF,
     Handler,
@@ -21,6 +27,8 @@ from tinkex.server.routes.http import (
     tenant_of,
 )
 from tinkex.server.training import Accepted
+from tinkex.types.futures import UntypedAPIFuture
+from tinkex.types.models import GetInfoResponse
 from tinkex.wire import routes as paths
 
 _LOSS_BYTES = 1024 * 1024
@@ -67,15 +75,8 @@ def operation(kind: str) -> Handler:
 async def create_custom_loss(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    fields = await read_json(request)
-    session_id = fields.text("session_id")
+    session_id, number, name, spec = _loss(await read_json(request))
     core.sessions.alive(tenant, session_id)
-    number = fields.integer("custom_loss_seq_id", low=0, high=_SEQ_LIMIT)
-    name = fields.text("name", limit=256)
-    inputs = fields.items("inputs", limit=_LOSS_INPUTS) or []
-    graph = fields.mapping("graph", limit_bytes=_LOSS_BYTES) or {}
-    fields.finish()
-    spec = {"inputs": _inputs(inputs), "nodes": _nodes(graph)}
     loss_id = await core.losses.create(tenant, session_id, number, name, spec)
     return answer({"request_id": loss_id})
 
@@ -83,9 +84,7 @@ async def create_custom_loss(request: Request) -> Response:
 async def get_info(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    fields = await read_json(request)
-    model_id = fields.text("model_id")
-    fields.finish()
+    model_id = _model_id(await read_json(request))
     row = core.runs.owned(tenant, model_id).row
     engine = core.engines.get(row.base_model)
     data = {
@@ -110,17 +109,36 @@ def _future(accepted: Accepted) -> Response:
     return answer({"request_id": accepted.request_id, "model_id": accepted.model_id})
 
 
-def _inputs(inputs: list[object]) -> list[dict[str, object]]:
-    checked: list[dict[str, object]] = []
-    for index, entry in enumerate(inputs):
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise Refusal(f"inputs[{index}] must be an object with a name and a rank")
-        if type(entry.get("rank")) is not int or not 0 <= entry["rank"] <= 2:
-            raise Refusal(f"inputs[{index}].rank must be 0, 1 or 2")
-        checked.append({"name": entry["name"], "rank": entry["rank"]})
-    if not checked or checked[0]["name"] != "logprobs":
+def _model_id(fields: Fields) -> str:
+    model_id = fields.text("model_id")
+    fields.finish()
+    return model_id
+
+
+def _loading(fields: Fields) -> None:
+    """Either of the two things `load_weights` is used for."""
+    if fields.has("session_id"):
+        new_runs.read_from(fields)
+    else:
+        loading.read(fields)
+
+
+def _loss(fields: Fields) -> tuple[str, int, str, dict[str, object]]:
+    session_id = fields.text("session_id")
+    number = fields.integer("custom_loss_seq_id", low=0, high=_SEQ_LIMIT)
+    name = fields.text("name", limit=256)
+    inputs = [_input(each) for each in fields.objects("inputs", limit=_LOSS_INPUTS) or []]
+    graph = fields.mapping("graph", limit_bytes=_LOSS_BYTES) or {}
+    fields.finish()
+    if not inputs or inputs[0]["name"] != "logprobs":
         raise Refusal("inputs[0] must be logprobs")
-    return checked
+    return session_id, number, name, {"inputs": inputs, "nodes": _nodes(graph)}
+
+
+def _input(fields: Fields) -> dict[str, object]:
+    found = {"name": fields.text("name"), "rank": fields.integer("rank", low=0, high=2)}
+    fields.finish()
+    return found
 
 
 def _nodes(graph: dict[str, object]) -> list[dict[str, object]]:
@@ -132,14 +150,38 @@ def _nodes(graph: dict[str, object]) -> list[dict[str, object]]:
     return nodes
 
 
+def _work(path: str, kind: str, read: Callable[[Fields], object]) -> Route:
+    handler = operation(kind)
+    return route("POST", path, handler, UntypedAPIFuture, reads=read, checked_later=True)
+
+
 ROUTES: list[Route] = [
-    route("POST", paths.CREATE_MODEL, create_model),
-    route("POST", paths.GET_INFO, get_info),
-    route("POST", paths.FORWARD_BACKWARD, forward_backward),
-    route("POST", paths.OPTIM_STEP, operation("optim_step")),
-    route("POST", paths.SAVE_WEIGHTS, operation("save_weights")),
-    route("POST", paths.SAVE_WEIGHTS_FOR_SAMPLER, operation("save_weights_for_sampler")),
-    route("POST", paths.SAVE_WEIGHTS_EXTERNAL, operation("save_weights_external")),
-    route("POST", paths.LOAD_WEIGHTS, load_weights),
-    route("POST", paths.CREATE_CUSTOM_LOSS, create_custom_loss),
+    route("POST", paths.CREATE_MODEL, create_model, UntypedAPIFuture, reads=new_runs.read),
+    route("POST", paths.GET_INFO, get_info, GetInfoResponse, reads=_model_id),
+    route(
+        "POST",
+        paths.FORWARD_BACKWARD,
+        forward_backward,
+        UntypedAPIFuture,
+        reads=PROTOBUF,
+        checked_later=True,
+    ),
+    _work(paths.OPTIM_STEP, "optim_step", optimizing.read),
+    *(
+        _work(path, kind, partial(saving.read, kind))
+        for path, kind in (
+            (paths.SAVE_WEIGHTS, "save_weights"),
+            (paths.SAVE_WEIGHTS_FOR_SAMPLER, "save_weights_for_sampler"),
+            (paths.SAVE_WEIGHTS_EXTERNAL, "save_weights_external"),
+        )
+    ),
+    route(
+        "POST",
+        paths.LOAD_WEIGHTS,
+        load_weights,
+        UntypedAPIFuture,
+        reads=_loading,
+        checked_later=True,
+    ),
+    route("POST", paths.CREATE_CUSTOM_LOSS, create_custom_loss, LossCreated, reads=_loss),
 ]

@@ -1,0 +1,69 @@
+"""Answers that only this server gives, or that the protocol has no name for, as types."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class Done(BaseModel):
+    """It was done, and there is nothing to say about it."""
+
+    status: Literal["ok"]
+
+
+class Refused(BaseModel):
+    """Why a request is not served, for the person who sent it."""
+
+    detail: str
+
+
+class OrganizationDetails(BaseModel):
+    name: str
+
+
+class UserDetails(BaseModel):
+    email: str
+
+
+class KeyDetails(BaseModel):
+    org_details: OrganizationDetails
+    user_details: UserDetails
+
+
+class KeyInfo(BaseModel):
+    """Who a key belongs to."""
+
+    key_id: int
+    name: str
+    note: str
+    details: KeyDetails
+
+
+class Link(BaseModel):
+    """Where to fetch something, and until when."""
+
+    url: str
+    expires: datetime
+
+
+class TraceExport(BaseModel):
+    status: Literal["ready"]
+    url: str
+
+
+class TokenizerFiles(BaseModel):
+    files: list[str]
+
+
+class CompleteMetadata(BaseModel):
+    """A result so large that the client may want to make room for it first."""
+
+    status: Literal["complete_metadata"]
+    response_payload_size: int
+
+
+class LossCreated(BaseModel):
+    request_id: str

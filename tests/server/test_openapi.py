@@ -1,0 +1,123 @@
+"""The description of the API says of every route what it takes and answers, as the code has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from support.served import served
+from tinkex.server.app import ROUTES
+from tinkex.server.fields import Fields
+from tinkex.server.openapi import document
+from tinkex.server.probing import describe
+from tinkex.server.refusals import Refusal
+
+DOCUMENT = document(ROUTES)
+
+
+def _operations() -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_every_route_of_the_api_is_there() -> None:
+    described = {(path, method.upper()) for path, method, _ in _operations()}
+    served_ = {
+        (route.path.replace(":path", ""), method)
+        for route in ROUTES
+        if isinstance(route, Route) and route.path.startswith("/api/")
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert described == served_
+
+
+def test_every_body_is_described_and_every_post_but_the_known_ones_has_one() -> None:
+    bare = {path for path, method, each in _operations() if "requestBody" not in each}
+    posts = {path for path, method, _ in _operations() if method in ("post", "put")}
+    one = "/api/v1/training_runs/{training_run_id}/checkpoints/{kind}/{name}"
+    assert bare & posts == {"/api/v1/auth/token", f"{one}/publish"}
+    for path, _, operation in _operations():
+        for media, content in operation.get("requestBody", {}).get("content", {}).items():
+            schemas = content.get("schema", {}).get("anyOf", [content.get("schema")])
+            if media == "application/json" and path != "/api/v1/telemetry":
+                assert schemas, path
+                assert all(schema["type"] == "object" for schema in schemas), path
+
+
+def test_every_reference_leads_somewhere() -> None:
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            reference = value.get("$ref")
+            if isinstance(reference, str):
+                assert reference.rpartition("/")[2] in DOCUMENT["components"]["schemas"]
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    walk(DOCUMENT)
+
+
+async def test_it_is_served_to_anyone(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        response = await api.client.get("/api/v1/openapi.json")
+    assert response.json() == DOCUMENT
+
+
+# ---- probing
+
+
+def test_a_body_is_described_as_it_is_read() -> None:
+    def read(fields: Fields) -> None:
+        fields.text("name", limit=9)
+        fields.optional_integer("count", low=1, high=5)
+        fields.finish()
+
+    assert describe(read) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 9},
+            "count": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 5}, {"type": "null"}]},
+            "type": {},
+        },
+        "additionalProperties": False,
+        "required": ["name"],
+    }
+
+
+def test_ways_that_are_refused_are_not_described() -> None:
+    def read(fields: Fields) -> None:
+        one, other = fields.nested("one"), fields.nested("other")
+        if (one is None) == (other is None):
+            raise Refusal("one of them")
+        (one or other).flag("on", False)  # type: ignore[union-attr]
+        fields.finish()
+
+    required = [schema["required"] for schema in describe(read)["anyOf"]]
+    assert sorted(required) == [["one"], ["other"]]
+
+
+def test_what_follows_from_a_choice_is_said_of_that_choice() -> None:
+    def read(fields: Fields) -> None:
+        if fields.choice("kind", ("plain", "named")) == "named":
+            fields.text("name")
+        fields.finish()
+
+    plain, named = sorted(describe(read)["anyOf"], key=lambda schema: len(schema["properties"]))
+    assert plain["properties"]["kind"] == {"enum": ["plain"]}
+    assert named["properties"]["kind"] == {"enum": ["named"]}
+    assert named["required"] == ["kind", "name"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/asample", "/api/v1/optim_step"])
+def test_the_bounds_are_those_of_the_readers(path: str) -> None:
+    text = str(DOCUMENT["paths"][path]["post"]["requestBody"])
+    assert "'maximum': 2147483647" in text
+    assert "'additionalProperties': False" in text
