@@ -1,7 +1,10 @@
 """Two configurations in one process: what happens to one never happens to the other."""
 
+import logging
 import threading
 import time
+
+import pytest
 
 import tinkex
 from support.clients import PARAMS, datum, prompt, quick_config, service_for
@@ -88,3 +91,15 @@ def test_one_service_is_used_from_many_threads() -> None:
         for thread in threads:
             thread.join()
         assert all(answers[i][0] == i for i in range(20))
+
+
+def test_the_log_tells_which_session_and_run_a_program_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ProtocolServer() as server, caplog.at_level(logging.INFO, logger="tinkex"):
+        with service_for(server) as service:
+            training = service.create_lora_training_client("acme/tiny")
+            session = training.holder.session_id
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"session {session} is open" in lines
+    assert f"training run {training.model_id} is ready" in lines

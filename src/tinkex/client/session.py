@@ -52,6 +52,7 @@ async def create_session(
     ):
         if message:
             logger.log(level, "%s", message)
+    logger.info("session %s is open", answer.session_id)
     return answer.session_id
 
 

@@ -72,6 +72,7 @@ class TrainingClient:
             holder.config.timings.queue_log_interval,
         )
         self._run = TrainingRun(holder, model_id, self)  # type: ignore[arg-type]
+        logger.info("training run %s is ready", model_id)
 
     def __repr__(self) -> str:
         return f"TrainingClient(model_id={self.model_id!r})"
