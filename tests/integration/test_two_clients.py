@@ -96,10 +96,10 @@ def test_one_service_is_used_from_many_threads() -> None:
 def test_the_log_tells_which_session_and_run_a_program_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with ProtocolServer() as server, caplog.at_level(logging.INFO, logger="tinkex"):
-        with service_for(server) as service:
-            training = service.create_lora_training_client("acme/tiny")
-            session = training.holder.session_id
+    caplog.set_level(logging.INFO, logger="tinkex")
+    with ProtocolServer() as server, service_for(server) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        session = training.holder.session_id
     lines = [record.getMessage() for record in caplog.records]
     assert f"session {session} is open" in lines
     assert f"training run {training.model_id} is ready" in lines
