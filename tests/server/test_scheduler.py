@@ -222,7 +222,8 @@ async def test_each_tenants_turn_comes_though_another_queued_first(tmp_path: Pat
 async def test_a_run_that_cannot_be_rebuilt_fails_its_operations_and_nobody_elses(
     tmp_path: Path,
 ) -> None:
-    async with served(tmp_path, scheduling=Scheduling(snapshot_steps=1)) as api:
+    no_way_back = Scheduling(snapshot_steps=1, fallback_payload_bytes=1)
+    async with served(tmp_path, scheduling=no_way_back) as api:
         session = await api.session()
         model, other = await api.model(session, 0), await api.model(session, 1)
         await api.step(model, 1)

@@ -73,6 +73,8 @@ class Weather:
     lost: float
     crashes: int
     poison: int
+    damage: float
+    snapshot_steps: int
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Weather:
@@ -84,6 +86,8 @@ class Weather:
             lost=dice.choice((0.0, 0.1, 0.3)),
             crashes=dice.randint(0, 4),
             poison=dice.choice((3, 1000)),
+            damage=dice.choice((0.0, 0.5, 1.0)),
+            snapshot_steps=dice.choice((1, 3)),
         )
 
 
@@ -100,6 +104,7 @@ class World:
         self.disk = Disk(self.dice, 0.0)
         self._up = asyncio.Event()
         self._serving: set[asyncio.Task[Any]] = set()
+        self._damaged: set[str] = set()
 
     def play(self) -> None:
         alarm, logger = _Alarm(), logging.getLogger("tinkex")
@@ -140,9 +145,21 @@ class World:
         for _ in range(self.weather.crashes):
             await asyncio.sleep(self.dice.expovariate(1.0))
             self.clock.jumped += self.dice.choice((0.0, -300.0, 300.0))
+            self._damage()
             await self._crash()
             await asyncio.sleep(self.dice.choice((0.1, 3.0)))
             await self._boot()
+
+    def _damage(self) -> None:
+        """Make a wrong number of what the newest snapshot of a run says, if one is left to it."""
+        for run in [] if self.core is None else self.core.runs:
+            newest, before = run.snapshot, run.before
+            if newest is None or before is None or self.dice.random() >= self.weather.damage:
+                continue
+            if not self._damaged & {newest.folder, before.folder}:
+                self._damaged.add(newest.folder)
+                path = self.home / "snapshots" / newest.folder / "adapter_model.safetensors"
+                path.write_text(json.dumps(json.loads(path.read_text()) + 1))
 
     async def _boot(self) -> None:
         """Start the server on what the disk holds; a disk too full to start on is tried again."""
@@ -152,7 +169,9 @@ class World:
             inline_bytes=256,
             timings=Timings(gap_timeout_s=3600.0, gap_grace_s=1800.0, restart_backoff_s=(0.1,)),
             scheduling=Scheduling(
-                snapshot_steps=3, resident_runs=2, deaths_before_poison=self.weather.poison
+                snapshot_steps=self.weather.snapshot_steps,
+                resident_runs=2,
+                deaths_before_poison=self.weather.poison,
             ),
         )
         while True:

@@ -81,14 +81,16 @@ class Core:
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock)
         loading = Loading(self.checkpoints, pins, self.engines)
-        snapshots = Snapshots(self.store, self.blobs, snapshot_folders, pins, clock, settings)
+        self.snapshots = Snapshots(
+            self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
+        )
         self.scheduler = Scheduler(
             self.runs,
             self.engines,
             Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
-            snapshots,
+            self.snapshots,
             clock,
             settings,
         )

@@ -1,7 +1,8 @@
 """Looks, while nothing else is to do, whether what the database names is on the disk and whole.
 
 Checks the database itself, the bodies and results of operations, the snapshots of runs, and in each
-round the bytes of one checkpoint. It mends nothing: what it finds is logged and counted.
+round the bytes of one checkpoint and of one snapshot. It mends nothing: what it finds is logged and
+counted.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Integrity:
             *await self._missing(snapshots.folders, self._has_snapshot, "snapshot"),
             *await self._missing(checkpoints.folders, self._has_weights, "weights"),
             *await self._one_checkpoint(),
+            *await self._one_snapshot(),
         ]
         for problem in found:
             logger.error("integrity: %s", problem)
@@ -80,6 +82,19 @@ class Integrity:
         except manifest.CorruptCheckpoint as error:
             if name in await self._store.query(checkpoints.folders):
                 return [f"weights {name}: {error}"]
+        return []
+
+    async def _one_snapshot(self) -> list[str]:
+        """The same for the snapshots."""
+        rows = [row for row in await self._store.query(snapshots.every) if row.digest]
+        if not rows:
+            return []
+        row = sorted(rows, key=lambda row: row.folder)[self.checks % len(rows)]
+        try:
+            await asyncio.to_thread(manifest.verify, self._snapshots.path(row.folder), row.digest)
+        except manifest.CorruptCheckpoint as error:
+            if row.folder in await self._store.query(snapshots.folders):
+                return [f"snapshot {row.folder}: {error}"]
         return []
 
     def _has_snapshot(self, name: str) -> bool:

@@ -19,7 +19,7 @@ in line: what was done runs again as `replay`, what was under way runs as if for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -137,14 +137,20 @@ class RunLog:
     def rewind(self) -> int:
         """Put everything after the snapshot back in line; return how many done ones run again."""
         self._cursor = self.base
-        replayed = 0
         for entry in self.entries.values():
             if entry.state == "running":
                 entry.state = "waiting"
             elif entry.state == "done" and entry.kind in MUTATING:
                 entry.state, entry.replay = "waiting", True
-                replayed += 1
-        return replayed
+        return sum(entry.replay for entry in self.entries.values())
+
+    def uncover(self, base: int, entries: Iterable[Entry]) -> None:
+        """The snapshot is of no use: what lies behind an earlier one is in line again."""
+        later, self.entries = self.entries, {}
+        self.base = base
+        for entry in entries:
+            self.admit(entry)
+        self.entries.update(later)
 
     def cover(self, seq_id: int) -> list[Entry]:
         """A snapshot holds everything up to `seq_id`: forget and return those entries."""

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tinkex.server.core import Core
 from tinkex.server.metrics import Labels, Registry
+from tinkex.server.store import snapshots
 from tinkex.server.supervisor import Engine
 
 
@@ -89,6 +90,36 @@ def state(core: Core) -> Registry:
         "tinkex_operations_pending",
         "Training operations accepted and not finished.",
         lambda: sum(run.log.pending_count() for run in core.runs),
+    )
+    registry.total(
+        "tinkex_replays_total",
+        "Operations repeated after an engine or the server was lost.",
+        lambda: core.scheduler.replays,
+    )
+    registry.total(
+        "tinkex_replay_differences_total",
+        "Repeated operations that came out differently from what their client was told.",
+        lambda: core.scheduler.replay_differences,
+    )
+    registry.total(
+        "tinkex_snapshots_damaged_total",
+        "Snapshots found damaged when a run was to be rebuilt from them.",
+        lambda: core.snapshots.damaged,
+    )
+    registry.gauge(
+        "tinkex_runs_broken",
+        "Live runs that cannot be rebuilt.",
+        lambda: sum(run.broken is not None for run in core.runs),
+    )
+    registry.gauge(
+        "tinkex_payload_bytes",
+        "Bodies of operations kept on disk, those kept in case a snapshot is damaged included.",
+        lambda: sum(run.log.retained_bytes + run.spare_bytes for run in core.runs),
+    )
+    registry.gauge(
+        "tinkex_snapshot_bytes",
+        "Bytes of all snapshots.",
+        lambda: core.store.read(snapshots.size_bytes),
     )
     registry.total(
         "tinkex_integrity_checks_total",

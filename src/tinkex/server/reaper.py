@@ -93,12 +93,7 @@ class Reaper:
 
     async def sweep(self) -> None:
         """Delete pins and weights that nothing needs. Runs must have been loaded."""
-        loads = [
-            entry.request_id
-            for run in self._runs
-            for entry in run.log.entries.values()
-            if entry.kind in ("load_weights", "create_from")
-        ]
+        loads = await self._store.query(operations_table.kept_loads)
         await asyncio.to_thread(self._pins.keep_only, loads)
         await self._delete_unnamed_weights(self._clock.now())
 
@@ -135,19 +130,21 @@ class Reaper:
     async def _end(self, run: Run) -> None:
         self._runs.remove(run)
 
-        def work(db: sqlite3.Connection) -> list[str]:
+        def work(db: sqlite3.Connection) -> tuple[list[str], list[str]]:
             runs_table.end(db, run.model_id)
             snapshots_table.delete(db, run.model_id)
-            return operations_table.drop_payloads(db, run.model_id, 2**62)
+            loads = operations_table.loads_through(db, run.model_id, 2**62)
+            return operations_table.drop_payloads(db, run.model_id, 2**62), loads
 
-        blobs = await self._store.write(work)
+        blobs, loads = await self._store.write(work)
         await self._scheduler.drop(run)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
-        if run.snapshot is not None:
-            await asyncio.to_thread(self._snapshots.delete, run.snapshot.folder)
-        for entry in run.log.entries.values():
-            self._pins.drop(entry.request_id)
+        for snapshot in (run.snapshot, run.before):
+            if snapshot is not None:
+                await asyncio.to_thread(self._snapshots.delete, snapshot.folder)
+        for request_id in loads:
+            self._pins.drop(request_id)
 
     def _evict_idle(self) -> None:
         oldest = self._clock.monotonic() - self._timings.run_idle_s

@@ -30,11 +30,15 @@ class Run:
     `sending` is the turn of the errand on its way to the engine, 0 when there is none; `latest`
     carries the newest operation; `active` counts everything of this run that is with the engine or
     being written down; `restoring` says in words what is being rebuilt, `broken` why it never can.
+    `before` is the snapshot to fall back to when the newest is damaged; the operations between the
+    two keep their bodies for that, `spare_bytes` of them.
     """
 
     row: RunRow
     log: RunLog
     snapshot: SnapshotRow | None = None
+    before: SnapshotRow | None = None
+    spare_bytes: int = 0
     generation: int = 0
     sending: int = 0
     active: int = 0
@@ -106,21 +110,32 @@ class Runs:
     def count(self, tenant: str) -> int:
         return sum(run.tenant == tenant for run in self._runs.values())
 
+    @property
+    def spare_bytes(self) -> int:
+        """What is kept on disk only for the case that a snapshot is damaged."""
+        return sum(run.spare_bytes for run in self._runs.values())
+
     def _restore(self, row: RunRow) -> Run:
-        snapshot = self._store.read(lambda db: snapshots_table.get(db, row.model_id))
+        snapshots = self._store.read(lambda db: snapshots_table.of_run(db, row.model_id))
+        snapshot, before = (*snapshots, None, None)[:2]
         base = -1 if snapshot is None else snapshot.seq_id
-        run = Run(row, self._log(base), snapshot, snapshot_at=self._clock.monotonic())
+        floor = -1 if before is None else before.seq_id
+        run = Run(row, self._log(base), snapshot, before, snapshot_at=self._clock.monotonic())
+        run.spare_bytes = self._store.read(
+            lambda db: operations_table.kept_bytes(db, row.model_id, floor, base)
+        )
         for operation in self._store.read(
             lambda db: operations_table.after(db, row.model_id, base)
         ):
-            run.log.admit(self._entry(operation))
+            run.log.admit(self.entry(operation))
         return run
 
     def _log(self, base: int) -> RunLog:
         timings = self._settings.timings
         return RunLog(base, timings.gap_timeout_s, timings.gap_grace_s)
 
-    def _entry(self, row: OperationRow) -> Entry:
+    def entry(self, row: OperationRow) -> Entry:
+        """An operation as the store remembers it."""
         return Entry(
             request_id=row.request_id,
             seq_id=row.seq_id,

@@ -36,6 +36,7 @@ from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run, Runs
 from tinkex.server.settings import Settings
 from tinkex.server.snapshots import Snapshots
+from tinkex.server.store.snapshots import SnapshotRow
 from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class _Window:
 
 
 class Scheduler:
-    """The one place that decides what an engine trains next."""
+    """The one place that decides what an engine trains next. `replays` counts operations repeated
+    after a loss, `replay_differences` those that then came out differently."""
 
     def __init__(
         self,
@@ -68,6 +70,8 @@ class Scheduler:
         clock: Clock,
         settings: Settings,
     ) -> None:
+        self.replays = 0
+        self.replay_differences = 0
         self._runs = runs
         self._engines = engines
         self._kinds = kinds
@@ -346,30 +350,48 @@ class Scheduler:
             logger.error("%s cannot be restored: %s", run.model_id, run.broken)
             return
         run.log.finish(entry, failed=False)
+        self.replays += 1
         if not await self._endings.matches(entry, conclusion.outcome):
-            logger.error("replay of %s gave another result than before", entry.request_id)
+            self.replay_differences += 1
+            logger.error(
+                "replay of %s gave another result than before: from here on this run's numbers "
+                "are not those of the life it was restored from",
+                entry.request_id,
+            )
 
     async def _restore(self, run: Run, engine: Engine) -> None:
-        """Give a lost run its last snapshot; the operations after it follow as replays."""
+        """Give a lost run its last good snapshot; the operations after it follow as replays."""
+        generation = engine.generation
+        try:
+            while run.snapshot is not None:
+                problem = await self._load(run, run.snapshot, engine)
+                if problem is None:
+                    break
+                if not await self._snapshots.go_back(run, problem):
+                    run.broken = f"its snapshot cannot be loaded: {problem}"
+                    logger.error("%s cannot be restored: %s", run.model_id, run.broken)
+                    return
+        except EngineLost:
+            return
         replays = run.log.rewind()
-        generation, folder = engine.generation, self._snapshots.path(run)
-        if folder is not None:
-            assert run.snapshot is not None
-            run.restoring = (
-                f"restoring from step {run.snapshot.step}, replaying {replays} operations"
-            )
-            op = f"{run.model_id}:restore:{generation}"
-            try:
-                await engine.submit(LoadRun(op, run.model_id, str(folder), True, create=True))
-            except EngineLost:
-                return
-            except CommandFailed as failed:
-                run.broken = f"its snapshot cannot be loaded: {failed.message}"
-                logger.error("%s cannot be restored: %s", run.model_id, run.broken)
-                return
-        elif replays:
+        if run.snapshot is None and replays:
             run.restoring = f"starting again, replaying {replays} operations"
         run.generation = generation
+
+    async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine) -> str | None:
+        """Check a snapshot and hand it to the engine; what is wrong with it, if anything is."""
+        problem = await self._snapshots.problem(snapshot)
+        if problem is not None:
+            return problem
+        replays = run.log.rewind()
+        run.restoring = f"restoring from step {snapshot.step}, replaying {replays} operations"
+        op = f"{run.model_id}:restore:{engine.generation}"
+        folder = str(self._snapshots.path(snapshot))
+        try:
+            await engine.submit(LoadRun(op, run.model_id, folder, True, create=True))
+        except CommandFailed as failed:
+            return failed.message
+        return None
 
     async def _snapshot(self, run: Run, engine: Engine, turn: int) -> None:
         def sent() -> None:

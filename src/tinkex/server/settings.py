@@ -76,6 +76,7 @@ class Scheduling:
     sequences_in_flight: int = 256
     snapshot_steps: int = 50
     snapshot_payload_bytes: int = 256 * MIB
+    fallback_payload_bytes: int = 1 * GIB
     deaths_before_poison: int = 3
     resident_runs: int = 64
     loaded_weights: int = 64

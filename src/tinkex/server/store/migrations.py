@@ -138,6 +138,20 @@ def _fetched_results(connection: sqlite3.Connection) -> None:
     )
 
 
+def _two_hashed_snapshots(connection: sqlite3.Connection) -> None:
+    _run(
+        connection,
+        "ALTER TABLE snapshots RENAME TO single_snapshots",
+        """CREATE TABLE snapshots (
+            model_id TEXT NOT NULL, seq_id INTEGER NOT NULL, folder TEXT NOT NULL,
+            step INTEGER NOT NULL, size_bytes INTEGER NOT NULL, created_at REAL NOT NULL,
+            digest TEXT NOT NULL, PRIMARY KEY (model_id, seq_id))""",
+        """INSERT INTO snapshots SELECT model_id, seq_id, folder, step, size_bytes, created_at, ''
+            FROM single_snapshots""",
+        "DROP TABLE single_snapshots",
+    )
+
+
 def _run(connection: sqlite3.Connection, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)
@@ -149,4 +163,5 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _checkpoints_and_samplers,
     _usage_and_audit,
     _fetched_results,
+    _two_hashed_snapshots,
 ]

@@ -1,7 +1,8 @@
 """The `operations` table: what each run was asked, in `seq_id` order, and what came of it.
 
 A small body or result sits in its row; a large one is a blob whose name the row keeps. The body
-goes away once a snapshot covers it; the result once it is fetched and old, or too old.
+goes away once a run can no longer fall back behind it; the result once it is fetched and old, or
+too old.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _LIGHT = (
     "request_id, model_id, seq_id, tenant, kind, digest, payload_blob, payload_bytes, state, "
     "result_blob, result_bytes, result_kind, tokens, accepted_at, finished_at"
 )
+_HAS_BODY = "(payload IS NOT NULL OR payload_blob IS NOT NULL)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,49 @@ def drop_payloads(connection: sqlite3.Connection, model_id: str, through: int) -
         (model_id, through),
     ).fetchall()
     connection.execute(
-        f"UPDATE operations SET payload = NULL, payload_blob = NULL {where}",
+        f"UPDATE operations SET payload = NULL, payload_blob = NULL {where} AND {_HAS_BODY}",
         (model_id, through),
     )
     return [name for (name,) in blobs]
+
+
+def loads_through(connection: sqlite3.Connection, model_id: str, through: int) -> list[str]:
+    """The loads of a run up to `through` whose bodies are kept, and with them what they read."""
+    rows = connection.execute(
+        f"""SELECT request_id FROM operations WHERE model_id = ? AND seq_id <= ?
+            AND kind IN ('load_weights', 'create_from') AND {_HAS_BODY}""",
+        (model_id, through),
+    )
+    return [request_id for (request_id,) in rows]
+
+
+def kept_loads(connection: sqlite3.Connection) -> list[str]:
+    """The loads of all runs that may have to be repeated."""
+    rows = connection.execute(
+        f"""SELECT request_id FROM operations
+            WHERE kind IN ('load_weights', 'create_from') AND {_HAS_BODY}"""
+    )
+    return [request_id for (request_id,) in rows]
+
+
+def kept_bytes(connection: sqlite3.Connection, model_id: str, after: int, through: int) -> int:
+    """The size of a run's bodies in a range that are kept though a snapshot covers them."""
+    (size,) = connection.execute(
+        f"""SELECT COALESCE(SUM(payload_bytes), 0) FROM operations
+            WHERE model_id = ? AND seq_id > ? AND seq_id <= ? AND {_HAS_BODY}""",
+        (model_id, after, through),
+    ).fetchone()
+    return int(size)
+
+
+def lacks_body(connection: sqlite3.Connection, model_id: str, after: int, through: int) -> bool:
+    """Whether some done operation of a run in a range can no longer be repeated."""
+    (count,) = connection.execute(
+        f"""SELECT COUNT(*) FROM operations WHERE model_id = ? AND seq_id > ? AND seq_id <= ?
+            AND state = 'done' AND NOT {_HAS_BODY}""",
+        (model_id, after, through),
+    ).fetchone()
+    return bool(count)
 
 
 def expire_results(
@@ -175,10 +216,11 @@ def accepted_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 def done_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """(request id, result blob) of every done operation whose body is still kept."""
+    """(request id, result blob) of every done operation that no snapshot covers."""
     rows = connection.execute(
-        """SELECT request_id, result_blob FROM operations WHERE state = 'done'
-            AND result_blob IS NOT NULL AND (payload IS NOT NULL OR payload_blob IS NOT NULL)"""
+        f"""SELECT request_id, result_blob FROM operations AS done WHERE state = 'done'
+            AND result_blob IS NOT NULL AND {_HAS_BODY} AND seq_id > COALESCE(
+            (SELECT MAX(seq_id) FROM snapshots WHERE model_id = done.model_id), -1)"""
     )
     return [(request_id, blob) for request_id, blob in rows]
 
