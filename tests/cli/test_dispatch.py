@@ -99,6 +99,8 @@ def test_a_word_where_a_number_belongs_is_named_plainly(
         ["run", "list", "--limit", "-1"],
         ["--local", "run", "list", "--base-url", "http://y"],
         ["run", "list", "-c", "bogus"],
+        ["serve", "--device", "bogus"],
+        ["serve", "--dtype", "float7"],
     ],
     ids=" ".join,
 )

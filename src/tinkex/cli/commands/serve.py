@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,13 @@ from tinkex.cli.server_floor import require_server
 
 if TYPE_CHECKING:
     from tinkex.server.settings import Limits
+
+
+def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
+    """Refuses a misspelt device before anything starts."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise click.BadParameter(f"{name!r} is not known: use auto, cpu, cuda or cuda:1")
+    return name
 
 
 @command
@@ -44,8 +52,19 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where runs and checkpoints are kept (default: $TINKEX_HOME, or ~/.tinkex).",
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ...")
-@click.option("--dtype", default="auto", show_default=True, help="float32 or bfloat16.")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=_checked_device,
+    help="auto, cpu, cuda or one of several: cuda:1.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    default="auto",
+    show_default=True,
+)
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
