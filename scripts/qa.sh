@@ -8,5 +8,6 @@ step() { printf '\n== %s\n' "$1"; shift; "$@"; }
 step "format" ruff format --check .
 step "lint" ruff check .
 step "types" mypy
+step "dependencies" python scripts/audit.py
 step "docs" sphinx-build -W --keep-going -q -b html docs docs/_build/html
 step "tests" python -m pytest
