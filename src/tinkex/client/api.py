@@ -37,6 +37,7 @@ from tinkex.client.errors import (
     status_error,
 )
 from tinkex.client.limiter import RateLimiter, shared_limiter
+from tinkex.client.outage import Outage
 from tinkex.client.purposes import Purpose
 from tinkex.client.redaction import redact_headers, redact_text
 from tinkex.client.retry import (
@@ -81,6 +82,9 @@ class Api:
         self._origin = LOCAL_ORIGIN if config.is_local else config.base_url
         self._limiter: RateLimiter = shared_limiter(config.base_url, self.tokens.identity)
         self._breaker = CircuitBreaker(config.breaker) if config.breaker else None
+        self._outage = Outage(
+            config.base_url, config.timings.outage_log_after, config.timings.queue_log_interval
+        )
         self._headers = _fixed_headers(config)
         # One random name and a counter: as unique as a new UUID for each call, and much cheaper.
         self._key_prefix = f"tinkex-{uuid.uuid4()}"
@@ -287,6 +291,7 @@ class Api:
     ) -> NoReturn:
         info = call.describe(headers)
         self._breaker_failed()
+        self._outage.failed(started, redact_text(str(error)))
         self.bus.emit(
             events.HTTP_EXCEPTION,
             time.monotonic() - started,
@@ -303,6 +308,7 @@ class Api:
     ) -> HttpResponse:
         """Return a good answer, raise for any other; everyone learns what it means for them."""
         duration = time.monotonic() - started
+        self._outage.over()
         self.bus.emit(
             events.HTTP_STOP, duration, method=call.method, path=call.path, status=response.status
         )

@@ -36,6 +36,7 @@ class Timings:
     heartbeat_warn_after: float = 120.0
     dynamic_refresh_floor: float = 10.0
     queue_log_interval: float = 60.0
+    outage_log_after: float = 2.0
     telemetry_interval: float = 10.0
     telemetry_drain: float = 5.0
     trace_export_interval: float = 5.0
@@ -57,4 +58,4 @@ class Timings:
     @classmethod
     def impatient(cls) -> "Timings":
         """For a person waiting at a terminal: a few quick attempts, then the error."""
-        return cls(inner_retries=2, inner_delay_max=2.0, outer_window=0.0)
+        return cls(inner_retries=2, inner_delay_max=2.0, outer_window=0.0, outage_log_after=60.0)
