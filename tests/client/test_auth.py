@@ -7,6 +7,7 @@ import pytest
 import tinkex
 from support.protocol_server import ProtocolServer
 from support.socket_server import status
+from tinkex.client.config import Config
 from tinkex.client.credentials import JsonCredentialStore, ManualKey
 
 
@@ -32,6 +33,16 @@ def test_the_key_comes_from_the_environment_or_the_login(
     monkeypatch.setenv("TINKER_API_KEY", "tml-environment")
     assert tinkex.auth.get_tinker_token() == "tml-environment"
     assert tinkex.auth.tinker_has_credentials()
+
+
+def test_a_server_on_this_machine_needs_no_key_and_others_do() -> None:
+    with ProtocolServer() as server:
+        assert tinkex.RestClient(base_url=server.url).list_training_runs().result()
+        assert {request.headers["x-api-key"] for request in server.requests} == {"tml-local"}
+    for url in ("http://127.0.0.1:1", "http://localhost:1/prefix", "http://[::1]:1", "local"):
+        assert Config.resolve(base_url=url).is_on_this_machine
+    with pytest.raises(tinkex.TinkerError, match="No API key"):
+        tinkex.RestClient(base_url="http://192.0.2.1:8000").list_training_runs().result()
 
 
 def test_a_command_counts_without_being_run(monkeypatch: pytest.MonkeyPatch) -> None:

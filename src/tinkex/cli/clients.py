@@ -72,7 +72,7 @@ class SdkClients:
         from tinkex.client.credentials import stored_key
 
         config = self._resolve(connection)
-        known = config.api_key or config.credential_command
+        known = config.api_key or config.credential_command or config.is_on_this_machine
         return bool(known or stored_key(config.credentials_path))
 
     def config(self, connection: Connection) -> Config:

@@ -29,6 +29,7 @@ DEFAULT_BASE_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 DEFAULT_HUB_URL = "https://huggingface.co"
 LOCAL_BASE_URL = "local"
 LOCAL_API_KEY = "tml-local"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEY_PREFIXES = (API_KEY_PREFIX, JWT_PREFIX)
 MAX_RESPONSE_BYTES = 4 * 1024**3
 
@@ -158,6 +159,11 @@ class Config:
     @property
     def is_local(self) -> bool:
         return self.base_url == LOCAL_BASE_URL
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether the server answers on loopback, where a `tinkex serve` takes any key."""
+        return self.is_local or urlsplit(self.base_url).hostname in LOOPBACK
 
     @classmethod
     def resolve(

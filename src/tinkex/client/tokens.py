@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tinkex.client.config import Config, check_key
+from tinkex.client.config import LOCAL_API_KEY, Config, check_key
 from tinkex.client.credentials import stored_key
 from tinkex.client.errors import TinkerError
 from tinkex.wire.limits import JWT_PREFIX
@@ -139,8 +139,13 @@ class TokenSource:
 
 
 def require_stored_key(config: Config) -> str:
-    """The key a login left behind, or an error that names the ways to provide one."""
+    """The key a login left behind, or an error that names the ways to provide one.
+
+    A server on this machine gets a key of no meaning: unless it has keys of its own, any will do.
+    """
     key = stored_key(config.credentials_path)
+    if key is None and config.is_on_this_machine:
+        return LOCAL_API_KEY
     if key is None:
         raise TinkerError(
             "No API key. Pass api_key=…, set TINKER_API_KEY, or log in with `tinkex auth login`."
