@@ -39,7 +39,10 @@ SETTINGS = settings(
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     model = resolve("tinkex/tiny-llama", default_cache(os.environ), os.environ).folder
     server = ServerProcess(
-        tmp_path_factory.mktemp("walks") / "home", model, snapshot_steps=3, backoff_s=(0.1,)
+        tmp_path_factory.mktemp("walks") / "home",
+        model,
+        snapshot_steps=3,
+        timings={"restart_backoff_s": [0.1]},
     )
     server.start()
     server.wait_ready()

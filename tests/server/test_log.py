@@ -160,3 +160,25 @@ def test_engine_deaths_at_any_moment_keep_order_and_lose_nothing(seed: int) -> N
         held.append(entry.seq_id)
         log.finish(entry, failed=False)
     assert held == list(range(30))
+
+
+def test_the_widest_gap_is_passed_over_in_one_step() -> None:
+    """One request with a far number must not make the server count there."""
+    log, last = RunLog(0, gap_timeout_s=10), 2**31 - 1
+    log.admit(_entry(3))
+    log.admit(_entry(last))
+    assert isinstance(log.next(9.0), Gap)
+    assert _run(log, 10.0) == [3, last]
+    log.rewind()
+    assert log.next(11.0) == log.find(3)
+
+
+def test_what_was_passed_over_says_nothing_of_what_lies_behind() -> None:
+    """Numbers skipped once are skipped again; those after the last that began are waited for."""
+    log = RunLog(0, gap_timeout_s=10, gap_grace_s=10)
+    log.admit(_entry(3))
+    assert _run(log, 10.0) == [3]
+    log.rewind()
+    log.admit(_entry(6, at=20.0))
+    assert _run(log, 20.0) == [3]
+    assert log.next(20.0) == Gap(missing=4, behind=6, deadline=30.0)

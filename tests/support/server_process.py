@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -11,26 +12,29 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 START_S = 90.0
 MODEL = "tinkex/tiny-llama"
 
 _PROGRAM = """
+import json
 import sys
 from pathlib import Path
 import uvicorn
 from tinkex.server.app import create_app
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
 
-home, port, model, steps, backoff = sys.argv[1:]
+home, port, model, steps, timings = sys.argv[1:]
 settings = Settings(
     home=Path(home),
     models=(ModelSpec("tinkex/tiny-llama", model, model),),
     port=int(port),
     dtype="float32",
     device="cpu",
-    timings=Timings(drain_s=5.0, restart_backoff_s=tuple(map(float, backoff.split(",")))),
+    timings=Timings(**{"drain_s": 5.0, **json.loads(timings)}),
     scheduling=Scheduling(snapshot_steps=int(steps)),
 )
 uvicorn.run(create_app(settings), host="127.0.0.1", port=int(port), log_level="warning")
@@ -45,17 +49,21 @@ class ServerProcess:
         home: Path,
         model: Path,
         snapshot_steps: int = 5,
-        backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0),
+        timings: Mapping[str, Any] | None = None,
     ) -> None:
         self.home = home
         self.port = _free_port()
-        backoff = ",".join(map(str, backoff_s))
-        self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps), backoff]
+        self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps)]
+        self._arguments.append(json.dumps(dict(timings or {})))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         environ = {**os.environ, "OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}

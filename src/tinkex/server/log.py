@@ -116,9 +116,11 @@ class RunLog:
                 gap = self._gap(now)
                 if gap is not None or not self._has_more():
                     return gap
-            elif expected.state == "waiting":
+                self._cursor = self._before_next()
+                continue
+            if expected.state == "waiting":
                 return expected
-            elif expected.state == "accepting":
+            if expected.state == "accepting":
                 return None
             self._cursor += 1
 
@@ -184,6 +186,15 @@ class RunLog:
 
     def pending_count(self) -> int:
         return sum(entry.pending or entry.state == "running" for entry in self.entries.values())
+
+    def _before_next(self) -> int:
+        """The last of the missing ids in front: a gap is passed in one step, however wide. Ids
+        that were passed over before say nothing of those behind them."""
+        following = min((each for each in self.entries if each > self._cursor), default=None)
+        if self._cursor < self._high:
+            return self._high if following is None else min(following - 1, self._high)
+        assert following is not None
+        return following - 1
 
     def _has_more(self) -> bool:
         return self._cursor < self._high or any(True for _ in self._behind())

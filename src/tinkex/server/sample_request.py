@@ -15,7 +15,7 @@ from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Limits
 
-_SEQ_LIMIT = 2**63 - 1
+_SEQ_LIMIT = 2**62
 _SEED_LIMIT = 2**64 - 1
 _TOKEN_LIMIT = 2**31 - 1
 _TOPK_LIMIT = 1000

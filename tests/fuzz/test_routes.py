@@ -1,0 +1,111 @@
+"""Whatever is sent to a route that takes or gives JSON, it answers as the API's description says.
+
+Made up from that description, within it and against it, with ids of the tenant's own and without.
+The short form runs with the suite, always the same; `TINKEX_LONG=1` sends `TINKEX_EXAMPLES` (400)
+of each kind to each route, from `TINKEX_SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from fuzz.belongings import Belongings
+from lifecycle.calls import Calls
+from support.server_process import ServerProcess
+from tinkex.server.app import ROUTES
+from tinkex.server.models import default_cache, resolve
+from tinkex.server.openapi import document
+
+LONG = bool(os.environ.get("TINKEX_LONG"))
+EXAMPLES = int(os.environ.get("TINKEX_EXAMPLES", "400")) if LONG else 12
+FIRST = int(os.environ.get("TINKEX_SEED", "0"))
+ANSWER_S = 20.0
+KEY = "tml-fuzz"
+DOCUMENT = document(ROUTES)
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+OPERATIONS = {
+    f"{operation.method.upper()} {operation.path}": operation
+    for operation in (found.ok() for found in SCHEMA.get_all_operations())
+    if not operation.path.endswith("/forward_backward")
+}
+"""All but the one that takes no JSON: its decoder has a fuzzer of its own."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    model = resolve("tinkex/tiny-llama", default_cache(os.environ), os.environ).folder
+    home = tmp_path_factory.mktemp("routes") / "home"
+    server = ServerProcess(home, model, timings={"poll_hold_s": 0.05})
+    server.start()
+    server.wait_ready()
+    yield server
+    server.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_every_answer_is_as_described(
+    server: ServerProcess, name: str, mode: schemathesis.GenerationMode
+) -> None:
+    calls = Calls(server.url, KEY)
+    with requests.Session() as session:
+        session.headers["x-api-key"] = KEY
+        attack = _attack(server.url, session, Belongings(calls))
+        attack(OPERATIONS[name].as_strategy(generation_mode=mode))
+    calls.close()
+    assert server.is_running, "the server ended"
+
+
+def _attack(url: str, session: requests.Session, mine: Belongings) -> Any:
+    def run(cases: st.SearchStrategy[Any]) -> None:
+        @seed(FIRST)
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(cases, st.randoms(use_true_random=False))
+        def send(case: Any, dice: random.Random) -> None:
+            if dice.random() < 0.7:
+                case.path_parameters = mine.put_into(case.path_parameters, dice)
+                if not isinstance(case.body, type(schemathesis.core.NOT_SET)):
+                    case.body = mine.put_into(case.body, dice)
+            response = case.call(base_url=url, session=session, timeout=ANSWER_S)
+            case.validate_response(response, checks=CHECKS)
+            _check_shape(response)
+
+        send()
+
+    return run
+
+
+def _check_shape(response: Any) -> None:
+    """A refusal says why, in JSON, and how long it is: some clients trust no other."""
+    if response.status_code < 400 or response.status_code == 408:
+        return
+    assert "content-length" in response.headers, response.headers
+    detail = response.json()["detail"]
+    assert isinstance(detail, str)
+    assert 0 < len(detail) < 1000, detail
