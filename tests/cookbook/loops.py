@@ -34,6 +34,7 @@ if sys.argv[1] == "tinkex":
 
 import chz  # noqa: E402
 import datasets  # noqa: E402
+import recipes  # noqa: E402
 import tinker  # noqa: E402
 from tinker_cookbook import renderers, tokenizer_utils, weights  # noqa: E402
 from tinker_cookbook.distillation import train_on_policy  # noqa: E402
@@ -280,6 +281,9 @@ def main(base_url: str, tokenizer: str, work: str) -> None:
     report["reinforcement"] = reinforcement(scene)
     report["preferences"] = preferences(scene)
     report["distillation"] = distillation(scene, taught["sampler_path"])
+    where = (scene.work, base_url, MODEL, RENDERER)
+    report["turns"] = recipes.several_turns(*where)
+    report["self_distillation"] = recipes.self_distillation(*where)
     report["export"] = export(scene, taught["state_path"], taught["sampler_path"])
     print(json.dumps(report))
 

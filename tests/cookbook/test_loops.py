@@ -73,6 +73,17 @@ def test_distillation_measures_its_distance_to_the_teacher(report: dict[str, Any
     assert report["distillation"]["teacher_kl"]
 
 
+def test_an_environment_of_several_turns_is_trained_on(report: dict[str, Any]) -> None:
+    assert report["turns"]["turns"][0] > 1
+    assert all(drift < 1e-3 for drift in report["turns"]["drift"])
+
+
+def test_a_teachers_best_tokens_are_learnt_as_soft_targets(report: dict[str, Any]) -> None:
+    found = report["self_distillation"]
+    assert len(found["entropy"]) == 2
+    assert all(value > 0 for value in [*found["entropy"], *found["gradients"]])
+
+
 def test_weights_are_exported_decrypted_and_merged(report: dict[str, Any]) -> None:
     found = report["export"]
     assert {"adapter_config.json", "adapter_model.safetensors"} <= set(found["adapter"])

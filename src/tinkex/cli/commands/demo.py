@@ -138,7 +138,7 @@ def _example(tokenizer: Any, question: str) -> Datum:
     weights = [0.0] * (len(prompt) - 1) + [1.0] * len(answer)
     return Datum(
         model_input=ModelInput.from_ints(tokens[:-1]),
-        loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights},  # type: ignore[dict-item]
+        loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights},
     )
 
 
