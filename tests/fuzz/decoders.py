@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from fuzz import seeds
 from fuzz.json_mutation import mutated
 from tinkex.server import checkpoint_rules, sample_request
+from tinkex.server.app import ROUTES
 from tinkex.server.codec import examine
+from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal
+from tinkex.server.routes import ApiRoute
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 from tinkex.wire.fwdbwd_output import decode_forward_backward_output
@@ -32,7 +35,31 @@ class Decoder:
     is_json: bool = False
 
 
+READERS = [
+    route.contract.reads
+    for route in ROUTES
+    if isinstance(route, ApiRoute)
+    and callable(route.contract.reads)
+    and not route.path.endswith("config")
+]
+"""Of all routes but those that take whatever a client says about itself."""
+
+
+def _json_bodies(data: bytes) -> None:
+    """Every reader of a JSON body on the same one; refused only if all of them refuse it."""
+    Fields.parse(data)
+    refused = 0
+    for read in READERS:
+        try:
+            read(Fields.parse(data))
+        except Refusal:
+            refused += 1
+    if refused == len(READERS):
+        raise Refusal("nobody reads this")
+
+
 DECODERS = {
+    "json_bodies": Decoder(_json_bodies, (Refusal,), seeds.json_bodies(), True),
     "forward_backward": Decoder(decode_forward_backward, (WireError,), seeds.forward_bodies()),
     "forward_body": Decoder(examine, (Refusal,), seeds.forward_bodies()),
     "forward_backward_output": Decoder(

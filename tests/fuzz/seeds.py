@@ -17,6 +17,7 @@ from tinkex.server.codec import encode_forward, encode_sample
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import DmelChunk, EncodedTextChunk, ImageChunk, ModelInput
 from tinkex.types.provenance import PromptProvenanceSpan, SampledProvenanceSpan
+from tinkex.types.sampling import SampledWeights
 from tinkex.types.tensor_data import TensorData
 from tinkex.wire.protobuf import encode_forward_backward
 
@@ -90,11 +91,15 @@ def sample_responses() -> tuple[bytes, ...]:
         np.zeros(2, np.float32), np.array([0, 1, 2], np.int64), np.array([0, 1], np.int64), (2, 2)
     )
     logprobs = np.array([np.nan, -1.0, -2.0], np.float32)
+    base, named = SampledWeights("m"), SampledWeights("m", "tinker://r/sampler_weights/a", "0" * 64)
     return (
-        encode_sample(SampleResult((plain,) * 2, np.zeros(3, np.float32))),
-        encode_sample(SampleResult((rich, plain), logprobs, prompt, np.zeros((2, 2), np.float32))),
+        encode_sample(SampleResult((plain,) * 2, np.zeros(3, np.float32)), base),
         encode_sample(
-            SampleResult((rich,), logprobs, None, targets, alt_tokens=prompt, cached_tokens=2)
+            SampleResult((rich, plain), logprobs, prompt, np.zeros((2, 2), np.float32)), named
+        ),
+        encode_sample(
+            SampleResult((rich,), logprobs, None, targets, alt_tokens=prompt, cached_tokens=2),
+            named,
         ),
     )
 
@@ -125,6 +130,56 @@ def sample_requests() -> tuple[bytes, ...]:
     }
     stopped = {"max_tokens": 0, "stop": "end"}
     given = (small, rich, {**rich, "target_prompt_logprobs": sparse, "sampling_params": stopped})
+    return tuple(json.dumps(each).encode() for each in given)
+
+
+def json_bodies() -> tuple[bytes, ...]:
+    """One body at least of every route that takes JSON, besides samples."""
+    run, session = {"model_id": RUN, "seq_id": 1}, {"session_id": "s"}
+    path, metadata = "tinker://m:train:0/weights/a", {"job": "x", "n": 1}
+    given: tuple[dict[str, Any], ...] = (
+        {"tags": ["a"], "user_metadata": metadata, "project_id": "p", "display_name": "d"},
+        session,
+        {"reason": {"type": "errored"}, "detail": "x"},
+        {
+            **session,
+            "model_seq_id": 0,
+            "base_model": "m",
+            "lora_config": {"rank": 4, "seed": -1, "train_mlp": False},
+            "optimizer_config": {"type": "dimuon", "version": 1},
+            "user_metadata": metadata,
+        },
+        {**run, "adam_params": {"learning_rate": 1e-3, "beta1": 0.5, "grad_clip_norm": 1}},
+        {**run, "optimizer_params": {"type": "dimuon", "learning_rate": 0.1}},
+        {**run, "path": "a", "ttl_seconds": 3600, "overwrite": True, "user_metadata": metadata},
+        {**run, "path": "a", "age_encryption_recipients": ["age1x"]},
+        {**run, "sampling_session_seq_id": 3},
+        {**run, "path": path, "optimizer": True, "weights_access_token": "t"},
+        {**session, "model_seq_id": 1, "path": path, "optimizer": False, "base_model": "m"},
+        {
+            **session,
+            "custom_loss_seq_id": 0,
+            "name": "l",
+            "inputs": [{"name": "logprobs", "rank": 1}],
+            "graph": {"format": 1, "nodes": [{"op": "sum"}]},
+        },
+        {**session, "sampling_session_seq_id": 0, "model_path": path, "base_model": "m"},
+        {"request_id": "r", "allow_metadata_only": True},
+        {
+            "target": {"type": "sampling_session", "sampling_session_id": "s"},
+            "prev_cursor": 3,
+            "retrieved_request_ids": ["a"],
+        },
+        {
+            "owner": {"type": "user", "owner_urns": ["tinkex:tenant:a"]},
+            "statuses": [{"type": "active"}, {"type": "client_finished", "reasons": ["success"]}],
+            "user_metadata": {"job": "x"},
+            "project_ids": ["p"],
+            "cursor": {"last_created_at": "2026-01-31T12:00:00+01:00", "last_session_id": "s"},
+        },
+        {"source_path": path, "destination_project_id": "p", "ttl_seconds": None},
+        {"tinker_path": path},
+    )
     return tuple(json.dumps(each).encode() for each in given)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -48,6 +49,13 @@ OPERATIONS = {
     if not operation.path.endswith("/forward_backward")
 }
 """All but the one that takes no JSON: its decoder has a fuzzer of its own."""
+CASES = [
+    pytest.param(name, mode, id=f"{name} {mode.value}")
+    for name, operation in OPERATIONS.items()
+    for mode in MODES
+    if mode is MODES[0] or {"parameters", "requestBody"} & operation.definition.raw.keys()
+]
+"""What takes nothing cannot be given anything wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +70,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-@pytest.mark.parametrize("name", list(OPERATIONS))
+@pytest.mark.parametrize(("name", "mode"), CASES)
 def test_every_answer_is_as_described(
     server: ServerProcess, name: str, mode: schemathesis.GenerationMode
 ) -> None:
-    calls = Calls(server.url, KEY)
-    with requests.Session() as session:
+    with requests.Session() as session, closing(Calls(server.url, KEY)) as calls:
         session.headers["x-api-key"] = KEY
         attack = _attack(server.url, session, Belongings(calls))
         attack(OPERATIONS[name].as_strategy(generation_mode=mode))
-    calls.close()
     assert server.is_running, "the server ended"
 
 
