@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 # A CPU-only torch index saves gigabytes: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 SEEDS  ?= 0 2000
+INPUTS ?= 1000000
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
@@ -43,6 +44,10 @@ gates: $(VENV)/.dev ## the twelve guarantees, each a named test (TINKEX_LONG=1 f
 simulate: $(VENV)/.dev ## the server's core under simulated faults: make simulate SEEDS="1000 5000"
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(SEEDS)
 
+fuzz: $(VENV)/.dev ## fuzzing of the decoders, guided by coverage: make fuzz INPUTS=100000
+	@$(PIP) install -c constraints.txt -e '.[fuzz]'
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.guided $(INPUTS) 0 $(VENV)/fuzz-corpus
+
 dist: $(VENV)/.dev ## build the wheel, install it into an empty environment and run the demo from it
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh
 
@@ -52,4 +57,4 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install dev demo test qa gates simulate dist docs clean
+.PHONY: help install dev demo test qa gates simulate fuzz dist docs clean
