@@ -139,3 +139,51 @@ async def test_tokens_are_streamed_before_the_whole_result(api: Api) -> None:
     trace = (await api.send("GET", f"sessions/{session}/trace_export")).json()["url"]
     events = (await api.client.get(trace)).json()["traceEvents"]
     assert {"asample", "wait", "run"} <= {event["name"] for event in events}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "request_"),
+    [
+        ("GET", "sessions", {"params": {"limit": "9" * 5000}}),
+        ("GET", "training_runs", {"params": {"offset": "1" * 5000}}),
+        (
+            "GET",
+            "billing/usage/events",
+            {
+                "params": dict.fromkeys(
+                    ("starting_on", "ending_before"), "0001-01-01T00:00:00+14:00"
+                )
+            },
+        ),
+        ("POST", "sessions/search", {"json": {"statuses": [{"type": []}]}}),
+        ("POST", "sessions/search", {"json": {"owner": {"type": {}}}}),
+        (
+            "POST",
+            "sessions/search",
+            {
+                "json": {
+                    "cursor": {
+                        "last_created_at": "0001-01-01T00:00:00+14:00",
+                        "last_session_id": "",
+                    }
+                }
+            },
+        ),
+        ("POST", "retrieve_future", {"content": rb'{"request_id":"\ud800"}'}),
+        ("POST", "create_session", {"content": b'{"user_metadata":{"a":1e999}}'}),
+    ],
+)
+async def test_odd_values_are_refused_not_a_failure(
+    api: Api, method: str, path: str, request_: dict[str, Any]
+) -> None:
+    response = await api.send(method, path, **request_)
+    assert response.status_code == 422, response.text
+
+
+async def test_the_last_sample_number_that_is_taken_can_be_stored(api: Api) -> None:
+    session = await api.session()
+    asked = {"session_id": session, "sampling_session_seq_id": 0, "base_model": MODEL}
+    sampler = (await api.post("create_sampling_session", asked))["sampling_session_id"]
+    body = {"sampling_session_id": sampler, "prompt": {"chunks": [{"tokens": [1]}]}}
+    await api.post("asample", {**body, "seq_id": 2**62})
+    await api.post("asample", {**body, "seq_id": 2**62 + 1}, expect=422)
