@@ -6,7 +6,8 @@ import pytest
 
 import tinkex
 from tinkex.client import errors
-from tinkex.client.errors import RequestInfo, ResponseInfo, status_error
+from tinkex.client.errors import status_error
+from tinkex.client.exchange import RequestInfo, ResponseInfo
 from tinkex.types import RequestErrorCategory
 
 REQUEST = RequestInfo.describe("POST", "http://h/x", {"X-API-Key": "tml-secret", "A": "b"})
@@ -79,6 +80,22 @@ def test_requests_kept_on_errors_hold_no_secret() -> None:
 def test_a_key_echoed_by_the_server_is_not_shown() -> None:
     error = status_error(ResponseInfo(401), b'{"detail":"bad key tml-abc123"}')
     assert "tml-abc123" not in str(error)
+
+
+def test_the_answer_is_read_as_handlers_for_the_official_sdk_do() -> None:
+    headers = {"Content-Type": "application/json", "x-api-key": "tml-secret"}
+    answer = ResponseInfo.describe(404, headers, REQUEST, b'{"detail": "no run tml-abc123"}')
+    error = pickle.loads(pickle.dumps(status_error(answer, b'{"detail": "no run"}')))
+    response = error.response
+    assert response.json() == {"detail": "no run [redacted]"}
+    assert response.text.encode() == response.content == response.read()
+    assert (response.status_code, response.reason_phrase) == (404, "Not Found")
+    assert (response.is_success, response.is_error, response.is_client_error) == (False, True, True)
+    assert response.url == response.request.url == error.request.url
+    assert response.headers["content-type"] == response.headers.get("CONTENT-TYPE")
+    assert "tml-" not in repr(response)
+    assert not response.is_server_error
+    assert ResponseInfo(599).reason_phrase == ""
 
 
 def test_a_cause_makes_an_error_the_users() -> None:

@@ -31,15 +31,14 @@ from tinkex.client.errors import (
     APITimeoutError,
     BillingError,
     CircuitOpenError,
-    RequestInfo,
-    ResponseInfo,
     TinkerError,
     status_error,
 )
+from tinkex.client.exchange import RequestInfo, ResponseInfo
 from tinkex.client.limiter import RateLimiter, shared_limiter
 from tinkex.client.outage import Outage
 from tinkex.client.purposes import Purpose
-from tinkex.client.redaction import redact_headers, redact_text
+from tinkex.client.redaction import redact_text
 from tinkex.client.retry import (
     backoff,
     is_retryable,
@@ -130,7 +129,7 @@ class Api:
         except ValidationError as error:
             fields = ", ".join(".".join(map(str, item["loc"])) or "body" for item in error.errors())
             raise APIResponseValidationError(
-                ResponseInfo(response.status, redact_headers(response.headers)),
+                ResponseInfo.describe(response.status, response.headers),
                 body=None,
                 message=f"The answer of {path} is not a valid {model.__name__} (check: {fields}).",
             ) from error
@@ -325,9 +324,9 @@ class Api:
             )
         self._note_status(call, response)
         info = call.describe(headers)
-        error = status_error(
-            ResponseInfo(response.status, redact_headers(response.headers), info), response.content
-        )
+        content = response.content
+        described = ResponseInfo.describe(response.status, response.headers, info, content)
+        error = status_error(described, content)
         error.retry_after = retry_delay_from_headers(
             response.headers, self.config.timings.retry_after_max
         )

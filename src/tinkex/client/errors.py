@@ -29,39 +29,16 @@ errors are descriptions with their secrets removed, never the live request.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tinkex.client.redaction import redact_headers, redact_text
+from tinkex.client.redaction import redact_text
 
 if TYPE_CHECKING:
+    from tinkex.client.exchange import ResponseInfo
     from tinkex.types import RequestErrorCategory
 
 # 4xx answers that say nothing about the caller's input.
 _TRANSIENT_CLIENT_STATUSES = frozenset({408, 429})
-
-
-@dataclass(frozen=True)
-class RequestInfo:
-    """The request an error is about: method, URL and headers, secrets removed."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def describe(cls, method: str, url: str, headers: Mapping[str, str]) -> RequestInfo:
-        return cls(method, redact_text(url), redact_headers(headers))
-
-
-@dataclass(frozen=True)
-class ResponseInfo:
-    """The answer an error is about: status, headers (secrets removed) and its request."""
-
-    status_code: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    request: RequestInfo | None = None
 
 
 class TinkerError(Exception):
