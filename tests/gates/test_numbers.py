@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,42 @@ def test_gate_08_trainer_and_sampler_agree(service: Any) -> None:
         gap = max(gap, float(np.abs(np.array(trained) - np.array(sampled)).max()))
     print(f"largest gap between trainer and sampler: {gap:.2e}")
     assert gap < 1e-4
+
+
+def test_gate_08_the_gap_is_reported_per_run(server: ServerProcess, service: Any) -> None:
+    """Training on what the run's own newest sampler said measures how far the two are apart; after
+    a step, when the weights are others, nothing is measured any more."""
+    rest = tinkex.RestClient(base_url=server.url, api_key="tml-alice")
+    client = _new(service, seed=9)
+    step(client, batch(1, 4))
+    sampled = _rollout(client.save_weights_and_get_sampling_client())
+    assert rest.get_training_run(client.model_id).result().sampler_gap is None
+    client.forward_backward([sampled], "importance_sampling").result()
+    told = rest.get_training_run(client.model_id).result().sampler_gap
+    assert (told.tokens, told.mean <= told.max < 1e-4) == (NEW_TOKENS, True)
+    client.optim_step(types.AdamParams(learning_rate=0.1)).result()
+    drifted = client.forward_backward([sampled], "importance_sampling").result()
+    given = np.array(sampled.loss_fn_inputs["logprobs"].tolist())
+    assert np.abs(logprobs(drifted)[0] - given)[given != 0].max() > 1e-2
+    assert rest.get_training_run(client.model_id).result().sampler_gap == told
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as page:
+        assert "tinkex_sampler_gap_nats " in page.read().decode()
+    assert "sampler_gap" not in rest.get_training_run(client.model_id).result().model_dump()
+    rest.holder.close()
+
+
+NEW_TOKENS = 12
+
+
+def _rollout(sampler: Any) -> Any:
+    """What reinforcement learning makes of one sample; a prompt's logprobs are zero in it."""
+    prompt = list(range(3, 30, 2))
+    params = types.SamplingParams(max_tokens=NEW_TOKENS, temperature=1.0, seed=5, stop=[])
+    (said,) = sampler.sample(types.ModelInput.from_ints(prompt), 1, params).result().sequences
+    tokens, silent = prompt + said.tokens, [0.0] * (len(prompt) - 1)
+    inputs = {
+        "target_tokens": tokens[1:],
+        "logprobs": silent + said.logprobs,
+        "advantages": silent + [1.0] * NEW_TOKENS,
+    }
+    return types.Datum(types.ModelInput.from_ints(tokens[:-1]), inputs)

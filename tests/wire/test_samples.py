@@ -10,7 +10,13 @@ from hypothesis.extra.numpy import arrays
 
 from support.batches import build_tensor, finite32, tensors
 from tinkex import types
-from tinkex.types import PromptAltTokens, SampledSequence, SampleResponse, TopkLogprobs
+from tinkex.types import (
+    PromptAltTokens,
+    SampledSequence,
+    SampledWeights,
+    SampleResponse,
+    TopkLogprobs,
+)
 from tinkex.wire.protobuf import WireError, decode_sample_response, encode_sample_response
 
 official_pb = pytest.importorskip("tinker.proto.tinker_public_pb2")
@@ -49,6 +55,10 @@ def sequences(draw: st.DrawFn) -> SampledSequence:
     )
 
 
+names = st.text(max_size=8)
+maybe = st.none() | names
+
+
 @st.composite
 def responses(draw: st.DrawFn) -> SampleResponse:
     prompt = st.one_of(finite32, st.just(float("nan")))
@@ -60,6 +70,7 @@ def responses(draw: st.DrawFn) -> SampleResponse:
         draw(st.none() | tensor),
         draw(st.integers(0, 2**31 - 1)),
         draw(st.none() | st.builds(PromptAltTokens, tensor, tensor)),
+        weights=draw(st.none() | st.builds(SampledWeights, names, maybe, maybe)),
     )
 
 
@@ -70,6 +81,7 @@ def test_both_packages_read_the_same_from_what_we_write(response: SampleResponse
     ours = decode_sample_response(body, ids)
     theirs = response_conv.deserialize_sample_response(body)
     assert summary(ours) == summary(theirs) == summary(response)
+    assert ours.weights == response.weights, "the others skip it"
     assert [sequence.sequence_id for sequence in ours.sequences] == ids
 
 

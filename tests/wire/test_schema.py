@@ -29,14 +29,23 @@ def test_both_packages_can_be_imported_in_either_order(order: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_message_and_field_equals_the_official_one() -> None:
+OUR_FIELDS = range(50_000, 60_000)
+
+
+def test_every_message_and_field_equals_the_official_one_but_for_ours() -> None:
+    """Ours lie where no other field of theirs will be, and their decoders skip them."""
     theirs = pytest.importorskip("tinker.proto.tinker_public_pb2").DESCRIPTOR
     from tinkex.wire.schema_pb2 import DESCRIPTOR as ours
 
     def shape(file: object) -> dict[str, list[tuple[object, ...]]]:
         return {
-            name: sorted((f.number, f.name, f.type, f.is_repeated) for f in message.fields)
+            name: sorted(
+                (f.number, f.name, f.type, f.is_repeated)
+                for f in message.fields
+                if f.number not in OUR_FIELDS
+            )
             for name, message in file.message_types_by_name.items()  # type: ignore[attr-defined]
+            if not all(f.number in OUR_FIELDS for f in message.fields)
         }
 
     assert shape(ours) == shape(theirs)

@@ -106,7 +106,9 @@ class Browsing:
     def _shown_run(self, db: sqlite3.Connection, row: RunRow, tenant: str) -> dict[str, Any]:
         live = self._live.find(row.model_id)
         broken = live is not None and live.broken is not None
-        return show.training_run(row, self._visible(db, row, tenant), corrupted=broken)
+        gap = None if live is None or row.tenant != tenant else live.gap
+        visible = self._visible(db, row, tenant)
+        return show.training_run(row, visible, corrupted=broken, gap=gap)
 
     # ---- sessions
 

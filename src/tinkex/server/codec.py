@@ -27,6 +27,7 @@ from tinkex.types.csr import Csr as WireCsr
 from tinkex.types.sampling import (
     PromptAltTokens,
     SampledSequence,
+    SampledWeights,
     SampleResponse,
     TopkLogprobs,
 )
@@ -140,7 +141,7 @@ def same_result(one: bytes, other: bytes) -> bool:
     )
 
 
-def encode_sample(result: SampleResult) -> bytes:
+def encode_sample(result: SampleResult, weights: SampledWeights) -> bytes:
     response = SampleResponse(
         sequences=[_sequence(sequence) for sequence in result.sequences],
         prompt_logprobs_np=result.prompt_logprobs,
@@ -148,6 +149,7 @@ def encode_sample(result: SampleResult) -> bytes:
         target_prompt_logprobs=_tensor_data(result.target_prompt_logprobs),
         prompt_cache_hit_tokens=result.cached_tokens,
         prompt_alt_tokens=_alternatives(result.alt_tokens),
+        weights=weights,
     )
     return encode_sample_response(response)
 

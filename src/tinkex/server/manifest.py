@@ -74,6 +74,11 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
     return _decode(raw)
 
 
+def digest_of(folder: Path) -> str:
+    """What names the manifest stored in `folder`."""
+    return read(folder).digest
+
+
 def verify(folder: Path, digest: str | None = None) -> Manifest:
     """Check every byte of `folder` against its manifest; raise `CorruptCheckpoint` otherwise."""
     manifest = read(folder, digest)

@@ -107,6 +107,11 @@ def state(core: Core) -> Registry:
         lambda: core.snapshots.damaged,
     )
     registry.gauge(
+        "tinkex_sampler_gap_nats",
+        "The largest mean difference of a live run's trainer from its sampler, same weights.",
+        lambda: max((run.gap.mean for run in core.runs if run.gap), default=0.0),
+    )
+    registry.gauge(
         "tinkex_runs_broken",
         "Live runs that cannot be rebuilt.",
         lambda: sum(run.broken is not None for run in core.runs),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from tinkex.server.checkpoints import TYPES
+from tinkex.server.sampler_gap import SamplerGap
 from tinkex.server.store.audit import AuditRow
 from tinkex.server.store.checkpoints import CheckpointRow
 from tinkex.server.store.runs import RunRow
@@ -78,7 +80,11 @@ def optimizer_config(stored: str) -> dict[str, Any]:
 
 
 def training_run(
-    row: RunRow, saved: Sequence[CheckpointRow], *, corrupted: bool = False
+    row: RunRow,
+    saved: Sequence[CheckpointRow],
+    *,
+    corrupted: bool = False,
+    gap: SamplerGap | None = None,
 ) -> dict[str, Any]:
     """A run with the newest of its checkpoints (`saved` is newest first)."""
     return {
@@ -92,6 +98,7 @@ def training_run(
         "last_checkpoint": _newest(saved, "weights"),
         "last_sampler_checkpoint": _newest(saved, "sampler_weights"),
         "user_metadata": texts(row.user_metadata),
+        "sampler_gap": None if gap is None else asdict(gap),
     }
 
 

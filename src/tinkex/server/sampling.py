@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from tinkex.engine.messages import Cancel, Progress, SampleResult
+from tinkex.server import manifest
 from tinkex.server.blobs import Folders
 from tinkex.server.clock import Clock
 from tinkex.server.completions import Completions
@@ -32,10 +33,12 @@ from tinkex.server.traces import Traces
 from tinkex.server.usage import Meter
 from tinkex.server.waiting import Outcome, Promise, Promises
 from tinkex.server.weights import BASE, LoadedWeights
+from tinkex.types.sampling import SampledWeights
 
 logger = logging.getLogger(__name__)
 
-Encode = Callable[[SampleResult], bytes]
+Encode = Callable[[SampleResult, SampledWeights], bytes]
+_NAMED = 4096
 CLONE_STRIDE = 10**9
 _IDLE_S = 600.0
 
@@ -108,6 +111,7 @@ class Sampling:
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}
+        self._named: dict[str, SampledWeights] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
         self._result_bytes = 0
@@ -239,6 +243,7 @@ class Sampling:
         try:
             async with lane.weights.use(weights, path):
                 result = await lane.engine.submit(command, job.on_progress)
+            made_by = await self._weights(job.sampler)
         except EngineLost:
             return self._again(job)
         except CommandFailed as failed:
@@ -248,7 +253,21 @@ class Sampling:
             return failure("server", f"the server failed on this: {type(error).__name__}")
         assert isinstance(result, SampleResult)
         self._count(job, result)
-        return Outcome("protobuf", self._encode(result))
+        return Outcome("protobuf", self._encode(result, made_by))
+
+    async def _weights(self, sampler: SamplerRow) -> SampledWeights:
+        """Which weights a sampler serves; they never change."""
+        known = self._named.get(sampler.sampler_id)
+        if known is None:
+            digest = None
+            if sampler.folder is not None:
+                folder = self._folders.path(sampler.folder)
+                digest = await asyncio.to_thread(manifest.digest_of, folder)
+            known = SampledWeights(sampler.base_model, sampler.model_path, digest)
+            if len(self._named) >= _NAMED:
+                self._named.pop(next(iter(self._named)))
+            self._named[sampler.sampler_id] = known
+        return known
 
     def _again(self, job: Job) -> Outcome | None:
         job.deaths += 1

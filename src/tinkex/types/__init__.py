@@ -38,7 +38,7 @@ _NAMES = {
         "ParsedCheckpointTinkerPath SaveWeightsExternalRequest SaveWeightsExternalResponse "
         "SaveWeightsExternalResponseInternal SaveWeightsForSamplerRequest "
         "SaveWeightsForSamplerResponse SaveWeightsForSamplerResponseInternal "
-        "SaveWeightsRequest SaveWeightsResponse TrainingRun TrainingRunsResponse "
+        "SamplerGap SaveWeightsRequest SaveWeightsResponse TrainingRun TrainingRunsResponse "
         "WeightsInfoResponse"
     ),
     "datum": (
@@ -68,7 +68,7 @@ _NAMES = {
     "sampling": (
         "CreateSamplingSessionRequest CreateSamplingSessionResponse GetSamplerResponse "
         "JoinSamplingSessionRequest JoinSamplingSessionResponse PromptAltTokens SampleRequest "
-        "SampleResponse SampledSequence SamplingParams StopReason TopkLogprobs"
+        "SampleResponse SampledSequence SampledWeights SamplingParams StopReason TopkLogprobs"
     ),
     "service": (
         "AuthTokenResponse ClientConfigRequest ClientConfigResponse "

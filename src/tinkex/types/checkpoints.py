@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+from pydantic import Field
+
 from tinkex.types.optimizer import AdamOptimizerConfig, OptimizerConfig
 from tinkex.types.strictness import Lenient, Strict, exported
 from tinkex.types.tinker_path import CHECKPOINT_KINDS, CheckpointType, split_tinker_path
@@ -58,6 +60,15 @@ class CheckpointsListResponse(Lenient):
     cursor: Cursor | None = None
 
 
+class SamplerGap(Lenient):
+    """How far a trainer's logprobs were from those a sampler gave, with the same weights: absolute
+    differences in nats over the sampled tokens of the newest call that could be measured."""
+
+    mean: float
+    max: float
+    tokens: int
+
+
 @exported
 class TrainingRun(Lenient):
     training_run_id: str
@@ -70,6 +81,7 @@ class TrainingRun(Lenient):
     last_checkpoint: Checkpoint | None = None
     last_sampler_checkpoint: Checkpoint | None = None
     user_metadata: dict[str, str] | None = None
+    sampler_gap: SamplerGap | None = Field(default=None, exclude=True)
 
 
 class TrainingRunsResponse(Lenient):

@@ -145,10 +145,24 @@ class PromptAltTokens:
     logprobs: TensorData
 
 
+@dataclass(frozen=True)
+class SampledWeights:
+    """Which weights made a sample: the base model's own, or with those of an adapter, at `path`.
+
+    `digest` is the SHA-256 of the adapter's manifest, which lists the hash of every file; two
+    samples with the same one come from the same bytes. Weights without a name have no path.
+    """
+
+    base_model: str
+    path: str | None = None
+    digest: str | None = None
+
+
 @exported
 @dataclass(frozen=True)
 class SampleResponse:
-    """All continuations of one prompt, and what was asked about the prompt itself."""
+    """All continuations of one prompt, what was asked about the prompt itself, and which weights
+    made them, where the server says so."""
 
     sequences: Sequence[SampledSequence]
     prompt_logprobs_np: NDArray[np.float32] | None = field(default=None, repr=False)
@@ -158,6 +172,7 @@ class SampleResponse:
     prompt_alt_tokens: PromptAltTokens | None = None
     _prompt_logprobs_list: list[float | None] | None = field(default=None, repr=False)
     _topk_prompt_logprobs_list: TopkList | None = field(default=None, repr=False)
+    weights: SampledWeights | None = None
 
     @cached_property
     def prompt_logprobs(self) -> list[float | None] | None:

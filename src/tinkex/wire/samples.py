@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tinkex.types.sampling import (
     PromptAltTokens,
     SampledSequence,
+    SampledWeights,
     SampleResponse,
     StopReason,
     TopkLogprobs,
@@ -44,6 +45,13 @@ def encode_sample_response(response: SampleResponse) -> bytes:
         alternatives = message.prompt_alt_tokens
         alternatives.tokens.CopyFrom(tensor_to_message(response.prompt_alt_tokens.tokens))
         alternatives.logprobs.CopyFrom(tensor_to_message(response.prompt_alt_tokens.logprobs))
+    if response.weights is not None:
+        weights = response.weights
+        message.weights.CopyFrom(
+            pb.SampledWeights(
+                base_model=weights.base_model, path=weights.path, digest=weights.digest
+            )
+        )
     return bytes(message.SerializeToString())
 
 
@@ -94,6 +102,7 @@ def decode_sample_response(body: bytes, sequence_ids: Sequence[str]) -> SampleRe
         target_prompt_logprobs=_tensor(message, "target_prompt_logprobs"),
         prompt_cache_hit_tokens=message.prompt_cache_hit_tokens,
         prompt_alt_tokens=_alternatives(message),
+        weights=_weights(message),
     )
 
 
@@ -153,4 +162,15 @@ def _alternatives(message: Any) -> PromptAltTokens | None:
     return PromptAltTokens(
         tokens=tensor_from_message(parts.tokens, "prompt_alt_tokens.tokens"),
         logprobs=tensor_from_message(parts.logprobs, "prompt_alt_tokens.logprobs"),
+    )
+
+
+def _weights(message: Any) -> SampledWeights | None:
+    if not message.HasField("weights"):
+        return None
+    said = message.weights
+    return SampledWeights(
+        base_model=said.base_model,
+        path=said.path if said.HasField("path") else None,
+        digest=said.digest if said.HasField("digest") else None,
     )

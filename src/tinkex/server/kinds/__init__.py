@@ -13,7 +13,7 @@ from tinkex.server.kinds.forward import Forward
 from tinkex.server.kinds.loading import Loading
 from tinkex.server.kinds.prepared import Prepared
 from tinkex.server.kinds.saving import FOLDER_KINDS, Saving
-from tinkex.server.log import Entry
+from tinkex.server.log import MUTATING, Entry
 from tinkex.server.runs import Run
 
 
@@ -27,6 +27,10 @@ class Kinds:
 
     async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
         """Make an operation ready for the engine's `generation`. Raises `Refusal`."""
+        if entry.kind == "save_weights_for_sampler":
+            run.as_sampled = True
+        elif entry.kind in MUTATING and entry.kind != "forward_backward":
+            run.as_sampled = False
         if entry.kind in ("forward", "forward_backward"):
             return await self.forward.prepare(run, entry, body, generation)
         if entry.kind == "optim_step":

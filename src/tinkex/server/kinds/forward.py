@@ -12,6 +12,7 @@ from tinkex.server.log import Entry
 from tinkex.server.losses import Losses
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run
+from tinkex.server.sampler_gap import measure
 from tinkex.server.waiting import Outcome
 
 
@@ -34,10 +35,13 @@ class Forward:
             loss_config=request.loss_config,
             forward_only=request.forward_only,
         )
-        before = self._custom_loss(run, entry, request)
+        before, as_sampled = self._custom_loss(run, entry, request), run.as_sampled
 
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, ForwardBackwardResult)
+            if as_sampled and any("logprobs" in datum.inputs for datum in request.data):
+                gap = await asyncio.to_thread(measure, request.data, result.outputs)
+                run.gap = gap or run.gap
             return Conclusion(Outcome("protobuf", await asyncio.to_thread(encode_forward, result)))
 
         return Prepared((*before, command), conclude, request.tokens)

@@ -40,6 +40,7 @@ class RunInfo(PropertyOutput):
             ["Status", status_text(run)],
             *self._checkpoint("Last Training Checkpoint", run.last_checkpoint),
             *self._checkpoint("Last Sampler Checkpoint", run.last_sampler_checkpoint),
+            *self._gap(),
             *self._metadata(),
         ]
 
@@ -51,6 +52,13 @@ class RunInfo(PropertyOutput):
             ["  - Time", format_timestamp(item.time, self.now)],
             ["  - Path", item.tinker_path],
         ]
+
+    def _gap(self) -> list[list[str]]:
+        gap = self.run.sampler_gap
+        if gap is None:
+            return []
+        said = f"mean {gap.mean:.1e}, max {gap.max:.1e} nats over {gap.tokens} tokens"
+        return [["Trainer-Sampler Gap", said]]
 
     def _metadata(self) -> list[list[str]]:
         if not self.run.user_metadata:
