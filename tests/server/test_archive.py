@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import tarfile
 from pathlib import Path
 
@@ -28,6 +29,18 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"1")
     (tmp_path / "y").write_bytes(b"2")
     assert b"".join(Archive(tmp_path, ["x", "y"])) == b"".join(Archive(tmp_path, ["y", "x"]))
+
+
+def test_any_part_is_the_same_part_of_the_whole(tmp_path: Path) -> None:
+    for name, size in (("a", 0), ("b", 700), ("c", 512), ("d", 300_000)):
+        (tmp_path / name).write_bytes(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
+    archive = Archive(tmp_path, ["a", "b", "c", "d"])
+    whole, dice = b"".join(archive), random.Random(3)
+    edges = [0, 1, 511, 512, 513, archive.size - 1, archive.size]
+    places = edges + [dice.randrange(archive.size) for _ in range(40)]
+    for start in places:
+        for end in places:
+            assert b"".join(archive.part(start, end)) == whole[start:end], (start, end)
 
 
 def test_a_file_that_shrinks_meanwhile_breaks_the_stream(tmp_path: Path) -> None:

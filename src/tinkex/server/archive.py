@@ -22,11 +22,20 @@ class Archive:
         self.size = sum(_length(entry) for _, entry in self._entries) + 2 * _BLOCK
 
     def __iter__(self) -> Iterator[bytes]:
+        return self.part(0, self.size)
+
+    def part(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes from `start` up to, without, `end`; no file before them is read."""
+        place = 0
         for path, entry in self._entries:
-            yield _header(entry)
-            yield from _content(path, entry.size)
-            yield bytes(-entry.size % _BLOCK)
-        yield bytes(2 * _BLOCK)
+            head, tail = _header(entry), bytes(-entry.size % _BLOCK)
+            yield from _within(head, start - place, end - place)
+            place += len(head)
+            yield from _content(path, entry.size, start - place, end - place)
+            place += entry.size
+            yield from _within(tail, start - place, end - place)
+            place += len(tail)
+        yield from _within(bytes(2 * _BLOCK), start - place, end - place)
 
 
 def _entry(path: Path, name: str) -> tarfile.TarInfo:
@@ -44,13 +53,23 @@ def _length(entry: tarfile.TarInfo) -> int:
     return len(_header(entry)) + entry.size + (-entry.size % _BLOCK)
 
 
-def _content(path: Path, size: int) -> Iterator[bytes]:
-    """Exactly `size` bytes; a file that shrank meanwhile breaks the stream instead of lying."""
-    left = size
+def _within(data: bytes, start: int, end: int) -> Iterator[bytes]:
+    part = data[max(0, start) : max(0, end)]
+    if part:
+        yield part
+
+
+def _content(path: Path, size: int, start: int, end: int) -> Iterator[bytes]:
+    """Exactly the bytes of a file of `size` that lie in a range; a file that shrank meanwhile
+    breaks the stream instead of lying."""
+    start, end = max(0, start), min(size, end)
+    if start >= end:
+        return
     with path.open("rb") as file:
-        while left:
-            block = file.read(min(_READ, left))
+        file.seek(start)
+        while start < end:
+            block = file.read(min(_READ, end - start))
             if not block:
                 raise OSError(f"{path.name} became shorter while it was being archived")
-            left -= len(block)
+            start += len(block)
             yield block

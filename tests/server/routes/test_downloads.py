@@ -108,3 +108,21 @@ async def test_a_session_trace_shows_its_requests(api: Api) -> None:
     events = (await fetch(api, answer["url"])).json()["traceEvents"]
     names = {event["name"] for event in events if event["ph"] == "b"}
     assert {"create_model", "forward_backward"} <= names
+
+
+async def test_an_archive_can_be_continued_where_it_broke_off(api: Api) -> None:
+    """As a file: the rest if it is still the same, the whole if not, a refusal behind the end."""
+    run, _, checkpoint = (await export(api)).removeprefix("tinker://").partition("/")
+    answer = await api.send("GET", f"training_runs/{run}/checkpoints/{checkpoint}/archive")
+    url = answer.json()["url"]
+    whole = await fetch(api, url)
+    etag, size = whole.headers["etag"], len(whole.content)
+    assert whole.headers["accept-ranges"] == "bytes"
+    rest = await fetch(api, url, range="bytes=700-", **{"if-range": etag})
+    assert (rest.status_code, rest.content) == (206, whole.content[700:])
+    assert rest.headers["content-range"] == f"bytes 700-{size - 1}/{size}"
+    assert rest.headers["content-length"] == str(size - 700)
+    other = await fetch(api, url, range="bytes=700-", **{"if-range": '"other"'})
+    assert (other.status_code, other.content) == (200, whole.content)
+    behind = await fetch(api, url, range=f"bytes={size}-")
+    assert (behind.status_code, behind.headers["content-range"]) == (416, f"bytes */{size}")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tinkex.server import manifest, trace, urls
+from tinkex.server import byte_ranges, manifest, trace, urls
 from tinkex.server.archive import Archive
 from tinkex.server.checkpoint_rules import SCHEME
 from tinkex.server.refusals import NotFound, Refusal
@@ -52,11 +52,25 @@ async def archive(request: Request) -> Response:
     row = _row(request)
     folder, names = core.checkpoints.files(row)
     tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
-    headers = {"content-length": str(tar.size), "etag": f'"{row.digest}"'}
+    headers = {"etag": f'"{row.digest}"', "accept-ranges": "bytes"}
+    same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
+    try:
+        span = byte_ranges.asked(request.headers.get("range") if same else None, tar.size)
+    except byte_ranges.OutOfRange as error:
+        return Response(str(error), 416, {"content-range": f"bytes */{tar.size}"})
+    if span is None:
+        return _tar(request, tar, 200, byte_ranges.Span(0, tar.size, tar.size), headers)
+    return _tar(request, tar, 206, span, {**headers, "content-range": span.header})
+
+
+def _tar(
+    request: Request, tar: Archive, status: int, span: byte_ranges.Span, headers: dict[str, str]
+) -> Response:
+    headers = {**headers, "content-length": str(span.end - span.start)}
     if request.method == "HEAD":
-        return Response(headers=headers, media_type=_TAR)
-    blocks: Iterator[bytes] = iter(tar)
-    return StreamingResponse(iterate_in_threadpool(blocks), headers=headers, media_type=_TAR)
+        return Response(status_code=status, headers=headers, media_type=_TAR)
+    blocks: Iterator[bytes] = tar.part(span.start, span.end)
+    return StreamingResponse(iterate_in_threadpool(blocks), status, headers, media_type=_TAR)
 
 
 async def session_trace(request: Request) -> Response:

@@ -1,0 +1,47 @@
+"""Which part of something a client asks for, in the words of HTTP's `Range`. Pure.
+
+One range of bytes is honoured. Several at once, other units and what cannot be read are answered
+with the whole, as the standard allows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ONE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The bytes from `start` up to, without, `end`, of `size`."""
+
+    start: int
+    end: int
+    size: int
+
+    @property
+    def header(self) -> str:
+        """The `Content-Range` that says so."""
+        return f"bytes {self.start}-{self.end - 1}/{self.size}"
+
+
+class OutOfRange(Exception):
+    """The range begins behind the end."""
+
+
+def asked(header: str | None, size: int) -> Span | None:
+    """The part of `size` bytes that a `Range` header names; None means the whole."""
+    found = _ONE.fullmatch(header or "")
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < int(first):
+            return None
+    if start >= end:
+        raise OutOfRange(f"there are {size} bytes")
+    return Span(start, end, size)
