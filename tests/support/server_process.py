@@ -37,7 +37,8 @@ settings = Settings(
     timings=Timings(**{"drain_s": 5.0, **json.loads(timings)}),
     scheduling=Scheduling(snapshot_steps=int(steps)),
 )
-uvicorn.run(create_app(settings), host="127.0.0.1", port=int(port), log_level="warning")
+options = {"log_level": "warning", "timeout_graceful_shutdown": 2}
+uvicorn.run(create_app(settings), host="127.0.0.1", port=int(port), **options)
 """
 
 
