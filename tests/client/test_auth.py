@@ -39,6 +39,9 @@ def test_a_server_on_this_machine_needs_no_key_and_others_do() -> None:
     with ProtocolServer() as server:
         assert tinkex.RestClient(base_url=server.url).list_training_runs().result()
         assert {request.headers["x-api-key"] for request in server.requests} == {"tml-local"}
+        server.fail("/training_runs", status(401))
+        with pytest.raises(tinkex.AuthenticationError, match=r"No API key, .* keys of its own"):
+            tinkex.RestClient(base_url=server.url).list_training_runs().result()
     for url in ("http://127.0.0.1:1", "http://localhost:1/prefix", "http://[::1]:1", "local"):
         assert Config.resolve(base_url=url).is_on_this_machine
     with pytest.raises(tinkex.TinkerError, match="No API key"):

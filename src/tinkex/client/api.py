@@ -29,6 +29,7 @@ from tinkex.client.errors import (
     APIResponseValidationError,
     APIStatusError,
     APITimeoutError,
+    AuthenticationError,
     BillingError,
     CircuitOpenError,
     TinkerError,
@@ -46,7 +47,7 @@ from tinkex.client.retry import (
     jittered,
     retry_delay_from_headers,
 )
-from tinkex.client.tokens import TokenSource
+from tinkex.client.tokens import WAYS_TO_A_KEY, TokenSource
 from tinkex.client.transport import (
     HttpRequest,
     HttpResponse,
@@ -327,6 +328,9 @@ class Api:
         content = response.content
         described = ResponseInfo.describe(response.status, response.headers, info, content)
         error = status_error(described, content)
+        if isinstance(error, AuthenticationError) and self.tokens.is_missing:
+            message = f"No API key, and this server has keys of its own. {WAYS_TO_A_KEY}"
+            error = AuthenticationError(message, response=described, body=error.body)
         error.retry_after = retry_delay_from_headers(
             response.headers, self.config.timings.retry_after_max
         )

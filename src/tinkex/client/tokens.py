@@ -22,6 +22,7 @@ from tinkex.client.errors import TinkerError
 from tinkex.wire.limits import JWT_PREFIX
 
 COMMAND_TIMEOUT = 60.0
+WAYS_TO_A_KEY = "Pass api_key=…, set TINKER_API_KEY, or log in with `tinkex auth login`."
 
 Exchange = Callable[[str], Awaitable[str]]
 """Trades a raw credential for a JWT."""
@@ -61,6 +62,13 @@ class TokenSource:
         """What tells this account from others, for the limiter: stable over token renewals."""
         config = self._config
         return config.api_key or config.credential_command or f"stored:{config.credentials_path}"
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no credential at all, and requests carry a key of no meaning."""
+        config = self._config
+        given = config.api_key or config.credential_command
+        return not (given or stored_key(config.credentials_path))
 
     async def raw(self) -> str:
         """The credential itself: a key given, printed by the command, or stored by a login."""
@@ -147,9 +155,7 @@ def require_stored_key(config: Config) -> str:
     if key is None and config.is_on_this_machine:
         return LOCAL_API_KEY
     if key is None:
-        raise TinkerError(
-            "No API key. Pass api_key=…, set TINKER_API_KEY, or log in with `tinkex auth login`."
-        )
+        raise TinkerError(f"No API key. {WAYS_TO_A_KEY}")
     check_key(key, "stored credential")
     return key
 

@@ -134,7 +134,8 @@ def _sample(
         stream_sample(context, client, tokenizer, tokens, params)
         return None
     response = context.wait(client.sample(tokens, num_samples, params))
-    context.narrate(f"Sampling complete ({len(response.sequences)} sequences)")
+    count = len(response.sequences)
+    context.narrate(f"Sampling complete ({count} sequence{'' if count == 1 else 's'})")
     return Samples(response, tokenizer, with_text)
 
 
