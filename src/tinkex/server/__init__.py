@@ -4,6 +4,7 @@ It never imports torch or the engine, only the engine's messages. A request pass
 rooms:
 
     app         the ASGI application around a `Core`; `serve` puts it on a socket, `local` does not
+    foreground  a server in a terminal; `slow_clients` cuts who dawdles, `open_files` is their limit
     routes/     one module per noun: parse, call one service function, encode. Only they know HTTP
     core        makes the parts below, starts and stops them in order
     tenants     an API key in, a tenant out; `keys` keeps configured ones
@@ -22,13 +23,14 @@ rooms:
     sampling    samples in flight; `samplers`, `sample_request`, `weights`, `sample_windows`
     waiting     promises; `completions` for batched polling; `futures` answers polls
     outcomes    the bytes a finished or failed promise holds; `codec` the binary ones
+    sampler_gap how far a run's trainer is from its sampler, with the same weights
     fairness    whose turn it is, by tokens served
 
     store/      SQLite: a module per table, numbered migrations, one writer with group commit
     segments    large bodies and results; `blobs` folders of weights: whole or absent
     home        the folder a server owns, and the lock that says so
     reaper      what time ends: silent sessions, old results, idle runs
-    checkpoints, manifest, archive, encryption, signing, urls
+    checkpoints, manifest, archive, byte_ranges, encryption, signing, urls
                 weights that are kept, checked, exported and linked to
     browsing, presentation, usage, journal, traces, metrics, observing
                 what people look up
@@ -36,7 +38,8 @@ rooms:
 
 Contracts worth knowing before changing anything: an operation is acknowledged when row and payload
 are on disk and done when its result is; a run's state is its last snapshot plus the replay of what
-was accepted after it; sampling needs no log, a lost sample is answered with 410. Everything in the
-core takes a `Clock` and runs on the event loop; only the store's writer and blocking disk calls use
-threads, the latter through the loop, so that a simulated loop owns them too.
+was accepted after it (the snapshot before, if that one is damaged); sampling needs no log, a lost
+sample is answered with 410. Everything in the core takes a `Clock` and runs on the event loop; only
+the store's writer and blocking disk calls use threads, the latter through the loop, so that a
+simulated loop owns them too.
 """
