@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import logging
 import resource
+import socket
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from support.live_server import live_server
 from tinkex.server import open_files
+
+TINY = "tinkex/tiny-llama"
 
 
 @pytest.fixture
@@ -47,3 +54,23 @@ def test_too_low_a_hard_limit_is_said(
         assert open_files.allow() == 4096
     assert "4096 open files" in caplog.text
     assert "5000 connections" in caplog.text
+
+
+@pytest.mark.slow
+def test_serve_takes_more_connections_than_the_soft_limit_it_was_started_with(
+    tmp_path: Path,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 1024 or hard < 2048:
+        pytest.skip(f"this machine allows {hard} open files")
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        try:
+            server = stack.enter_context(live_server(tmp_path / "home", "--model", TINY))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        host, port = server.url.removeprefix("http://").split(":")
+        for _ in range(400):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+        with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=10) as answer:
+            assert answer.status == 200
