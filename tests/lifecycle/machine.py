@@ -282,7 +282,7 @@ class LifeCycle(RuleBasedStateMachine):
         assert answer.status_code == 200, answer.text
         found = self.calls[who].result(answer.json()["request_id"])
         assert isinstance(found, bytes), found
-        self.truth.check_sample(sampler.weights, found)
+        self.truth.check_sample(sampler.weights, sampler.path, found)
         told = self.calls[who].send("GET", f"samplers/{sampler.id}").json()
         assert told.get("model_path") == sampler.path
 

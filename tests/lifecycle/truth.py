@@ -47,9 +47,11 @@ class Truth:
         assert same_result(known, result), (state, batch)
         self.repeats += known is not result
 
-    def check_sample(self, weights: str, body: bytes) -> None:
+    def check_sample(self, weights: str, path: str | None, body: bytes) -> None:
         """The same tokens; logprobs but for rounding, as a cached prompt is summed otherwise."""
         found = decode_sample_response(body, ("0",))
+        assert found.weights is not None
+        assert found.weights.path == path
         tokens = list(found.sequences[0].tokens)
         known = self._samples.setdefault(weights, (tokens, found))
         assert known[0] == tokens, (weights, known[0], tokens)
