@@ -9,9 +9,11 @@ rooms:
     core        makes the parts below, starts and stops them in order
     tenants     an API key in, a tenant out; `keys` keeps configured ones
     fields      JSON requests by name and kind, unknown fields refused; `refusals` are the answers
+    openapi     the API's description, made from the routes; `probing` reads what readers read
 
     sessions    alive by heartbeat, ended once
-    training    models made, operations handed in; `runs` are the live ones with their logs
+    training    models made (`new_runs` reads what is wanted), operations handed in; `runs` are
+                the live ones with their logs
     submission  operations in: once each, durable before acknowledged
     log         the order of one run's operations, gaps, replay. Pure
     scheduler   what every engine does next, fair between tenants; restores, snapshots, evicts
