@@ -86,3 +86,10 @@ def test_whole_characters_written_as_escapes_are_read() -> None:
 def test_a_number_too_large_for_a_double_is_refused_by_name() -> None:
     with pytest.raises(Refusal, match="x is"):
         Fields({"x": 10**400}).number("x", low=0.0)
+
+
+@pytest.mark.parametrize("values", [[1, True], [1.0], ["1"], [None], [[1]], [2**70], [2**63]])
+def test_lists_of_integers_hold_nothing_else(values: list[Any]) -> None:
+    assert Fields({"x": [1, 2]}).integers("x", low=1, high=2, limit=2) is not None
+    with pytest.raises(Refusal, match="x must hold integers"):
+        Fields({"x": values}).integers("x", low=0, high=2**62, limit=9)

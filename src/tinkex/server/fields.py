@@ -145,12 +145,11 @@ class Fields:
             return None
         if not values:
             return np.zeros(0, dtype=np.int64)
-        try:
-            array = np.array(values)
-        except (ValueError, OverflowError):
-            raise self._refuse(name, "must hold integers only") from None
-        if array.ndim != 1 or array.dtype.kind != "i":
+        if set(map(type, values)) != {int}:
             raise self._refuse(name, "must hold integers only")
+        array = np.array(values)
+        if array.dtype.kind != "i":
+            raise self._refuse(name, f"must hold integers from {low} to {high}")
         if int(array.min()) < low or int(array.max()) > high:
             raise self._refuse(name, f"must hold integers from {low} to {high}")
         return array.astype(np.int64, copy=False)
