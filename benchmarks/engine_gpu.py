@@ -177,6 +177,8 @@ def train_flops(config: ModelConfig, length: int) -> float:
 
 def train_rate(decoder: Decoder, runs: int, length: int) -> float:
     """Eight sequences a step, shared out among the runs; with the limits a served engine has."""
+    if decoder.device.type == "cuda":
+        torch.cuda.empty_cache()  # limits follow what is free, as when an engine starts
     trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder.device))
     count = 8
     rng = np.random.default_rng(0)

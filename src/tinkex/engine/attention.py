@@ -6,9 +6,7 @@ not know, sequences of equal length go as one rectangle through torch's attentio
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -18,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.packing import rectangles
+from tinkex.engine.transfer import to_device
 
 
 class PackedAttention:
@@ -33,7 +32,7 @@ class PackedAttention:
             self._rectangles = rectangles(sorted(lengths))
             self._order = _sorted_rows(lengths, device)
         self._longest = max(lengths)
-        self._bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+        self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         window = self._windows[layer]
@@ -42,12 +41,13 @@ class PackedAttention:
         return self._by_rectangle(q, k, v, window)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-        attend, grouped = _varlen_kernel()
+        # What torch's `varlen_attn` calls; on the way there it keeps the host busy for longer than
+        # a small pack keeps the GPU.
         reach = -1 if window is None else window - 1
-        out: Tensor = attend(
-            q, k, v, self._bounds, self._bounds, self._longest, self._longest,
-            window_size=(reach, 0), **grouped,
-        )  # fmt: skip
+        out: Tensor = torch.ops.aten._flash_attention_forward(
+            q, k, v, self._bounds, self._bounds, self._longest, self._longest, 0.0,
+            window is None, False, window_size_left=reach, window_size_right=0,
+        )[0]  # fmt: skip
         return out
 
     def _by_rectangle(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
@@ -72,8 +72,7 @@ def _sorted_rows(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, 
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     order = np.argsort(np.asarray(lengths), kind="stable")
     rows = np.concatenate([np.arange(starts[i], starts[i] + lengths[i]) for i in order])
-    there = torch.from_numpy(rows).to(device)
-    return there, torch.from_numpy(np.argsort(rows)).to(device)
+    return to_device(rows, device), to_device(np.argsort(rows), device)
 
 
 def _permute(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
@@ -92,18 +91,6 @@ class _Permute(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (back,) = ctx.saved_tensors
         return grads[0].index_select(0, back), None, None
-
-
-@cache
-def _varlen_kernel() -> tuple[Callable[..., Any], dict[str, bool]]:
-    """Torch's kernel, and what it must be told to let query heads share key heads.
-
-    Older versions share without being told, and do not know the word.
-    """
-    from torch.nn.attention.varlen import varlen_attn
-
-    named = "enable_gqa" in inspect.signature(varlen_attn).parameters
-    return varlen_attn, {"enable_gqa": True} if named else {}
 
 
 def _rectangle(

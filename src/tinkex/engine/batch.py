@@ -28,6 +28,7 @@ from tinkex.engine.messages import ForwardBackwardResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.packing import MicroBatch, Piece, pack
 from tinkex.engine.state import Run
+from tinkex.engine.transfer import to_device
 
 Outcome = ForwardBackwardResult | EngineError
 
@@ -40,7 +41,7 @@ class Call:
     """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
 
     `row` is its place among the batch's gradients; `failure` is why it failed on the way, by its
-    own doing.
+    own doing. In the end `logprobs` and the gradient's `norm` are brought to the host.
     """
 
     run: Run
@@ -51,6 +52,8 @@ class Call:
     row: int = 0
     failure: EngineError | None = None
     found: dict[int, Tensor] = field(default_factory=dict)
+    logprobs: list[NDArray[np.float32]] = field(default_factory=list)
+    norm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,12 @@ class Batch(Iterator[int]):
             return sum(piece.length for piece in micro)
         if not self._done:
             self._done = True
-            self.outcomes = [self._finish(call) for call in self._calls]
+            try:
+                self._fetch()
+            except Exception as error:
+                self._break(error)
+            else:
+                self.outcomes = [self._finish(call) for call in self._calls]
         raise StopIteration
 
     @property
@@ -124,8 +132,8 @@ class Batch(Iterator[int]):
         lora = self._lora(spans, training)
         with torch.set_grad_enabled(training):
             hidden = self._decoder.hidden(
-                _on(device, np.concatenate([datum.tokens for datum in data])),
-                _on(device, np.concatenate([np.arange(length) for length in lengths])),
+                to_device(np.concatenate([datum.tokens for datum in data]), device),
+                to_device(np.concatenate([np.arange(length) for length in lengths]), device),
                 PackedAttention(lengths, config.windows, device),
                 lora,
                 recompute=training and self._heavy(sum(lengths)),
@@ -208,14 +216,25 @@ class Batch(Iterator[int]):
             for piece, part in zip(span.pieces, parts, strict=True):
                 span.call.found[piece.datum] = part
 
+    def _fetch(self) -> None:
+        """Bring what the host must know over in one copy: on a GPU each waits for all before it."""
+        calls = [c for c in self._calls if isinstance(c, Call) and c.failure is None]
+        parts = [call.found[index] for call in calls for index in range(len(call.data))]
+        staged = [call.staged for call in calls if call.staged is not None]
+        norms = [torch.linalg.vector_norm(gradient)[None] for gradient in staged]
+        arrays = iter(_to_host([*parts, *norms]) if parts else [])
+        for call in calls:
+            call.logprobs = [next(arrays) for _ in call.data]
+        for call in calls:
+            call.norm = float(next(arrays)[0]) if call.staged is not None else 0.0
+
     def _finish(self, call: Call | EngineError) -> Outcome:
         if isinstance(call, EngineError):
             return call
         if call.failure is not None:
             return call.failure
         try:
-            flat = _to_host([call.found[index] for index in range(len(call.data))])
-            metrics = call.loss.metrics(call.data, flat)
+            metrics = call.loss.metrics(call.data, call.logprobs)
             _refuse_overflow(call, metrics)
         except Exception as error:
             return error if isinstance(error, EngineError) else _failure(error)
@@ -226,7 +245,7 @@ class Batch(Iterator[int]):
             run.gradient = own if run.gradient is None else run.gradient.add_(own)
         outputs = tuple(
             {"logprobs": logprobs.reshape(datum.shape)}
-            for logprobs, datum in zip(flat, call.data, strict=True)
+            for logprobs, datum in zip(call.logprobs, call.data, strict=True)
         )
         return ForwardBackwardResult(outputs, metrics)
 
@@ -258,16 +277,12 @@ def _failure(error: Exception) -> EngineError:
 
 
 def _to_host(parts: Sequence[Tensor]) -> list[NDArray[np.float32]]:
-    """All parts in one copy: on a GPU each copy waits for everything before it."""
     joined = torch.cat(list(parts)).cpu().numpy()
     return np.split(joined, np.cumsum([len(part) for part in parts])[:-1])
 
 
 def _refuse_overflow(call: Call, metrics: dict[str, float]) -> None:
-    finite = bool(np.isfinite(metrics["loss:sum"]))
-    if finite and call.staged is not None:
-        finite = bool(torch.isfinite(torch.linalg.vector_norm(call.staged)))
-    if not finite:
+    if not np.isfinite([metrics["loss:sum"], call.norm]).all():
         raise UserError(
             "the loss or its gradient is not finite with these weights and inputs; nothing was "
             "added. Check logprobs, advantages and weights for extreme values, or the learning rate"
@@ -314,7 +329,3 @@ def _cells(data: Sequence[CheckedDatum]) -> Cells:
         starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
         live=np.concatenate([datum.live for datum in data]),
     )
-
-
-def _on(device: torch.device, array: NDArray[np.int64]) -> Tensor:
-    return torch.from_numpy(array).to(device)

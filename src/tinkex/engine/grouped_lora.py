@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.adapters import AdapterLayout, Factors
+from tinkex.engine.fused import runs_triton
 from tinkex.engine.lora import PackedLora, Segment
+from tinkex.engine.transfer import to_device
 
 ALIGNMENT = 8
 """Grouped products want rows of a multiple of 16 bytes."""
@@ -48,7 +51,12 @@ class GroupedLora(PackedLora):
         super().__init__(segments, device)
         self.factors, self.grads = factors, grads
         self.scaling = segments[0].scaling
-        self._ends = torch.tensor([s.stop for s in segments], dtype=torch.int32, device=device)
+        self._ends = to_device(np.array([s.stop for s in segments], dtype=np.int32), device)
+        self._groups: Any = None
+        if runs_triton(self._ends):
+            from tinkex.engine import lora_kernel
+
+            self._groups = lora_kernel.groups([(s.start, s.stop) for s in segments], device)
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
@@ -69,7 +77,7 @@ class GroupedLora(PackedLora):
         inner = self.product(x, factors.a[:, layer].mT)
         for b, part in zip(factors.b, inner.chunk(len(factors.b), dim=1), strict=True):
             stop = start + b.shape[-2]
-            y[:, start:stop].add_(self.product(part, b[:, layer].mT), alpha=self.scaling)
+            self._add(y[:, start:stop], part, b[:, layer].mT)
             start = stop
         return inner
 
@@ -83,20 +91,36 @@ class GroupedLora(PackedLora):
             own = dy[:, start : start + b.shape[-2]]
             d_parts.append(self.product(own, b[:, layer]))
             if self.grads is not None:
-                total = self.grads[slot].b[index][:, layer]
-                total.add_(self.product(own.mT, part), alpha=self.scaling)
+                self._add_sums(self.grads[slot].b[index][:, layer], own, part)
             start += b.shape[-2]
         d_inner = torch.cat(d_parts, dim=1)
         if self.grads is not None:
-            total = self.grads[slot].a[:, layer]
-            total.add_(self.product(d_inner.mT, x), alpha=self.scaling)
+            self._add_sums(self.grads[slot].a[:, layer], d_inner, x)
         if dx is not None:
-            dx.add_(self.product(d_inner, factors.a[:, layer]), alpha=self.scaling)
+            self._add(dx, d_inner, factors.a[:, layer])
 
     def product(self, left: Tensor, right: Tensor) -> Tensor:
         """Segment by segment: tokens times a stack of matrices, or tokens times tokens."""
         result: Tensor = F.grouped_mm(left, right, offs=self._ends)
         return result
+
+    def _add(self, y: Tensor, left: Tensor, right: Tensor) -> None:
+        """y += scaling · left @ right, segment by segment."""
+        if self._groups is None:
+            y.add_(self.product(left, right), alpha=self.scaling)
+        else:
+            from tinkex.engine import lora_kernel
+
+            lora_kernel.add_products(y, left, right, self.scaling, self._groups)
+
+    def _add_sums(self, total: Tensor, left: Tensor, right: Tensor) -> None:
+        """total += scaling · left.T @ right, segment by segment."""
+        if self._groups is None:
+            total.add_(self.product(left.mT, right), alpha=self.scaling)
+        else:
+            from tinkex.engine import lora_kernel
+
+            lora_kernel.add_sums(total, left, right, self.scaling, self._groups)
 
 
 class _GroupedProject(torch.autograd.Function):
@@ -121,6 +145,7 @@ class _GroupedProject(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, inner = ctx.saved_tensors
         lora, layer, slot = ctx.facts
-        dx = grads[0] @ weight if ctx.needs_input_grad[0] else None
-        lora.add_gradients(layer, slot, x, inner, grads[0], dx)
+        dy = grads[0].contiguous()
+        dx = dy @ weight if ctx.needs_input_grad[0] else None
+        lora.add_gradients(layer, slot, x, inner, dy, dx)
         return dx, None, None, None, None, None, None

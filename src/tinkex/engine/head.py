@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.fused import runs_triton
 from tinkex.engine.lora import PackedLora, Segment, add_gradients
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.threads import logsumexp
 from tinkex.engine.packing import SOLO_TOKENS
+from tinkex.engine.transfer import to_device
 
 Slopes = Callable[[int, int, Tensor], Tensor]
 """(first cell, last cell + 1, their logprobs) -> d loss / d logprob of each."""
@@ -56,8 +59,8 @@ class Head:
     def __init__(self, decoder: Decoder, lora: PackedLora, cells: Cells, block_rows: int) -> None:
         self._decoder, self._lora, self._cells = decoder, lora, cells
         self._block_rows = block_rows
-        self._rows = torch.from_numpy(cells.rows).to(decoder.device)
-        self._targets = torch.from_numpy(cells.targets).to(decoder.device)
+        self._rows = to_device(cells.rows, decoder.device)
+        self._targets = to_device(cells.targets, decoder.device)
 
     @torch.no_grad()
     def run(
@@ -72,7 +75,8 @@ class Head:
         for start in range(first, last, self._block_rows):
             stop = min(start + self._block_rows, last)
             block = self._forward(hidden, start, stop)
-            logprobs = block.logits[block.rows, block.targets] - block.norm[block.rows]
+            chosen = block.logits[block.rows, block.targets].float()
+            logprobs = chosen - block.norm[block.rows]
             found.append(logprobs)
             if slopes is not None and into is not None:
                 self._backward(block, start, stop, slopes, logprobs, into)
@@ -82,8 +86,7 @@ class Head:
         low, high = self._cells.starts[start], self._cells.starts[stop]
         segments = _within(self._lora.segments, start, stop)
         x = hidden[start:stop]
-        logits = self._decoder.unembed(x, PackedLora(segments, x.device)).float()
-        norm = torch.logsumexp(logits, dim=-1)
+        logits, norm = _normed(self._decoder.unembed(x, PackedLora(segments, x.device)))
         rows = self._rows[low:high] - start
         return _Block(x, logits, norm, rows, self._targets[low:high], segments)
 
@@ -108,8 +111,8 @@ class Head:
         part = into.new_zeros(len(kept), into.shape[1])
         cells = np.flatnonzero(live)
         self._carry_back(_keep(block, self._cells.rows[low:high] - start, kept, cells),
-                         slope[torch.from_numpy(cells).to(slope.device)], part)  # fmt: skip
-        into[start:stop].index_copy_(0, torch.from_numpy(kept).to(into.device), part)
+                         slope[to_device(cells, slope.device)], part)  # fmt: skip
+        into[start:stop].index_copy_(0, to_device(kept, into.device), part)
 
     def _carry_back(self, block: _Block, slope: Tensor, into: Tensor) -> None:
         """From the slopes of a block's cells to its hidden states and adapters."""
@@ -123,6 +126,16 @@ class Head:
                 add_gradients(segment, -1, "lm_head", block.x[part], inner, grad[part], into[part])
 
 
+def _normed(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits, in float32 unless kernels take them as they are, and each row's logsumexp."""
+    if runs_triton(logits):
+        from tinkex.engine import head_kernel
+
+        return logits, head_kernel.logsumexp(logits)
+    logits = logits.float()
+    return logits, logsumexp(logits)
+
+
 def _product(left: Tensor, right: Tensor, into: Tensor) -> None:
     """left @ right. Few rows are filled up with zeros: see `SOLO_TOKENS`."""
     missing = SOLO_TOKENS - len(left)
@@ -134,6 +147,12 @@ def _product(left: Tensor, right: Tensor, into: Tensor) -> None:
 
 def _logit_gradient(block: _Block, slope: Tensor) -> Tensor:
     """Of Σ slope · logprob by the logits, written over them: slope · (one-hot − softmax)."""
+    if runs_triton(block.logits):
+        from tinkex.engine import head_kernel
+
+        ends = torch.arange(len(block.norm) + 1, device=block.rows.device)
+        starts = torch.searchsorted(block.rows, ends)
+        return head_kernel.logit_gradient_(block.logits, block.norm, starts, block.targets, slope)
     total = torch.zeros_like(block.norm).index_add_(0, block.rows, slope)
     gradient = block.logits.sub_(block.norm[:, None]).exp_().mul_(-total[:, None])
     return gradient.index_put_((block.rows, block.targets), slope, accumulate=True)
@@ -144,7 +163,7 @@ def _keep(
 ) -> _Block:
     """The block with only the tokens `kept` and of its cells only `cells`."""
     device = block.x.device
-    places = torch.from_numpy(kept).to(device)
+    places = to_device(kept, device)
     bounds = kept.tolist()
     segments = [
         replace(s, start=bisect_left(bounds, s.start), stop=bisect_left(bounds, s.stop))
@@ -154,8 +173,8 @@ def _keep(
         block.x[places],
         block.logits[places],
         block.norm[places],
-        torch.from_numpy(np.searchsorted(kept, rows[cells])).to(device),
-        block.targets[torch.from_numpy(cells).to(device)],
+        to_device(np.searchsorted(kept, rows[cells]), device),
+        block.targets[to_device(cells, device)],
         [segment for segment in segments if segment.start < segment.stop],
     )
 

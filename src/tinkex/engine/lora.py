@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.adapters import Factors
+from tinkex.engine.fused import runs_triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def add_product(segment: Segment, layer: int, slot: str, x: Tensor, y: Tensor) -
     own, rank, start = y[segment.start : segment.stop], factors.b[0].shape[-1], 0
     for index, b in enumerate(factors.b):
         stop, columns = start + b.shape[1], slice(index * rank, (index + 1) * rank)
-        own[:, start:stop].addmm_(inner[:, columns], b[layer].T, alpha=segment.scaling)
+        _add_product(own[:, start:stop], inner[:, columns], b[layer].T, segment.scaling)
         start = stop
     return inner
 
@@ -120,7 +121,17 @@ def add_gradients(
     if segment.grads is not None:
         _accumulate(segment.grads[slot].a[layer], d_inner, x, scaling)
     if dx is not None:
-        dx.addmm_(d_inner, factors.a[layer], alpha=scaling)
+        _add_product(dx, d_inner, factors.a[layer], scaling)
+
+
+def _add_product(y: Tensor, left: Tensor, right: Tensor, scaling: float) -> None:
+    """y += scaling · left @ right."""
+    if runs_triton(y):
+        from tinkex.engine import lora_kernel
+
+        lora_kernel.add_products(y, left, right[None], scaling)
+    else:
+        y.addmm_(left, right, alpha=scaling)
 
 
 def _accumulate(total: Tensor, left: Tensor, right: Tensor, scaling: float) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tinkex.engine.adapters import AdapterLayout
 from tinkex.engine.errors import UserError
+from tinkex.engine.fused import runs_triton
 
 Params = Mapping[str, float]
 
@@ -47,13 +48,21 @@ class AdamW:
     def step(self, weights: Tensor, gradient: Tensor, step: int, params: Params) -> float:
         mean, square = self.tensors["mean"], self.tensors["square"]
         beta1, beta2, rate = params["beta1"], params["beta2"], params["learning_rate"]
+        spread, size = math.sqrt(1 - beta2**step), rate / (1 - beta1**step)
+        keep = 1 - rate * params["weight_decay"]
+        if runs_triton(weights):
+            from tinkex.engine import adamw_kernel
+
+            length = adamw_kernel.step(
+                weights, gradient, mean, square, beta1=beta1, beta2=beta2, spread=spread,
+                eps=params["eps"], keep=keep, size=size,
+            )  # fmt: skip
+            return size * float(length)
         mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        spread = math.sqrt(1 - beta2**step)
         scale = torch.sqrt(square, out=gradient).div_(spread).add_(params["eps"])
         direction = torch.div(mean, scale, out=gradient)
-        size = rate / (1 - beta1**step)
-        weights.mul_(1 - rate * params["weight_decay"]).add_(direction, alpha=-size)
+        weights.mul_(keep).add_(direction, alpha=-size)
         return size * float(torch.linalg.vector_norm(direction))
 
 

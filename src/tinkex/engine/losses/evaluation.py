@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tinkex.engine.losses.definition import Loss
 from tinkex.engine.losses.inputs import CheckedDatum, Wanted
+from tinkex.engine.transfer import to_device
 
 Logprobs = NDArray[np.float32]
 
@@ -48,7 +49,7 @@ class BuiltinEvaluation:
         self.wanted = Wanted(loss.inputs, loss.optional, loss.live_input, {})
 
     def bind(self, data: Sequence[CheckedDatum], device: torch.device) -> BoundSlopes:
-        inputs = {k: t.to(device) for k, t in _joined(data, torch.float32).items()}
+        inputs = {k: to_device(t, device) for k, t in _joined(data, torch.float32).items()}
         sizes = [len(datum.targets) for datum in data]
 
         def local(first: int, last: int, logprobs: Tensor) -> Tensor:

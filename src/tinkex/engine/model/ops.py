@@ -7,27 +7,22 @@ with Triton each is one kernel, elsewhere a few of torch's.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-
-@functools.cache
-def _kernels() -> Any:
-    """The Triton kernels, or None where there is no Triton."""
-    try:
-        from tinkex.engine.model import kernels
-    except ImportError:
-        return None
-    return kernels
+from tinkex.engine.fused import runs_triton
 
 
 def _fused(x: Tensor, usable: bool) -> Any:
     """The kernels, if x lies where and how they can take it."""
-    return _kernels() if usable and x.is_cuda else None
+    if not (usable and runs_triton(x)):
+        return None
+    from tinkex.engine.model import kernels
+
+    return kernels
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
