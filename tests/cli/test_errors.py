@@ -95,9 +95,12 @@ def test_a_traceback_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_server_that_cannot_start_here_says_why_in_its_own_words() -> None:
     from tinkex.server.home import HomeTaken
 
-    ran = run_list(HomeTaken("/h is in use by process 7"))
+    taken = HomeTaken("/h is in use by process 7")
+    wrapped = TinkerError("The embedded server cannot start")
+    wrapped.__cause__ = taken
     words = "The server embedded in tinkex cannot start: /h is in use by process 7"
-    assert ran.err == f"Error: {words}\n"
+    for error in (taken, wrapped):
+        assert run_list(error).err == f"Error: {words}\n"
 
 
 def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
+import tinkex
 from support.clients import quick_config
 from support.socket_server import Cut, Received, Reply, SocketServer, Stall
 from tinkex.client.errors import TinkerError
@@ -15,6 +17,7 @@ from tinkex.client.transport import HttpRequest, Refused, TransportError, Transp
 from tinkex.client.transport.local import LocalTransport
 from tinkex.client.transport.network import NetworkTransport
 from tinkex.client.transport.plain import PlainTransport
+from tinkex.server.home import Home
 
 BODY = b"0123456789" * 1000
 
@@ -231,3 +234,18 @@ async def test_an_app_that_cannot_open_says_why() -> None:
         with pytest.raises(TinkerError, match="no model"):
             await transport.request(HttpRequest("GET", "http://l/x", {}, timeout=5.0))
     await transport.aclose()
+
+
+def test_a_home_in_use_is_an_error_of_the_sdk_and_works_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKEX_HOME", str(tmp_path))
+    monkeypatch.setenv("TINKEX_MODELS", "tinkex/tiny-llama")
+    holder = Home(tmp_path, "http://127.0.0.1:8000")
+    with tinkex.ServiceClient(base_url="local") as first:
+        with pytest.raises(TinkerError, match=r"in use by process \d+ at http://127.0.0.1:8000"):
+            first.get_server_capabilities()
+        holder.release()
+        with tinkex.ServiceClient(base_url="local") as second:
+            names = [m.model_name for m in second.get_server_capabilities().supported_models]
+    assert names == ["tinkex/tiny-llama"]

@@ -80,6 +80,9 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     """The explained form of any exception a command let through."""
     if isinstance(error, CliError):
         return error
+    for met in (error, error.__cause__):
+        if type(met).__name__ in _EMBEDDED:
+            return _no_embedded_server(met)
     for kind in type(error).__mro__:
         if kind.__name__ in _KNOWN:
             headline, next_step = _KNOWN[kind.__name__]
@@ -91,8 +94,6 @@ def explain(error: Exception, address: str | None = None) -> CliError:
         return CliError("Request timeout", _details(error, address), f"{_RETRY} Or: --timeout 5m")
     if type(error).__name__ == "TokenizerError":
         return CliError(_text(error))
-    if type(error).__name__ in _EMBEDDED:
-        return _no_embedded_server(error)
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
         return CliError(f"Configuration error: {_text(error)}", None, next_step)
@@ -141,7 +142,7 @@ def _failed_request(error: Exception) -> CliError:
     return CliError("The server could not complete the request", _details(error, None), advice)
 
 
-def _no_embedded_server(error: Exception) -> CliError:
+def _no_embedded_server(error: object) -> CliError:
     there = re.search(r"https?://\S+", str(error))
     advice = f"Use that server: --base-url {there[0]} instead of --local" if there else None
     return CliError(f"The server embedded in tinkex cannot start: {_text(error)}", None, advice)
@@ -155,5 +156,5 @@ def _details(error: Exception, address: str | None) -> str:
     return text
 
 
-def _text(error: Exception) -> str:
+def _text(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -185,12 +185,20 @@ class RunningApp:
         """The running app of this loop for this opener, counted as used once more."""
         current = cls._shared
         loop = asyncio.get_running_loop()
-        if current is None or current._loop is not loop or current._open_app is not open_app:
+        if (
+            current is None
+            or current._loop is not loop
+            or current._open_app is not open_app
+            or current._has_failed()  # what was in the way may be gone by now
+        ):
             current = cls(open_app)
             if open_app is _open_embedded:
                 cls._shared = current
         current._users += 1
         return current
+
+    def _has_failed(self) -> bool:
+        return self._started.done() and self._started.exception() is not None
 
     async def started(self) -> ASGIApp:
         await asyncio.shield(self._started)
@@ -244,4 +252,7 @@ def _open_embedded() -> ASGIApp:
             f'base_url="local" needs the embedded server, which cannot be imported ({error}). '
             "Install it with: pip install 'tinkex[server]'"
         ) from error
-    return cast(ASGIApp, module.open_app())
+    try:
+        return cast(ASGIApp, module.open_app())
+    except Exception as error:  # the server floor has errors of its own, which say what is wrong
+        raise TinkerError(f"The embedded server cannot start: {error}") from error
