@@ -106,7 +106,7 @@ class Browsing:
     def _shown_run(self, db: sqlite3.Connection, row: RunRow, tenant: str) -> dict[str, Any]:
         live = self._live.find(row.model_id)
         broken = live is not None and live.broken is not None
-        gap = None if live is None or row.tenant != tenant else live.gap
+        gap = None if live is None or row.tenant != tenant else live.gaps.gap
         visible = self._visible(db, row, tenant)
         return show.training_run(row, visible, corrupted=broken, gap=gap)
 

@@ -109,7 +109,7 @@ def state(core: Core) -> Registry:
     registry.gauge(
         "tinkex_sampler_gap_nats",
         "The largest mean difference of a live run's trainer from its sampler, same weights.",
-        lambda: max((run.gap.mean for run in core.runs if run.gap), default=0.0),
+        lambda: max((run.gaps.gap.mean for run in core.runs if run.gaps.gap), default=0.0),
     )
     registry.gauge(
         "tinkex_runs_broken",

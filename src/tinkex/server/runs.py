@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tinkex.server.clock import Clock
 from tinkex.server.log import Entry, RunLog
 from tinkex.server.refusals import NotFound
-from tinkex.server.sampler_gap import SamplerGap
+from tinkex.server.sampler_gap import GapWatch
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store
 from tinkex.server.store import operations as operations_table
@@ -32,8 +32,7 @@ class Run:
     carries the newest operation; `active` counts everything of this run that is with the engine or
     being written down; `restoring` says in words what is being rebuilt, `broken` why it never can.
     `before` is the snapshot to fall back to when the newest is damaged; the operations between the
-    two keep their bodies for that, `spare_bytes` of them. `as_sampled` says that the newest weights
-    sent to the engine are those last saved for a sampler; `gap` is what was last measured then.
+    two keep their bodies for that, `spare_bytes` of them. `gaps` compares it with its sampler.
     """
 
     row: RunRow
@@ -52,8 +51,7 @@ class Run:
     used_at: float = 0.0
     restoring: str | None = None
     broken: str | None = None
-    as_sampled: bool = False
-    gap: SamplerGap | None = None
+    gaps: GapWatch = field(default_factory=GapWatch)
     _progress: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

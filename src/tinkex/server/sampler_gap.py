@@ -28,6 +28,43 @@ class SamplerGap:
     tokens: int
 
 
+class GapWatch:
+    """Which calls of a run count, and what the newest of them showed, in `gap`.
+
+    Told of every operation in the order they are sent; ends may come in any order.
+    """
+
+    def __init__(self) -> None:
+        self.gap: SamplerGap | None = None
+        self._weights = 0
+        self._saving = self._saved = -1
+        self._unconfirmed: tuple[int, SamplerGap] | None = None
+
+    def change_weights(self) -> None:
+        """An operation is sent that may change the weights."""
+        self._weights += 1
+
+    def save(self) -> int:
+        """The weights are being saved for a sampler; the number is for `saved`."""
+        self._saving = self._weights
+        return self._weights
+
+    def saved(self, number: int) -> None:
+        self._saved = number
+        if self._unconfirmed is not None and self._unconfirmed[0] == number:
+            self.gap = self._unconfirmed[1]
+
+    def call(self) -> int | None:
+        """A call is sent; a number for `measured` if it counts, should the save succeed."""
+        return self._weights if self._weights in (self._saving, self._saved) else None
+
+    def measured(self, number: int, gap: SamplerGap | None) -> None:
+        if gap is not None and number == self._saved:
+            self.gap = gap
+        elif gap is not None:
+            self._unconfirmed = number, gap
+
+
 def measure(data: Sequence[Datum], outputs: Sequence[Mapping[str, Tensor]]) -> SamplerGap | None:
     """The gap of one call, or None if it brought no sampled logprobs. Those of a prompt are zero
     by convention and do not count."""

@@ -27,10 +27,8 @@ class Kinds:
 
     async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
         """Make an operation ready for the engine's `generation`. Raises `Refusal`."""
-        if entry.kind == "save_weights_for_sampler":
-            run.as_sampled = True
-        elif entry.kind in MUTATING and entry.kind != "forward_backward":
-            run.as_sampled = False
+        if entry.kind in MUTATING and entry.kind != "forward_backward":
+            run.gaps.change_weights()
         if entry.kind in ("forward", "forward_backward"):
             return await self.forward.prepare(run, entry, body, generation)
         if entry.kind == "optim_step":

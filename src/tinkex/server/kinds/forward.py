@@ -35,13 +35,13 @@ class Forward:
             loss_config=request.loss_config,
             forward_only=request.forward_only,
         )
-        before, as_sampled = self._custom_loss(run, entry, request), run.as_sampled
+        before, counts = self._custom_loss(run, entry, request), run.gaps.call()
 
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, ForwardBackwardResult)
-            if as_sampled and any("logprobs" in datum.inputs for datum in request.data):
+            if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
                 gap = await asyncio.to_thread(measure, request.data, result.outputs)
-                run.gap = gap or run.gap
+                run.gaps.measured(counts, gap)
             return Conclusion(Outcome("protobuf", await asyncio.to_thread(encode_forward, result)))
 
         return Prepared((*before, command), conclude, request.tokens)

@@ -90,7 +90,15 @@ class Saving:
         self, run: Run, entry: Entry, draft: Path, training: bool, conclude: Conclude
     ) -> Prepared:
         command = SaveRun(entry.request_id, run.model_id, str(draft), training)
-        return Prepared((command,), conclude, abandon=lambda: self.folders.abandon(draft))
+        number = run.gaps.save() if entry.kind == "save_weights_for_sampler" else None
+
+        async def noted(result: Result) -> Conclusion:
+            conclusion = await conclude(result)
+            if number is not None:
+                run.gaps.saved(number)
+            return conclusion
+
+        return Prepared((command,), noted, abandon=lambda: self.folders.abandon(draft))
 
 
 @dataclass(frozen=True, slots=True)
