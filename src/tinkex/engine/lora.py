@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.adapters import Factors
 from tinkex.engine.fused import runs_triton
+from tinkex.engine.model.decoder import Lora
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Segment:
     grads: Mapping[str, Factors] | None
 
 
-class PackedLora:
+class PackedLora(Lora):
     """A `Lora` for one micro-batch. Backward passes add into the segments' `grads`."""
 
     def __init__(self, segments: Sequence[Segment], device: torch.device) -> None:

@@ -42,6 +42,12 @@ class Lora(Protocol):
         """
         ...
 
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """`onto` plus what `project` gives; without gradients `onto` may be written over."""
+        return onto + self.project(layer, slot, x, weight, bias)
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -152,11 +158,11 @@ class Decoder:
         qkv = _project(lora, index, "qkv_proj", normed, layer.qkv, layer.qkv_bias)
         q, k, v = self._queries_keys_values(index, qkv, cos, sin)
         mixed = attend(index, q, k, v).reshape(x.shape[0], self.config.q_size)
-        x = x + _project(lora, index, "o_proj", mixed, layer.o, layer.o_bias)
+        x = _project_onto(lora, x, index, "o_proj", mixed, layer.o, layer.o_bias)
         normed = rms_norm(x, layer.post_norm, eps)
         gate_up = _project(lora, index, "gate_up_proj", normed, layer.gate_up, layer.gate_up_bias)
         inner = swiglu(gate_up)
-        return x + _project(lora, index, "down_proj", inner, layer.down, layer.down_bias)
+        return _project_onto(lora, x, index, "down_proj", inner, layer.down, layer.down_bias)
 
     def _queries_keys_values(
         self, index: int, qkv: Tensor, cos: Tensor, sin: Tensor
@@ -181,3 +187,12 @@ def _project(
     if lora is None:
         return F.linear(x, weight, bias)
     return lora.project(layer, slot, x, weight, bias)
+
+
+def _project_onto(
+    lora: Lora | None, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor,
+    bias: Tensor | None,
+) -> Tensor:  # fmt: skip
+    if lora is None:
+        return onto + F.linear(x, weight, bias)
+    return lora.project_onto(onto, layer, slot, x, weight, bias)

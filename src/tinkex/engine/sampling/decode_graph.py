@@ -7,7 +7,8 @@ Steps with prompt chunks are not for this module. Needs a GPU and Triton.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.cuda import Stream
 from torch.nn import functional as F
 
-from tinkex.engine.model.decoder import Decoder, slots
+from tinkex.engine.model.decoder import Decoder, Lora, slots
 from tinkex.engine.sampling import adapter_kernel, draw_kernel, paged_kernel
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
@@ -53,7 +54,7 @@ class DecodeGraphs:
         self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
         self._found: dict[tuple[int, int], _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
-        self._side = Stream(decoder.device)  # type: ignore[no-untyped-call]
+        self._side = Stream(decoder.device, priority=-1)  # type: ignore[no-untyped-call]
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
         """Whether every chunk is the next token of a branch that draws after it."""
@@ -155,35 +156,57 @@ class _Attend:
         )
 
 
-class _Adapters:
-    """A `Lora` whose rows' adapters are looked up on the device."""
+class _Adapters(Lora):
+    """Looks up each row's adapter on the device, so that one graph serves any mix of them.
+
+    The small products need nothing of the large ones: they run side by side, on a stream of their
+    own, and are summed at the end.
+    """
 
     def __init__(
         self, table: AdapterTable, decoder: Decoder, segments: Tensor, rank: int, side: Stream
     ) -> None:
         self._entries, self._rank, self._side = table.entries, rank, side
-        self._segments = segments[:2]
+        self._segments, rows = segments[:2], segments.shape[1]
         # One lookup less for every kernel: each waits for one before it can read anything.
         self._table = table.tensor.index_select(0, segments[2])
+        self._counts = adapter_kernel.counters(rows, decoder.device)
         self._widths = {
             name: tuple(width for _, width in slot.modules)
             for name, slot in slots(decoder.config).items()
+        }
+        # Rows with no adapter are never written to, so they stay zero from layer to layer.
+        self._added = {
+            name: torch.zeros(rows, sum(widths), dtype=decoder.dtype, device=decoder.device)
+            for name, widths in self._widths.items()
         }
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        entry, widths = self._entries[layer, slot], self._widths[slot]
-        thin = adapter_kernel.slices(x, len(widths), self._rank)
-        # The small product's first half needs nothing of the large one: they run side by side.
-        main = torch.cuda.current_stream()
+        added = self._added[slot]
+        with self._beside(added, False, layer, slot, x):
+            y = F.linear(x, weight, bias)
+        return y.add_(added)
+
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        with self._beside(onto, True, layer, slot, x):
+            y = F.linear(x, weight, bias)
+        return y.add_(onto)
+
+    @contextmanager
+    def _beside(self, into: Tensor, add: bool, layer: int, slot: str, x: Tensor) -> Iterator[None]:
+        """Write the small products to `into`, or add them, while what is inside the `with` runs."""
+        widths, main = self._widths[slot], torch.cuda.current_stream()
+        where = (self._entries[layer, slot], self._table, self._segments)
         self._side.wait_stream(main)
         with torch.cuda.stream(self._side):
-            adapter_kernel.shrink(x, thin, entry, self._table, self._segments)
-        y = F.linear(x, weight, bias)
+            thin = adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
+            adapter_kernel.expand(into, thin, *where, widths, self._rank, add)
+        yield
         main.wait_stream(self._side)
-        adapter_kernel.expand(y, thin, entry, self._table, self._segments, widths)
-        return y
 
 
 def buckets(rows: int) -> list[int]:

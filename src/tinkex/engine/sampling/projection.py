@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.model.decoder import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.versions import Factors, Version
 
@@ -39,8 +40,8 @@ class Span:
     version: Version
 
 
-class Projection:
-    """A `Lora` for one step."""
+class Projection(Lora):
+    """For one step."""
 
     def __init__(
         self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device
