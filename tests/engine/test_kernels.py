@@ -107,3 +107,24 @@ def test_logits_become_their_own_gradient(dtype: torch.dtype) -> None:
     found = head_kernel.logit_gradient_(logits, norm, starts, targets, slope)
     assert exact.grad is not None
     assert relative(found, exact.grad) < (1e-5 if dtype == torch.float32 else 3e-3)
+
+
+@pytest.mark.parametrize("window", [None, 16])
+def test_attention_over_a_pack_is_the_one_of_the_cpu(window: int | None) -> None:
+    from tinkex.engine.attention import PackedAttention
+
+    lengths = [5, 33, 70]
+    shapes = [(108, heads, 64) for heads in (4, 2, 2)]
+    here = [random(*shape, dtype=torch.bfloat16, seed=i) for i, shape in enumerate(shapes)]
+    there = [x.float().cpu().requires_grad_() for x in here]
+    here = [x.requires_grad_() for x in here]
+    slope = random(*shapes[0], dtype=torch.bfloat16, seed=9)
+    found = PackedAttention(lengths, [window], torch.device("cuda"))(0, *here)
+    wanted = PackedAttention(lengths, [window], torch.device("cpu"))(0, *there)
+    found.backward(slope)
+    wanted.backward(slope.float().cpu())
+    assert relative(found.cpu(), wanted.double()) < 1e-2
+    for one, other in zip(here, there, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert relative(one.grad.cpu(), other.grad.double()) < 2e-2
