@@ -61,6 +61,28 @@ def test_a_segment_goes_when_nothing_in_it_is_needed(
     assert [again.is_whole(name) for name in (fresh, names[4])] == [True, False]
 
 
+def test_a_segment_emptied_while_it_was_the_newest_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinkex.server.segments._SEGMENT_BYTES", 1000)
+    blobs = SegmentBlobs(tmp_path / "b")
+    for _ in range(4):
+        name = blobs.reserve(1000)
+        blobs.put(name, bytes(1000))
+        blobs.delete(name)
+    assert len(list((tmp_path / "b").iterdir())) == 1
+
+
+def test_something_else_can_be_done_while_the_disk_is_busy(tmp_path: Path) -> None:
+    blobs = SegmentBlobs(tmp_path / "b")
+    name, done = blobs.reserve(5), []
+    blobs.put(name, b"bytes", lambda: done.append(blobs.get(name)))
+    assert done == [b"bytes"]
+    other = blobs.reserve(5)
+    with pytest.raises(ZeroDivisionError):
+        blobs.put(other, b"bytes", lambda: 1 // 0)
+
+
 def test_what_was_half_written_is_swept_at_the_next_start(tmp_path: Path) -> None:
     folders = Folders(tmp_path / "f")
     draft = folders.begin()

@@ -33,6 +33,62 @@ async def test_a_full_disk_refuses_the_operation_and_room_lets_it_in(
         assert api.applied(model) == ["forward:9"]
 
 
+async def test_what_is_not_accepted_leaves_nothing_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as api:
+        model = await api.model(await api.session())
+        first = await api.forward(model, 1, length=30_000)
+        await api.result(first["request_id"])
+        kept: list[str] = []
+        gone: list[str] = []
+        reserve, delete = api.core.blobs.reserve, api.core.blobs.delete
+        monkeypatch.setattr(
+            api.core.blobs, "reserve", lambda size: kept.append(reserve(size)) or kept[-1]
+        )
+        monkeypatch.setattr(
+            api.core.blobs, "delete", lambda name: (gone.append(name), delete(name))
+        )
+        await api.forward(model, 1, length=30_000)
+        await api.forward(model, 1, first=7, length=30_000, expect=422)
+        await api.forward("nobody:train:0", 2, length=30_000, expect=404)
+        await api.forward(model, 2, content=bytes(100_000), expect=422)
+        assert len(kept) == 4
+        assert gone == kept
+        await api.forward(model, 2, length=30_000)
+        assert len(gone) == 4
+
+
+async def test_a_full_disk_still_knows_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as api:
+        model = await api.model(await api.session())
+        first = await api.forward(model, 1, length=30_000)
+        monkeypatch.setattr(api.core.blobs, "put", _full)
+        assert await api.forward(model, 1, length=30_000) == first
+
+
+async def test_no_row_names_a_body_before_that_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as api:
+        model = await api.model(await api.session())
+        put, named = api.core.blobs.put, []
+
+        def look(name: str, data: bytes, meanwhile: Any = None) -> None:
+            put(name, data, meanwhile)
+            count = "SELECT COUNT(*) FROM operations WHERE payload_blob IS NOT NULL"
+            with closing(sqlite3.connect(tmp_path / "tinkex.db")) as db:
+                named.append(db.execute(count).fetchone()[0])
+
+        monkeypatch.setattr(api.core.blobs, "put", look)
+        api.engine.gate = asyncio.Event()
+        await api.forward(model, 1, length=30_000)
+        assert named == [0]
+        api.engine.gate.set()
+
+
 async def test_a_result_that_cannot_be_written_is_kept_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tinkex.server.segments import SegmentBlobs
+from tinkex.server.segments import Meanwhile, SegmentBlobs
 from tinkex.server.store import Store
 from tinkex.server.store.commit import Job, Work, commit_batch
 from tinkex.server.store.migrations import migrate
@@ -85,13 +85,13 @@ class SimulatedBlobs(SegmentBlobs):
         super().__init__(root)
         self._disk = disk
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, meanwhile: Meanwhile = None) -> None:
         if self._disk.lost_power:
             raise OSError(errno.EIO, "no power")
         if self._disk.is_full():
             self._tear(name, data)
             raise OSError(errno.ENOSPC, "No space left on device")
-        super().put(name, data)
+        super().put(name, data, meanwhile)
 
     def _tear(self, name: str, data: bytes) -> None:
         segment, offset, _ = name.split("-")

@@ -20,6 +20,7 @@ from tinkex.server.engines import Engines
 from tinkex.server.exports import Exports
 from tinkex.server.futures import Futures
 from tinkex.server.home import Home
+from tinkex.server.intake import Intake
 from tinkex.server.integrity import Integrity
 from tinkex.server.kinds import Kinds
 from tinkex.server.kinds.forward import Forward
@@ -108,6 +109,7 @@ class Core:
             self.runs,
             self.engines,
             self.submissions,
+            Intake(self.blobs),
             loading,
             self.tenants,
             clock,

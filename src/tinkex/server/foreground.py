@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from tinkex.server import open_files
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
+from tinkex.server.http_parser import BoundedHttp
 from tinkex.server.observing import Requests
 from tinkex.server.settings import Settings
 from tinkex.server.slow_clients import SlowClients
@@ -40,7 +41,7 @@ def run(settings: Settings, listener: socket.socket) -> int:
 
 async def _run(settings: Settings, listener: socket.socket) -> int:
     app = create_app(settings)
-    server = _Server(_config(app), app)
+    server = _Server(web_server(app), app)
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
     print(_greeting(settings), flush=True)
@@ -56,9 +57,11 @@ async def _run(settings: Settings, listener: socket.socket) -> int:
     return 0 if server.started else 1
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def web_server(app: Starlette) -> uvicorn.Config:
+    """How the application meets its sockets."""
     return uvicorn.Config(
         app,
+        http=BoundedHttp,
         lifespan="on",
         log_config=None,
         access_log=False,

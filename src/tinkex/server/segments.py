@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tinkex.server.blobs import sync_folder
 
@@ -21,13 +21,16 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 _CHECKSUM_BYTES = 4
 
 
+Meanwhile: TypeAlias = Callable[[], object] | None
+
+
 class BlobStore(Protocol):
     """Immutable bytes. `reserve` names a place for so many bytes, which `put` then makes durable,
-    from any thread; deleting what is gone is no error."""
+    from any thread, doing something else `meanwhile`; deleting what is gone is no error."""
 
     def reserve(self, length: int) -> str: ...
 
-    def put(self, name: str, data: bytes) -> None: ...
+    def put(self, name: str, data: bytes, meanwhile: Meanwhile = ...) -> None: ...
 
     def get(self, name: str) -> bytes: ...
 
@@ -76,14 +79,18 @@ class SegmentBlobs:
             self._needed[self._newest] = self._needed.get(self._newest, 0) + 1
         return place.name
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write bytes where `reserve` said, and return when they are durable."""
+    def put(self, name: str, data: bytes, meanwhile: Meanwhile = None) -> None:
+        """Write bytes where `reserve` said, and return when they are durable. `meanwhile` runs
+        while the disk is busy with them; if it raises, nothing is promised about the bytes."""
         place = _Place.of(name)
         assert len(data) == place.length
         descriptor = os.open(self._path(place.segment), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             _write(descriptor, data, place.offset)
             _write(descriptor, _checksum(data), place.offset + place.length)
+            if meanwhile is not None:
+                _start_writing(descriptor, place)
+                meanwhile()
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
@@ -108,10 +115,14 @@ class SegmentBlobs:
         segment = _Place.of(name).segment
         with self._lock:
             self._needed[segment] = self._needed.get(segment, 1) - 1
-            if self._needed[segment] > 0 or segment == self._newest:
-                return
-            del self._needed[segment]
-        self._path(segment).unlink(missing_ok=True)
+            # One that was emptied while it was the newest goes with the next.
+            empty = [
+                each for each, left in self._needed.items() if left <= 0 and each != self._newest
+            ]
+            for each in empty:
+                del self._needed[each]
+        for each in empty:
+            self._path(each).unlink(missing_ok=True)
 
     def is_whole(self, name: str) -> bool:
         try:
@@ -144,6 +155,13 @@ class SegmentBlobs:
 
 def _checksum(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _start_writing(descriptor: int, place: _Place) -> None:
+    """Let the kernel begin now what the sync then only has to wait for."""
+    if hasattr(os, "posix_fadvise"):
+        length = place.length + _CHECKSUM_BYTES
+        os.posix_fadvise(descriptor, place.offset, length, os.POSIX_FADV_DONTNEED)
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
+from tinkex.server.intake import Draft
 from tinkex.server.log import Entry
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Busy, Refusal, Unavailable
@@ -35,13 +36,15 @@ _FRESH_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An operation as it came: `digest` is of its meaning, `content` what was made of the body."""
+    """An operation as it came: `digest` is of its meaning, `content` what was made of the body,
+    `draft` the body if it was written ahead."""
 
     seq_id: int
     kind: str
     body: bytes
     digest: bytes
     content: object | None = None
+    draft: Draft | None = None
 
 
 class Submissions:
@@ -90,6 +93,14 @@ class Submissions:
         self._check_quota(run, asked)
         return await self._accept(run, asked, None)
 
+    def may_write(self, tenant: str, size: int) -> bool:
+        """Whether a body belongs in a file of its own and there is room, should it be accepted."""
+        try:
+            self._check_bytes(tenant, size)
+        except Busy:
+            return False
+        return size > self._settings.inline_bytes
+
     async def _again(self, request_id: str, digest: bytes, asked: Submission) -> str:
         writing = self._writing.get(request_id)
         if writing is not None:
@@ -106,7 +117,7 @@ class Submissions:
         run.log.admit(entry)
         written = self._writing[entry.request_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._write(run, entry, asked.body, new_run)
+            await self._write(run, entry, asked, new_run)
         except (OSError, sqlite3.Error) as error:
             run.log.withdraw(entry)
             if new_run is not None:
@@ -125,26 +136,41 @@ class Submissions:
         self._on_accepted(run)
         return entry.request_id
 
-    async def _write(self, run: Run, entry: Entry, body: bytes, new_run: RunRow | None) -> None:
-        """Row and blob at the same time; both are on disk when this returns, or neither counts."""
+    async def _write(
+        self, run: Run, entry: Entry, asked: Submission, new_run: RunRow | None
+    ) -> None:
+        """The body, then the row that names it: both are on disk when this returns, or neither
+        counts."""
         row = self._row(run, entry)
-        inline = body if entry.payload_blob is None else None
+        inline = asked.body if entry.payload_blob is None else None
 
         def insert(db: sqlite3.Connection) -> None:
             if new_run is not None:
                 runs_table.insert(db, new_run)
             table.insert(db, row, inline)
 
-        writes: list[Awaitable[None]] = [self._store.write(insert)]
-        if entry.payload_blob is not None:
-            writes.append(asyncio.to_thread(self._blobs.put, entry.payload_blob, body))
-        results = await asyncio.gather(*writes, return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        if errors:
+        draft = asked.draft or self._draft(entry)
+        try:
+            if draft is not None:
+                await self._make_durable(draft, asked)
+                draft.kept = True
+            await self._store.write(insert)
+        except (OSError, sqlite3.Error):
             self._store.post(lambda db: table.forget(db, entry.request_id))
-            if entry.payload_blob is not None:
-                await asyncio.to_thread(self._blobs.delete, entry.payload_blob)
-            raise errors[0]
+            if draft is not None:
+                draft.kept = False
+                if asked.draft is None:
+                    self._blobs.delete(draft.blob)
+            raise
+
+    def _draft(self, entry: Entry) -> Draft | None:
+        return None if entry.payload_blob is None else Draft(entry.payload_blob)
+
+    async def _make_durable(self, draft: Draft, asked: Submission) -> None:
+        if asked.draft is None:
+            await asyncio.to_thread(self._blobs.put, draft.blob, asked.body)
+        if draft.error is not None:
+            raise draft.error
 
     async def _accept_late(self, run: Run, asked: Submission) -> str:
         """Record an operation whose turn has passed, as failed."""
@@ -173,7 +199,9 @@ class Submissions:
 
     def _entry(self, run: Run, asked: Submission) -> Entry:
         size = len(asked.body)
-        large = size > self._settings.inline_bytes
+        blob = None
+        if size > self._settings.inline_bytes:
+            blob = self._blobs.reserve(size) if asked.draft is None else asked.draft.blob
         held = sum(other.log.held_bytes for other in self._runs)
         fresh = run.log.pending_count() < _FRESH and held + size <= _FRESH_BYTES
         return Entry(
@@ -183,7 +211,7 @@ class Submissions:
             digest=asked.digest,
             arrived=self._clock.monotonic(),
             payload_bytes=size,
-            payload_blob=self._blobs.reserve(size) if large else None,
+            payload_blob=blob,
             body=asked.body if fresh else None,
             content=asked.content if fresh else None,
         )
@@ -209,9 +237,13 @@ class Submissions:
                 "collect some results first",
                 1.0,
             )
+        self._check_bytes(run.tenant, len(asked.body))
+
+    def _check_bytes(self, tenant: str, size: int) -> None:
+        limits = self._settings.limits
         retained = {other: other.log.retained_bytes for other in self._runs}
-        mine = sum(size for other, size in retained.items() if other.tenant == run.tenant)
-        if mine + len(asked.body) > limits.pending_bytes_per_tenant:
+        mine = sum(held for other, held in retained.items() if other.tenant == tenant)
+        if mine + size > limits.pending_bytes_per_tenant:
             raise Busy("this key's waiting operations fill their share of the disk", 5.0)
-        if sum(retained.values()) + len(asked.body) > limits.pending_bytes:
+        if sum(retained.values()) + size > limits.pending_bytes:
             raise Busy("the waiting operations fill the disk space set aside for them", 5.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import secrets
@@ -12,9 +11,9 @@ from typing import Any
 
 from tinkex.server import new_runs
 from tinkex.server.clock import Clock
-from tinkex.server.codec import examine
 from tinkex.server.engines import Engines
 from tinkex.server.fields import Fields
+from tinkex.server.intake import Intake
 from tinkex.server.kinds import address, creation
 from tinkex.server.kinds.loading import Loading
 from tinkex.server.refusals import Refusal
@@ -44,6 +43,7 @@ class Training:
         runs: Runs,
         engines: Engines,
         submissions: Submissions,
+        intake: Intake,
         loading: Loading,
         tenants: Tenants,
         clock: Clock,
@@ -52,6 +52,7 @@ class Training:
         self._runs = runs
         self._engines = engines
         self._submissions = submissions
+        self._intake = intake
         self._loading = loading
         self._tenants = tenants
         self._clock = clock
@@ -103,11 +104,15 @@ class Training:
 
     async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
         """A forward or forward-backward pass, kept as the bytes that came."""
-        found = await asyncio.to_thread(examine, body)
+        write = self._submissions.may_write(tenant, len(body))
+        found, draft = await self._intake.read(body, write)
         header = found.header
         kind = "forward" if header.forward_only else "forward_backward"
-        asked = Submission(header.seq_id, kind, body, found.digest, found.content)
-        return await self._submit(tenant, header.model_id, asked)
+        asked = Submission(header.seq_id, kind, body, found.digest, found.content, draft)
+        try:
+            return await self._submit(tenant, header.model_id, asked)
+        finally:
+            self._intake.discard(draft)
 
     async def operation(self, tenant: str, kind: str, fields: Fields, body: bytes) -> Accepted:
         """A JSON operation of a run; its content is checked when its turn comes."""
