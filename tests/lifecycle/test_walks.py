@@ -22,7 +22,7 @@ from tinkex.server.models import default_cache, resolve
 LONG = bool(os.environ.get("TINKEX_LONG"))
 FIRST = int(os.environ.get("TINKEX_SEED", "0"))
 MINUTES = float(os.environ.get("TINKEX_MINUTES", "15"))
-WALKS, STEPS = (20, 60) if LONG else (24, 40)
+WALKS, STEPS = (5, 60) if LONG else (24, 40)
 SETTINGS = settings(
     max_examples=WALKS,
     stateful_step_count=STEPS,
