@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,6 +19,30 @@ PAGE_SIZE = 16
 def page_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     """What one page takes over all layers."""
     return config.layers * PAGE_SIZE * 2 * config.kv_size * dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """Which pages to read: `width` each for `rows` sequences."""
+
+    rows: int
+    width: int
+    pages: Tensor | slice
+    """Numbers to gather by, or, for one sequence whose pages lie side by side, where they lie."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], device: torch.device) -> PageTable:
+        """Of lists of one length."""
+        count, width = len(rows), len(rows[0])
+        first = rows[0][0]
+        if count == 1 and list(rows[0]) == list(range(first, first + width)):
+            return cls(count, width, slice(first, first + width))
+        return cls(count, width, torch.tensor(rows, device=device).flatten())
+
+    @property
+    def tokens(self) -> int:
+        """Of each sequence, the places after its end included."""
+        return self.width * PAGE_SIZE
 
 
 class KeyValueCache:
@@ -38,11 +64,14 @@ class KeyValueCache:
         """Put k and v [N, kv heads, head size] at `places`, which are page · size + offset."""
         self._tokens[layer].index_copy_(0, places, torch.stack((k, v), dim=1))
 
-    def read(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of `table` [B, n] pages, each [B, kv heads, n · page size, head size]."""
-        rows, pages = table.shape
-        found = self._pages[layer].index_select(0, table.flatten())
-        kv = found.view(rows, pages * PAGE_SIZE, *self._tokens[layer].shape[1:])
+    def read(self, layer: int, table: PageTable) -> tuple[Tensor, Tensor]:
+        """Keys and values, each [rows, kv heads, tokens, head size]; perhaps the cache's own."""
+        found = (
+            self._pages[layer][table.pages]
+            if isinstance(table.pages, slice)
+            else self._pages[layer].index_select(0, table.pages)
+        )
+        kv = found.view(table.rows, table.tokens, *self._tokens[layer].shape[1:])
         return kv[:, :, 0].transpose(1, 2), kv[:, :, 1].transpose(1, 2)
 
     def tokens(self, layer: int) -> Tensor:

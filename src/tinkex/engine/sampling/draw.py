@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tinkex.engine.model.threads import logsumexp
+
 SAMPLE = 1
 ALTERNATIVE = 2
 COLDEST = 1e-5
@@ -144,7 +146,9 @@ def _kept_of_top(
     inside = torch.arange(width, device=device) < limit
     values = values.masked_fill(~inside, -torch.inf)
     # Rows without a top_k are normalised over the whole vocabulary, the others over their k.
-    whole = torch.where(limit < scores.shape[1], values.logsumexp(-1, True), _lse(scores))
+    whole = torch.where(
+        limit < scores.shape[1], logsumexp(values)[:, None], logsumexp(scores)[:, None]
+    )
     before = (values - whole).exp().cumsum(-1)
     before = before - (values - whole).exp()
     inside &= (before < mass) | (mass >= 1.0)
@@ -152,10 +156,6 @@ def _kept_of_top(
     reached = (limit <= width) | ~inside[:, -1:]
     kept = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, ids, inside)
     return kept, width == scores.shape[1] or bool(reached.all())
-
-
-def _lse(scores: Tensor) -> Tensor:
-    return scores.logsumexp(-1, keepdim=True)
 
 
 def _scramble(bits: Tensor) -> Tensor:

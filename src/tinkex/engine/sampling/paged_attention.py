@@ -15,8 +15,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.sampling.cache import PAGE_SIZE, SCRATCH_PLACE, KeyValueCache, place_of
+from tinkex.engine.sampling.cache import (
+    PAGE_SIZE,
+    SCRATCH_PLACE,
+    KeyValueCache,
+    PageTable,
+    place_of,
+)
 from tinkex.engine.sampling.scheduler import Chunk
+
+_FEW_QUERIES = 16
+"""Queries of a chunk up to which repeating the keys for every query head costs most of all."""
 
 
 @dataclass(slots=True)
@@ -25,7 +34,7 @@ class _Rectangle:
 
     rows: Tensor | slice
     count: int
-    table: Tensor
+    table: PageTable
     lengths: Tensor
     length: int | None
     masks: dict[int | None, Tensor | None] = field(default_factory=dict)
@@ -38,7 +47,7 @@ class _Stretch:
     start: int
     stop: int
     first: int
-    table: Tensor | None
+    table: PageTable | None
     masks: dict[int | None, Tensor | None] = field(default_factory=dict)
 
 
@@ -100,11 +109,23 @@ class PagedAttention:
         else:
             keys, values = self._cache.read(layer, stretch.table)
         mask = self._stretch_mask(stretch, window)
+        if mask is not None and len(q) <= _FEW_QUERIES:
+            return self._attend_few(q, keys, values, mask)
         mixed = F.scaled_dot_product_attention(
             q.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None,
             enable_gqa=q.shape[1] != k.shape[1],
         )  # fmt: skip
         return mixed[0].transpose(0, 1)
+
+    def _attend_few(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """As for single tokens, query heads lie along the sequence: keys are not repeated."""
+        count, _, size = q.shape
+        grouped = q.view(count, self._config.kv_heads, -1, size).transpose(0, 1)
+        shared = grouped.shape[2]
+        rows = grouped.reshape(1, self._config.kv_heads, count * shared, size)
+        mask = mask.repeat_interleave(shared, dim=0)
+        mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
+        return mixed.view(-1, count, shared, size).transpose(0, 1).reshape(q.shape)
 
     # ---- prepared once per step
 
@@ -126,7 +147,7 @@ class PagedAttention:
         return _Rectangle(
             together if len(at) == at[-1] - at[0] + 1 else torch.tensor(at, device=self._device),
             len(group),
-            torch.tensor(table, device=self._device),
+            PageTable.of(table, self._device),
             torch.tensor(lengths, device=self._device),
             lengths[0] if min(lengths) == max(lengths) else None,
         )
@@ -135,12 +156,12 @@ class PagedAttention:
         table = None
         if chunk.start:
             pages = chunk.branch.pages[: -(-chunk.stop // PAGE_SIZE)]
-            table = torch.tensor([pages], device=self._device)
+            table = PageTable.of([pages], self._device)
         return _Stretch(row, row + chunk.stop - chunk.start, chunk.start, table)
 
     def _rectangle_mask(self, rectangle: _Rectangle, window: int | None) -> Tensor | None:
         if window not in rectangle.masks:
-            places = torch.arange(rectangle.table.shape[1] * PAGE_SIZE, device=self._device)
+            places = torch.arange(rectangle.table.tokens, device=self._device)
             lengths = rectangle.lengths[:, None]
             seen = places < lengths
             if window is not None:
@@ -154,7 +175,7 @@ class PagedAttention:
         if stretch.table is None and (window is None or window >= count):
             return None
         if window not in stretch.masks:
-            width = count if stretch.table is None else stretch.table.shape[1] * PAGE_SIZE
+            width = count if stretch.table is None else stretch.table.tokens
             queries = torch.arange(stretch.first, stretch.first + count, device=self._device)
             distance = queries[:, None] - torch.arange(width, device=self._device)
             seen = distance >= 0

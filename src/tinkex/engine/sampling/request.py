@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tinkex.engine.messages import Sample, Sequence, TopK
 from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
+from tinkex.engine.sampling.guessing import Past
 from tinkex.engine.sampling.pages import PageKeys
 from tinkex.engine.sampling.scores import PromptScores
 from tinkex.engine.sampling.stopping import Stopping, StopReason
@@ -67,6 +68,7 @@ class Branch:
     streamed: int = 0
     started: bool = False
     reason: StopReason | None = None
+    past: Past = field(default_factory=Past)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -89,8 +91,10 @@ class Branch:
         after = np.asarray(self.generated[max(0, start - split) : stop - split], dtype=np.int32)
         return after if start >= split else np.concatenate([prompt[start:], after])
 
-    def next_key(self) -> Key:
-        return draw_key(self.request.seed, SAMPLE, self.index, len(self.generated))
+    def guess(self, count: int) -> tuple[int, ...]:
+        """Up to `count` tokens that may come next."""
+        self.past.extend(self.tokens(len(self.past), self.length).tolist())
+        return self.past.guess(count)
 
     def append(self, token: int, logprob: float) -> None:
         self.generated.append(token)
@@ -112,3 +116,26 @@ class Branch:
             self.reason,
             topk,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A draw of the token after `position`, where `guess` stands if no draw has put it there."""
+
+    branch: Branch
+    position: int
+    guess: int | None = None
+
+    @property
+    def key(self) -> Key:
+        request = self.branch.request
+        place = self.position + 1 - len(request.prompt)
+        return draw_key(request.seed, SAMPLE, self.branch.index, place)
+
+    @property
+    def due(self) -> bool:
+        """Whether the branch goes on and has come to this draw, by way of the guess if any."""
+        branch = self.branch
+        if branch.reason is not None or branch.length != self.position + 1:
+            return False
+        return self.guess is None or branch.generated[-1] == self.guess

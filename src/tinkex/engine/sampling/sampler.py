@@ -10,8 +10,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -23,13 +23,14 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.products import FrozenProducts
+from tinkex.engine.model.threads import logsumexp
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.pages import PageKeys, PagePool
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
-from tinkex.engine.sampling.request import Branch, Request
+from tinkex.engine.sampling.request import Branch, Request, Turn
 from tinkex.engine.sampling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.scores import PromptScores
 from tinkex.engine.sampling.stopping import Stopping
@@ -155,7 +156,7 @@ class Sampler:
 
     def _planned(self) -> tuple[Iterable[Request], list[Event]]:
         """Compute what the scheduler plans next."""
-        chunks = sorted(self.scheduler.plan(), key=_by_version)
+        chunks = self._with_guesses(sorted(self.scheduler.plan(), key=_by_version))
         if not chunks:
             return (), []
         if self._graphs is not None and self._graphs.takes(chunks):
@@ -166,6 +167,16 @@ class Sampler:
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
 
     # ---- one step
+
+    def _with_guesses(self, chunks: list[Chunk]) -> list[Chunk]:
+        """If all of these are next tokens: with guesses in the rows that would only pad."""
+        spare = self._frozen.min_rows - sum(c.stop - c.start for c in chunks)
+        if spare <= 0 or not all(c.branch.started and c.completes for c in chunks):
+            return chunks
+        return [
+            _guessing(chunk, spare // len(chunks) + (index < spare % len(chunks)))
+            for index, chunk in enumerate(chunks)
+        ]
 
     def _finish_decode(self, step: DecodeStep) -> tuple[Iterable[Request], list[Event]]:
         """Take what a decode step under way draws; whoever ended meanwhile draws nothing.
@@ -195,12 +206,13 @@ class Sampler:
         events: list[Event] = []
         for begin in range(0, len(branches), self._block):
             part = slice(begin, begin + self._block)
-            events.extend(self._draw_from(branches[part], step.logits(part.start, part.stop)))
+            turns = [Turn(branch, branch.length - 1) for branch in branches[part]]
+            events.extend(self._draw_from(turns, step.logits(part.start, part.stop)))
         return events
 
     def _decoded(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
-            self._computed(Chunk(branch, branch.computed, branch.length))
+            self._computed(branch, branch.length)
 
     def _continues(self, branch: Branch) -> bool:
         # The same name may stand for another request by now.
@@ -222,7 +234,7 @@ class Sampler:
         return True
 
     def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
-        parts = [chunk.branch.tokens(chunk.start, chunk.stop) for chunk in chunks]
+        parts = [chunk.tokens() for chunk in chunks]
         places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
         count = sum(len(part) for part in parts)
         rows = max(count, self._frozen.min_rows)
@@ -252,36 +264,55 @@ class Sampler:
 
     def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
         """Record what was computed, draw every next token that can be, and fork new samples."""
-        ready: list[tuple[int, Branch]] = []
-        row = -1
+        ready: list[tuple[int, Turn]] = []
+        row = 0
         for chunk in chunks:
-            row += chunk.stop - chunk.start
-            self._computed(chunk)
+            self._computed(chunk.branch, chunk.known)
             if chunk.completes:
-                ready.extend((row, branch) for branch in self._continuing(chunk.branch))
+                ready.extend(self._turns(chunk, row - chunk.start))
+            row += chunk.stop - chunk.start
         events: list[Event] = []
         for begin in range(0, len(ready), self._block):
             events.extend(self._draw_block(ready[begin : begin + self._block], hidden))
-        self._place_forks([branch for _, branch in ready])
+        self._place_forks([turn.branch for _, turn in ready])
         return events
 
-    def _draw_block(self, ready: Sequence[tuple[int, Branch]], hidden: Tensor) -> list[Event]:
+    def _turns(self, chunk: Chunk, offset: int) -> Iterator[tuple[int, Turn]]:
+        """The draws after a chunk whose position p is row offset + p, each with its row."""
+        last = chunk.known - 1
+        for branch in self._continuing(chunk.branch):
+            yield offset + last, Turn(branch, last)
+        for position, guess in enumerate(chunk.guesses, chunk.known):
+            yield offset + position, Turn(chunk.branch, position, guess)
+
+    def _draw_block(self, ready: Sequence[tuple[int, Turn]], hidden: Tensor) -> list[Event]:
         rows = sorted({row for row, _ in ready})
-        branches = [branch for _, branch in ready]
-        versions = {row: branch.request.version for row, branch in ready}
+        versions = {row: turn.branch.request.version for row, turn in ready}
         logits = self._logits(hidden[rows], [versions[row] for row in rows])
         if len(rows) < len(ready):
             logits = logits[[rows.index(row) for row, _ in ready]]
-        return self._draw_from(branches, logits)
+        return self._draw_from([turn for _, turn in ready], logits)
 
-    def _draw_from(self, branches: Sequence[Branch], logits: Tensor) -> list[Event]:
-        ids = self._drawer.draw(
-            logits, [b.request.rule for b in branches], [b.next_key() for b in branches]
-        )
-        total = logits.logsumexp(-1)
+    def _draw_from(self, turns: Sequence[Turn], logits: Tensor) -> list[Event]:
+        rules = [turn.branch.request.rule for turn in turns]
+        ids = self._drawer.draw(logits, rules, [turn.key for turn in turns])
+        total = logsumexp(logits)
         logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
-        self._record_topk(branches, logits, total)
-        return self._append(branches, ids.tolist(), logprobs)
+        best = self._best(turns, logits, total)
+        events: list[Event] = []
+        for row, (turn, token, logprob) in enumerate(
+            zip(turns, ids.tolist(), logprobs, strict=True)
+        ):
+            if not turn.due:
+                continue
+            if turn.guess is not None:
+                self._computed(turn.branch, turn.position + 1)
+            width = turn.branch.request.command.topk_sample_logprobs
+            if best is not None and width:
+                turn.branch.topk_ids.append(best[0][row][:width])
+                turn.branch.topk_logprobs.append(best[1][row][:width])
+            events.extend(self._append([turn.branch], [token], [logprob]))
+        return events
 
     def _append(
         self, branches: Sequence[Branch], tokens: Sequence[int], logprobs: Sequence[float]
@@ -309,26 +340,24 @@ class Sampler:
     def _projection(self, versions: Sequence[Version]) -> Projection:
         return Projection(self._frozen, spans_of(versions), self._stacks, self._decoder.device)
 
-    def _record_topk(self, branches: Sequence[Branch], logits: Tensor, total: Tensor) -> None:
-        widths = [branch.request.command.topk_sample_logprobs for branch in branches]
-        if not any(widths):
-            return
-        best, ids = logits.topk(max(widths), dim=-1)
-        values, names = (best - total[:, None]).tolist(), ids.tolist()
-        for branch, width, row, row_ids in zip(branches, widths, values, names, strict=True):
-            if width:
-                branch.topk_logprobs.append(row[:width])
-                branch.topk_ids.append(row_ids[:width])
+    def _best(
+        self, turns: Sequence[Turn], logits: Tensor, total: Tensor
+    ) -> tuple[list[list[int]], list[list[float]]] | None:
+        """The likeliest ids of each row and their logprobs, as many as any of them asks for."""
+        width = max(turn.branch.request.command.topk_sample_logprobs for turn in turns)
+        if not width:
+            return None
+        best, ids = logits.topk(width, dim=-1)
+        return ids.tolist(), (best - total[:, None]).tolist()
 
     # ---- branches
 
-    def _computed(self, chunk: Chunk) -> None:
-        """Note that a chunk's tokens are in the cache, and make its full pages findable."""
-        branch = chunk.branch
+    def _computed(self, branch: Branch, length: int) -> None:
+        """Note that its first `length` tokens are in the cache; make full pages findable."""
         if not branch.started:
-            self.prompt_tokens += chunk.stop - chunk.start
-        before, branch.computed = branch.computed // PAGE_SIZE, chunk.stop
-        full = chunk.stop // PAGE_SIZE
+            self.prompt_tokens += length - branch.computed
+        before, branch.computed = branch.computed // PAGE_SIZE, length
+        full = length // PAGE_SIZE
         if full > before:
             branch.keys.extend(branch.tokens(0, full * PAGE_SIZE))
             for page in range(before, full):
@@ -431,6 +460,15 @@ _NOT_FINITE = (
     "weights: the model's logits are not finite, so nothing can be drawn from them; "
     "load weights from before the training diverged"
 )
+
+
+def _guessing(chunk: Chunk, count: int) -> Chunk:
+    """With up to `count` guesses, as far as its page and the request's limit have room."""
+    branch = chunk.branch
+    room = len(branch.pages) * PAGE_SIZE - chunk.stop
+    left = branch.request.stopping.max_tokens - len(branch.generated) - 1
+    guesses = branch.guess(min(count, room, left)) if min(count, room, left) > 0 else ()
+    return replace(chunk, stop=chunk.stop + len(guesses), guesses=guesses)
 
 
 def _by_version(chunk: Chunk) -> tuple[int, tuple[int, int]]:

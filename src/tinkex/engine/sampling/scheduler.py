@@ -12,22 +12,35 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tinkex.engine.sampling.pages import PagePool
 from tinkex.engine.sampling.request import Branch
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens [start, stop) of a branch, to be computed in this step."""
+    """Tokens [start, stop) of a branch, to be computed in this step. The last may be guesses."""
 
     branch: Branch
     start: int
     stop: int
+    guesses: tuple[int, ...] = ()
+
+    @property
+    def known(self) -> int:
+        """Where the branch's own tokens end."""
+        return self.stop - len(self.guesses)
 
     @property
     def completes(self) -> bool:
         """Whether the branch can draw its next token after this chunk."""
-        return self.stop == self.branch.length
+        return self.known == self.branch.length
+
+    def tokens(self) -> NDArray[np.int32]:
+        own = self.branch.tokens(self.start, self.known)
+        return np.append(own, np.array(self.guesses, np.int32)) if self.guesses else own
 
 
 class Scheduler:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tinkex.engine.messages import Csr, Sample, TopK
+from tinkex.engine.model.threads import logsumexp
 from tinkex.engine.sampling.draw import ALTERNATIVE, Drawer, Rule, draw_key
 
 EMPTY_LOGPROB = -99999.0
@@ -35,7 +36,7 @@ class PromptScores:
     def take(self, first: int, logits: Tensor, drawer: Drawer) -> None:
         """Take the float32 logits of rows `first` and on; all lie within `rows`."""
         rows = range(first, first + len(logits))
-        total = logits.logsumexp(-1, keepdim=True)
+        total = logsumexp(logits)[:, None]
         self._take_own(rows, logits, total)
         self._take_targets(rows, logits, total)
         for index in range(self._command.prompt_alt_tokens_k):

@@ -1,0 +1,47 @@
+"""Guesses how a sequence goes on from what it said before. Knows tokens, nothing of models.
+
+A product of few rows takes a CPU as long as one of a few more. Those rows are given guesses: one
+that the draw before it turns out to confirm has saved a step, and any other has cost nothing.
+Either way the tokens drawn are the ones that would have been drawn without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_WIDTHS = (2, 1)
+"""How many tokens at the end are looked for earlier on: what matches more is followed first."""
+
+
+class Past:
+    """A growing sequence, and what last followed each of its tokens and pairs of tokens."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        for token in tokens:
+            place = len(self._tokens)
+            for width in _WIDTHS:
+                if place >= width:
+                    self._after[tuple(self._tokens[-width:])] = place
+            self._tokens.append(token)
+
+    def guess(self, count: int) -> tuple[int, ...]:
+        """The next `count` tokens, or none if the end reads like nothing before."""
+        for width in _WIDTHS:
+            place = self._after.get(tuple(self._tokens[-width:]))
+            if place is not None:
+                return self._continued(place, count)
+        return ()
+
+    def _continued(self, place: int, count: int) -> tuple[int, ...]:
+        """What stands from `place` on; past the end the guesses themselves are read again."""
+        found = self._tokens[place : place + count]
+        while len(found) < count:
+            found.append(found[len(found) - (len(self._tokens) - place)])
+        return tuple(found)

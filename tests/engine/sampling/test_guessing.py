@@ -1,0 +1,109 @@
+"""Guesses save steps and change nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.sampling import DEVICE, events_of, make_sampler, prompt_of, sample
+from tinkex.engine.messages import Done, Sample, SampleResult
+from tinkex.engine.sampling.guessing import Past
+
+on_a_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="a GPU takes single rows as they are")
+
+
+def past_of(*tokens: int) -> Past:
+    past = Past()
+    past.extend(tokens)
+    return past
+
+
+def test_the_end_of_a_sequence_is_continued_as_it_was_the_last_time() -> None:
+    assert past_of(1, 2, 3, 4, 1, 2).guess(2) == (3, 4)
+    assert past_of(1, 2, 3, 9, 2, 5, 1, 2).guess(1) == (3,), "a pair says more than its last token"
+    assert past_of(7, 1, 8, 2, 8, 3, 8).guess(1) == (3,), "the latest time counts"
+
+
+def test_a_guess_longer_than_what_is_known_repeats_the_loop() -> None:
+    assert past_of(5, 6, 7, 5, 6).guess(7) == (7, 5, 6, 7, 5, 6, 7)
+    assert past_of(4, 4).guess(3) == (4, 4, 4)
+
+
+def test_nothing_is_guessed_from_nothing() -> None:
+    assert past_of().guess(3) == ()
+    assert past_of(1, 2, 3).guess(3) == ()
+
+
+@on_a_cpu
+@pytest.mark.parametrize(
+    ("params", "asks"),
+    [
+        ({"temperature": 0.0}, {}),
+        ({"temperature": 0.7, "seed": 3}, {"topk_sample_logprobs": 3}),
+        ({"temperature": 1.5, "top_k": 5, "top_p": 0.9, "seed": 4}, {}),
+        ({"temperature": 0.0, "max_tokens": 3}, {}),
+    ],
+)
+@pytest.mark.parametrize("requests", [1, 2, 3])
+def test_with_and_without_guesses_the_tokens_are_the_same(
+    params: dict[str, Any], asks: dict[str, Any], requests: int
+) -> None:
+    commands = [
+        sample(
+            f"s{i}", prompt_of(i, 5 + 14 * i, vocab=9), asks=asks, **({"max_tokens": 60} | params)
+        )
+        for i in range(requests)
+    ]
+    steps, plain = run(commands, guessing=False)
+    fewer, guessed = run(commands, guessing=True)
+    assert fewer <= steps
+    for mine, theirs in zip(guessed, plain, strict=True):
+        for own, other in zip(mine.sequences, theirs.sequences, strict=True):
+            np.testing.assert_array_equal(own.tokens, other.tokens)
+            np.testing.assert_allclose(own.logprobs, other.logprobs, atol=1e-4)
+            if own.topk is not None and other.topk is not None:
+                np.testing.assert_array_equal(own.topk.ids, other.topk.ids)
+                assert len(own.topk.ids) == len(own.tokens)
+
+
+@on_a_cpu
+def test_text_that_repeats_itself_takes_fewer_steps() -> None:
+    command = sample("loop", prompt_of(1, 20), temperature=0.0, max_tokens=200)
+    steps, _ = run([command], guessing=False)
+    fewer, _ = run([command], guessing=True)
+    assert steps == 200
+    assert fewer < 150
+
+
+@on_a_cpu
+def test_a_stop_token_within_confirmed_guesses_ends_the_sequence_there() -> None:
+    free = sample("free", prompt_of(1, 20), temperature=0.0, max_tokens=120)
+    _, (result,) = run([free], guessing=False)
+    tokens = result.sequences[0].tokens
+    for stop in {int(tokens[at]) for at in (7, 40, 90)}:
+        command = sample("held", prompt_of(1, 20), temperature=0.0, max_tokens=120, stop=(stop,))
+        _, (held,) = run([command], guessing=True)
+        first = int(np.flatnonzero(tokens == stop)[0])
+        np.testing.assert_array_equal(held.sequences[0].tokens, tokens[: first + 1])
+        assert held.sequences[0].stop_reason == "stop"
+
+
+def run(commands: list[Sample], *, guessing: bool) -> tuple[int, list[SampleResult]]:
+    """How many steps these take, and their results in order."""
+    sampler = make_sampler(max_context=512)
+    if not guessing:
+        sampler._with_guesses = lambda chunks: chunks
+    steps = 0
+    step = sampler.step
+
+    def counted() -> Any:
+        nonlocal steps
+        steps += 1
+        return step()
+
+    sampler.step = counted
+    done = {e.op: e.result for e in events_of(sampler, commands) if isinstance(e, Done)}
+    assert sampler.pool.used == 0
+    return steps, [done[command.op] for command in commands]  # type: ignore[misc]
