@@ -89,9 +89,19 @@ def fields(data: Buffer, position: int, end: int) -> Iterator[Field]:
 
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
-    """(value, next position)."""
-    if position < end and data[position] < 0x80:
-        return data[position], position + 1
+    """(value, next position). Short ones, which nearly all are, without a loop."""
+    if position < end and (first := data[position]) < 0x80:
+        return first, position + 1
+    if position + 3 <= end:
+        first, second, third = data[position : position + 3]
+        if second < 0x80:
+            return first & 0x7F | second << 7, position + 2
+        if third < 0x80:
+            return first & 0x7F | (second & 0x7F) << 7 | third << 14, position + 3
+    return _read_long_varint(data, position, end)
+
+
+def _read_long_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
     for index in range(position, min(end, position + _MAX_VARINT_BYTES)):
         byte = data[index]

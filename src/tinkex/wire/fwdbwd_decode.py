@@ -29,6 +29,8 @@ from tinkex.wire.framing import (
 from tinkex.wire.limits import MAX_DATUMS_PER_REQUEST
 
 _DTYPES: dict[int, Any] = {1: np.dtype("<f4"), 2: np.dtype("<i8")}
+_TOKEN = np.dtype("<i4")
+_NO_TOKENS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
 
 def peek_forward_backward(body: Buffer) -> tuple[str, int]:
@@ -129,14 +131,15 @@ def _chunk(body: Buffer, start: int, end: int, place: str) -> Any:
 
 
 def _text_chunk(body: Buffer, start: int, end: int, place: str) -> NDArray[np.int32]:
-    tokens: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+    tokens = _NO_TOKENS
+    place = f"{place}.tokens"
     for number, kind, a, b in fields(body, start, end):
         if number == 1:
-            expect(kind, LENGTH, f"{place}.tokens")
-            tokens = _array(body, a, b, np.dtype("<i4"), f"{place}.tokens")
+            expect(kind, LENGTH, place)
+            tokens = _array(body, a, b, _TOKEN, place)
     if len(tokens) and int(tokens.min()) < 0:
         position = int(np.argmax(tokens < 0))
-        raise WireError(f"{place}.tokens", f"holds a negative id at position {position}")
+        raise WireError(place, f"holds a negative id at position {position}")
     return tokens
 
 
@@ -221,7 +224,7 @@ def _sizes(body: Buffer, kind: int, start: int, end: int) -> list[int]:
 
 def _dense(body: Buffer, start: int, end: int, dtype: Any, shape: list[int]) -> NDArray[Any]:
     values = _array(body, start, end, dtype, "dense")
-    if not shape:
+    if not shape or shape == [len(values)]:
         return values
     _check_shape(shape, len(values))
     try:
@@ -262,7 +265,8 @@ def _array(body: Buffer, start: int, end: int, dtype: Any, name: str) -> NDArray
     if not size:
         return np.zeros(0, dtype=dtype)
     array = np.frombuffer(body, dtype=dtype, count=size // dtype.itemsize, offset=start)
-    array.flags.writeable = False
+    if not isinstance(body, bytes):  # whose views are read-only anyhow
+        array.flags.writeable = False
     return array
 
 
