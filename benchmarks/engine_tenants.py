@@ -3,7 +3,9 @@
     python benchmarks/engine_tenants.py
 
 The alternative is the same calls as batches of their own. What is gained is the fixed cost of a
-pass and the width of its products; the low-rank products are each tenant's own either way.
+pass and the width of its products; the low-rank products are each tenant's own either way, and once
+a tenant's own tokens fill the processor there is nothing left to gain. With as many threads as a
+worker takes for such a model.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from report import Row, write
 
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.tiny import ensure_tiny
+from tinkex.engine.placement import choose_threads
 from tinkex.engine.trainer import Trainer
 
 TENANTS = 8
@@ -56,11 +60,14 @@ def measure(trainer: Trainer, calls: Sequence[ForwardBackward]) -> tuple[float, 
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    trainer = Trainer(load_decoder(ensure_tiny("tinkex/tiny-llama", CACHE)))
+    decoder = load_decoder(ensure_tiny("tinkex/tiny-llama", CACHE))
+    torch.set_num_threads(choose_threads(decoder))
+    trainer = Trainer(decoder)
     for tenant in range(TENANTS):
         trainer.create_run(CreateRun("", str(tenant), LoraSpec(8 << tenant % 3, seed=tenant)))
     rows = []
     for name, lengths in (
+        ("1 datum of 16 tokens", (16,)),
         ("1 datum of 32 tokens", (32,)),
         ("4 datums of 8…64 tokens", (8, 24, 40, 64)),
     ):
