@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import statistics
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def serve(home: str, port: int) -> None:
     settings = Settings(home=Path(home), models=(ModelSpec(MODEL, ""),), port=port)
     config = web_server(create_app(settings, InstantWorker))
     config.host, config.port, config.backlog = "127.0.0.1", port, 4096
+    # The polls that still wait at the end are cut off; no need to report each.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     uvicorn.Server(config).run()
 
 

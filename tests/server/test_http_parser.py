@@ -19,9 +19,14 @@ async def _length(request: Request) -> Response:
     return PlainTextResponse(str(len(await request.body())))
 
 
+async def _echo(request: Request) -> Response:
+    return Response(await request.body())
+
+
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    app = Starlette(routes=[Route("/length", _length, methods=["POST"])])
+    routes = [Route(f"/{each.__name__[1:]}", each, methods=["POST"]) for each in (_length, _echo)]
+    app = Starlette(routes=routes)
     config = uvicorn.Config(app, http=BoundedHttp, log_config=None, lifespan="off", port=0)
     config.load()
     server = uvicorn.Server(config)
@@ -65,3 +70,16 @@ async def test_bodies_and_second_requests_are_not_counted_as_heads(port: int) ->
     answer = await _exchange(port, once, *body, last[:20], last[20:], *body)
     assert answer.count(b" 200 ") == 2
     assert answer.count(b"400000") == 2
+
+
+@pytest.mark.parametrize("size", [1, 10, 4000, 200_000])
+async def test_a_body_arrives_as_it_was_sent_however_it_is_cut(port: int, size: int) -> None:
+    body = bytes(number % 251 for number in range(size * 40 if size > 10 else 3000 * size))
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    answer = await _exchange(port, head + b"transfer-encoding: chunked\r\n\r\n" + chunks)
+    assert answer.partition(b"\r\n\r\n")[2] == body
+    length = b"content-length: %d\r\n\r\n" % len(body)
+    answer = await _exchange(port, head + length + body)
+    assert answer.partition(b"\r\n\r\n")[2] == body

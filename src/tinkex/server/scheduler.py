@@ -325,8 +325,9 @@ class Scheduler:
             answers.append(await engine.send(command))
         self._pass_turn(run, turn)
         self.pump()
-        await asyncio.wait(answers)
-        return [answer.result() for answer in answers][-1]
+        if len(answers) > 1:
+            await asyncio.wait(answers)
+        return [await answer for answer in answers][-1]
 
     async def _conclude(
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
