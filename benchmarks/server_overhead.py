@@ -95,11 +95,13 @@ def _result(command: Command) -> Result:
 def serve(home: str, port: int) -> None:
     import uvicorn
 
+    from tinkex.server.allocator import keep_freed_memory
     from tinkex.server.app import create_app
     from tinkex.server.foreground import web_server
     from tinkex.server.settings import ModelSpec, Settings
 
     settings = Settings(home=Path(home), models=(ModelSpec(MODEL, ""),), port=port)
+    keep_freed_memory()
     config = web_server(create_app(settings, InstantWorker))
     config.host, config.port, config.backlog = "127.0.0.1", port, 4096
     # The polls that still wait at the end are cut off; no need to report each.

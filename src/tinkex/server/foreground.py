@@ -20,6 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tinkex.server import open_files
+from tinkex.server.allocator import keep_freed_memory
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
 from tinkex.server.http_parser import BoundedHttp
@@ -36,6 +37,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def run(settings: Settings, listener: socket.socket) -> int:
     """Serve on a listening socket until a signal; the exit status."""
     open_files.allow()
+    keep_freed_memory()
     return asyncio.run(_run(settings, listener))
 
 
