@@ -1,7 +1,21 @@
 """What every test may rely on, whoever started the test run."""
 
+from __future__ import annotations
+
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from support.logging_state import restored_logging
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and children inherit that.
 # Tests that interrupt a command need the ordinary behaviour.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A program's own entry point sets up logging for the whole process; a test's must not last."""
+    with restored_logging():
+        yield
