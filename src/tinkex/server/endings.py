@@ -102,9 +102,11 @@ class Endings:
             for write in conclusion.writes:
                 write(db)
 
+        # Both begin now, not when the loop has dealt with what else came in.
         writes: list[Awaitable[None]] = [self._store.write(work)]
         if blob is not None:
-            writes.append(asyncio.to_thread(self._blobs.put, blob, outcome.body))
+            loop = asyncio.get_running_loop()
+            writes.append(loop.run_in_executor(None, self._blobs.put, blob, outcome.body))
         results = await asyncio.gather(*writes, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,10 +28,9 @@ class Store:
         self._reader = reader
         self._reading = threading.Lock()
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in the next commit and return its value once that is durable."""
-        value: T = await self._writer.write(work)
-        return value
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+        """Run `work` in the next commit; its value is there once that is durable."""
+        return self._writer.write(work)
 
     def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Run `work` in the next commit, in order with all other writes, without waiting."""

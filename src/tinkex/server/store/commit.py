@@ -27,8 +27,11 @@ def commit_batch(connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
     """Run the jobs in order in one transaction. Every job has a value or an error afterwards."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            _run(connection, job)
+        if len(jobs) == 1:  # the transaction is its savepoint
+            jobs[0].value = jobs[0].work(connection)
+        else:
+            for job in jobs:
+                _run(connection, job)
         connection.execute("COMMIT")
     except BaseException as error:
         _abandon(connection)

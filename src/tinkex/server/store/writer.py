@@ -9,7 +9,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,9 +19,10 @@ _BATCH_LIMIT = 512
 
 
 class Writer(Protocol):
-    """Takes writes in order. `write` returns when durable; `post` does not wait for that."""
+    """Takes writes in order. What `write` returns is there when durable; `post` does not wait for
+    that."""
 
-    async def write(self, work: Work) -> Any: ...
+    def write(self, work: Work) -> Awaitable[Any]: ...
 
     def post(self, work: Work) -> None: ...
 
@@ -44,12 +45,11 @@ class ThreadWriter:
         self._thread = threading.Thread(target=self._work, name="tinkex-writer", daemon=True)
         self._thread.start()
 
-    async def write(self, work: Work) -> Any:
+    def write(self, work: Work) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        ticket = _Ticket(Job(work), loop, loop.create_future())
-        self._queue.put(ticket)
-        assert ticket.waiter is not None
-        return await ticket.waiter
+        waiter: asyncio.Future[Any] = loop.create_future()
+        self._queue.put(_Ticket(Job(work), loop, waiter))
+        return waiter
 
     def post(self, work: Work) -> None:
         self._queue.put(_Ticket(Job(work)))
