@@ -30,6 +30,7 @@ from tinkex.server.launch import engine_processes
 from tinkex.server.losses import Losses
 from tinkex.server.pins import Pins
 from tinkex.server.reaper import Reaper
+from tinkex.server.residence import Residence
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sample_windows import SampleWindows
 from tinkex.server.samplers import Samplers
@@ -85,6 +86,7 @@ class Core:
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
+        residence = Residence(self.engines, self.snapshots)
         self.scheduler = Scheduler(
             self.runs,
             self.engines,
@@ -92,6 +94,7 @@ class Core:
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
             self.snapshots,
+            residence,
             clock,
             settings,
         )
@@ -153,6 +156,7 @@ class Core:
             self.sampling,
             self.futures,
             self.scheduler,
+            residence,
             self.checkpoints,
             self.meter,
             clock,

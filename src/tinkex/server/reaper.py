@@ -15,6 +15,7 @@ from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.futures import Futures
 from tinkex.server.pins import Pins
+from tinkex.server.residence import Residence
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sampling import Sampling
 from tinkex.server.scheduler import Scheduler
@@ -47,6 +48,7 @@ class Reaper:
         sampling: Sampling,
         futures: Futures,
         scheduler: Scheduler,
+        residence: Residence,
         saved: Checkpoints,
         meter: Meter,
         clock: Clock,
@@ -62,6 +64,7 @@ class Reaper:
         self._sampling = sampling
         self._futures = futures
         self._scheduler = scheduler
+        self._residence = residence
         self._saved = saved
         self._meter = meter
         self._clock = clock
@@ -137,7 +140,7 @@ class Reaper:
             return operations_table.drop_payloads(db, run.model_id, 2**62), loads
 
         blobs, loads = await self._store.write(work)
-        await self._scheduler.drop(run)
+        await self._residence.drop(run)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
         for snapshot in (run.snapshot, run.before):

@@ -2,8 +2,9 @@
 
 `pump` is called after every change and does what can be done at once: it picks runs in an order
 that is fair between tenants by tokens and starts one errand each, as long as the engine's window
-has room. An errand restores a run whose state the engine does not have, takes a snapshot, evicts a
-run, or carries one operation: prepare, send, wait, conclude, commit, wake who waits. Operations of
+has room. An errand restores a run whose state the engine does not have, takes a snapshot or evicts
+a run (see `residence`), or carries one operation: prepare, send, wait, conclude, commit, wake who
+waits. Operations of
 one run are sent in order and several may be with the engine; their ends are written down in
 order too. What reads or makes checkpoints waits for the operations before it.
 
@@ -14,15 +15,14 @@ engine when it died runs alone from then on; if the engine dies of it too often,
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import itertools
 import logging
-import sqlite3
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinkex.engine.messages import DropRun, LoadRun, Result
+from tinkex.engine.messages import Result
 from tinkex.server.bodies import Bodies
 from tinkex.server.clock import Clock
 from tinkex.server.endings import Endings
@@ -33,10 +33,10 @@ from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry, Gap
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Refusal
+from tinkex.server.residence import Residence
 from tinkex.server.runs import Run, Runs
 from tinkex.server.settings import Settings
 from tinkex.server.snapshots import Snapshots
-from tinkex.server.store.snapshots import SnapshotRow
 from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Scheduler:
         bodies: Bodies,
         endings: Endings,
         snapshots: Snapshots,
+        residence: Residence,
         clock: Clock,
         settings: Settings,
     ) -> None:
@@ -78,6 +79,7 @@ class Scheduler:
         self._bodies = bodies
         self._endings = endings
         self._snapshots = snapshots
+        self._residence = residence
         self._clock = clock
         self._limits = settings.scheduling
         self._windows = {engine.spec.name: _Window() for engine in engines}
@@ -116,14 +118,6 @@ class Scheduler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def drop(self, run: Run) -> None:
-        """Free the engine's memory of a run that is over."""
-        engine = self._engines.find(run.row.base_model)
-        if engine and run.generation and run.generation == engine.generation:
-            run.generation = 0
-            with contextlib.suppress(EngineLost, CommandFailed):
-                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id))
 
     def in_flight(self, engine: Engine) -> int:
         return self._windows[engine.spec.name].operations
@@ -212,11 +206,12 @@ class Scheduler:
         elif run.broken is not None:
             self._spawn(run, turn, window, 0, self._break(run))
         elif run.generation != engine.generation:
-            self._spawn(run, turn, window, 0, self._restore(run, engine))
+            self._spawn(run, turn, window, 0, self._residence.restore(run, engine))
         elif run.snapshot_due:
-            self._spawn(run, turn, window, 0, self._snapshot(run, engine, turn))
+            sent = functools.partial(self._sent, run, turn)
+            self._spawn(run, turn, window, 0, self._residence.snapshot(run, engine, sent))
         else:
-            self._spawn(run, turn, window, 0, self._evict(run, engine))
+            self._spawn(run, turn, window, 0, self._residence.evict(run, engine))
 
     def _spawn(
         self,
@@ -279,7 +274,7 @@ class Scheduler:
             conclusion = await prepared.conclude(result)
         except EngineLost:
             self._abandon(prepared)
-            self._lost(run)
+            run.generation = 0
             entry.deaths += 1
             if entry.deaths < self._limits.deaths_before_poison:
                 return
@@ -323,8 +318,7 @@ class Scheduler:
                 # Its next life has begun meanwhile and does not have the run yet.
                 raise EngineLost("the engine was restarted before this was sent")
             answers.append(await engine.send(command))
-        self._pass_turn(run, turn)
-        self.pump()
+        self._sent(run, turn)
         if len(answers) > 1:
             await asyncio.wait(answers)
         return [await answer for answer in answers][-1]
@@ -360,66 +354,6 @@ class Scheduler:
                 entry.request_id,
             )
 
-    async def _restore(self, run: Run, engine: Engine) -> None:
-        """Give a lost run its last good snapshot; the operations after it follow as replays."""
-        generation = engine.generation
-        try:
-            while run.snapshot is not None:
-                problem = await self._load(run, run.snapshot, engine)
-                if problem is None:
-                    break
-                if not await self._snapshots.go_back(run, problem):
-                    run.broken = f"its snapshot cannot be loaded: {problem}"
-                    logger.error("%s cannot be restored: %s", run.model_id, run.broken)
-                    return
-        except EngineLost:
-            return
-        replays = run.log.rewind()
-        if run.snapshot is None and replays:
-            run.restoring = f"starting again, replaying {replays} operations"
-        run.generation = generation
-
-    async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine) -> str | None:
-        """Check a snapshot and hand it to the engine; what is wrong with it, if anything is."""
-        problem = await self._snapshots.problem(snapshot)
-        if problem is not None:
-            return problem
-        replays = run.log.rewind()
-        run.restoring = f"restoring from step {snapshot.step}, replaying {replays} operations"
-        op = f"{run.model_id}:restore:{engine.generation}"
-        folder = str(self._snapshots.path(snapshot))
-        try:
-            await engine.submit(LoadRun(op, run.model_id, folder, True, create=True))
-        except CommandFailed as failed:
-            return failed.message
-        return None
-
-    async def _snapshot(self, run: Run, engine: Engine, turn: int) -> None:
-        def sent() -> None:
-            self._pass_turn(run, turn)
-            self.pump()
-
-        run.snapshot_due = False
-        try:
-            await self._snapshots.take(run, engine, sent)
-        except EngineLost:
-            self._lost(run)
-        except (OSError, sqlite3.Error) as error:
-            logger.error("snapshot of %s failed, it is tried again: %s", run.model_id, error)
-
-    async def _evict(self, run: Run, engine: Engine) -> None:
-        """Write an idle run down and free the engine's memory of it."""
-        run.evict = False
-        try:
-            written = run.log.begun_through <= run.log.base
-            if written or await self._snapshots.take(run, engine, lambda: None):
-                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id))
-                run.generation = 0
-        except (EngineLost, CommandFailed):
-            self._lost(run)
-        except (OSError, sqlite3.Error) as error:
-            logger.error("%s stays in the engine's memory: %s", run.model_id, error)
-
     async def _break(self, run: Run) -> None:
         """Fail everything that waits on a run that cannot be rebuilt."""
         outcome = failure("server", f"this run cannot continue: {run.broken}")
@@ -433,8 +367,9 @@ class Scheduler:
         if run.sending == turn:
             run.sending = 0
 
-    def _lost(self, run: Run) -> None:
-        run.generation = 0
+    def _sent(self, run: Run, turn: int) -> None:
+        self._pass_turn(run, turn)
+        self.pump()
 
     def _abandon(self, prepared: Prepared | None) -> None:
         if prepared is not None:
