@@ -118,14 +118,12 @@ class PagedAttention:
         return mixed[0].transpose(0, 1)
 
     def _attend_few(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """As for single tokens, query heads lie along the sequence: keys are not repeated."""
+        """Each query as a sequence of its own over the same keys, which are not copied for it."""
         count, _, size = q.shape
-        grouped = q.view(count, self._config.kv_heads, -1, size).transpose(0, 1)
-        shared = grouped.shape[2]
-        rows = grouped.reshape(1, self._config.kv_heads, count * shared, size)
-        mask = mask.repeat_interleave(shared, dim=0)
-        mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
-        return mixed.view(-1, count, shared, size).transpose(0, 1).reshape(q.shape)
+        grouped = q.view(count, self._config.kv_heads, -1, size)
+        keys, values = keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1)
+        mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask[:, None, None])
+        return mixed.reshape(q.shape)
 
     # ---- prepared once per step
 

@@ -6,6 +6,7 @@ The first branch computes the prompt; when it is through, the others start from 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -139,3 +140,16 @@ class Turn:
         if branch.reason is not None or branch.length != self.position + 1:
             return False
         return self.guess is None or branch.generated[-1] == self.guess
+
+
+def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:
+    """Which of these draws count, as far as the draws themselves tell: a guess only right after
+    the draw that confirms it. Turns of one branch lie side by side, in order."""
+    rows: list[int] = []
+    before: int | None = None
+    for row, (turn, token) in enumerate(zip(turns, drawn, strict=True)):
+        holds = turn.guess is None or turn.guess == before
+        before = token if holds else None
+        if holds:
+            rows.append(row)
+    return rows

@@ -30,7 +30,7 @@ from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.pages import PageKeys, PagePool
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
-from tinkex.engine.sampling.request import Branch, Request, Turn
+from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
 from tinkex.engine.sampling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.scores import PromptScores
 from tinkex.engine.sampling.stopping import Stopping
@@ -296,13 +296,14 @@ class Sampler:
     def _draw_from(self, turns: Sequence[Turn], logits: Tensor) -> list[Event]:
         rules = [turn.branch.request.rule for turn in turns]
         ids = self._drawer.draw(logits, rules, [turn.key for turn in turns])
+        rows = confirmed(turns, ids.tolist())
+        if len(rows) < len(turns):
+            turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
         total = logsumexp(logits)
         logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
         best = self._best(turns, logits, total)
         events: list[Event] = []
-        for row, (turn, token, logprob) in enumerate(
-            zip(turns, ids.tolist(), logprobs, strict=True)
-        ):
+        for row, (turn, token) in enumerate(zip(turns, ids.tolist(), strict=True)):
             if not turn.due:
                 continue
             if turn.guess is not None:
@@ -311,7 +312,7 @@ class Sampler:
             if best is not None and width:
                 turn.branch.topk_ids.append(best[0][row][:width])
                 turn.branch.topk_logprobs.append(best[1][row][:width])
-            events.extend(self._append([turn.branch], [token], [logprob]))
+            events.extend(self._append([turn.branch], [token], [logprobs[row]]))
         return events
 
     def _append(
