@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.sampling import DEVICE, events_of, make_sampler, prompt_of, sample
-from tinkex.engine.messages import Done, Sample, SampleResult
+from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample
+from tinkex.engine.messages import Sample, SampleResult
 from tinkex.engine.sampling.guessing import Past
 
 on_a_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="a GPU takes single rows as they are")
@@ -104,6 +104,6 @@ def run(commands: list[Sample], *, guessing: bool) -> tuple[int, list[SampleResu
         return step()
 
     sampler.step = counted
-    done = {e.op: e.result for e in events_of(sampler, commands) if isinstance(e, Done)}
+    results = results_of(sampler, *commands)
     assert sampler.pool.used == 0
-    return steps, [done[command.op] for command in commands]  # type: ignore[misc]
+    return steps, results

@@ -1,7 +1,7 @@
-"""How many threads torch spreads its CPU work over, decided piece by piece.
+"""Sums on the CPU that do not depend on how torch spreads them over threads.
 
-Waking a thread costs more than most pieces of a decoding step, and a sum that is cut between
-threads is rounded otherwise than one that is not. So only what gains by it is spread.
+A sum that is cut between threads is rounded otherwise than one that is not, and torch cuts a row
+only when there is no other row to hand to a thread.
 """
 
 from __future__ import annotations
