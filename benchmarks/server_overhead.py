@@ -309,6 +309,7 @@ def main() -> None:
     if options.serve:
         serve(options.serve[0], int(options.serve[1]))
         return
+    # Not in /tmp: where that is memory, a sync costs nothing and the figure would be too good.
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as home:
         command = [sys.executable, __file__, "--serve", home, str(options.port)]
         with subprocess.Popen(command) as server:
