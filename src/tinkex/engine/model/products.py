@@ -1,64 +1,89 @@
 """The frozen matrix products of a decoder, made as fast as the device can.
 
-On the CPU torch's plain float32 product is slow for a handful of rows on some processors. There the
-matrices are packed once into oneDNN's own layout, which serves any number of rows; this costs a
-second copy of them. Knows nothing of adapters.
+On the CPU torch's plain float32 product is slow for a handful of rows. There each matrix is kept a
+second time: as halves where its values fit (`halves`), otherwise in oneDNN's own float32 layout.
+Knows nothing of adapters.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-PACKED_ROWS = 16
-"""Rows the packed layout is chosen for. It serves others as well; see benchmarks/engine_decode."""
+from tinkex.engine.model import halves
+from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 
-MIN_ROWS = 4
-"""Fewer rows than this take longer than this many in the packed layout: callers pad."""
+PACKED_ROWS = 16
+"""Rows oneDNN's layout is chosen for. It serves others as well; see benchmarks/engine_decode."""
+
+PACKED_MIN_ROWS = 4
+"""Fewer rows than this take longer than this many in oneDNN's layout: callers pad."""
 
 MAX_MEMORY_SHARE = 0.25
-"""Of the machine's memory that the packed copy may take; a larger model is not packed."""
+"""Of the machine's memory that the second copy may take; of a larger model there is none."""
+
+_SAMPLED_ROWS = 1024
+"""Of one matrix, to tell whether the model is of 16 bits. Each matrix is then looked at whole."""
+
+_Product: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class FrozenProducts:
-    """x @ weight.T + bias for a model's own matrices, told apart by (layer, slot)."""
+    """x @ weight.T + bias for a model's own matrices, told apart by (layer, slot).
+
+    A product of fewer than `min_rows` rows takes longer than one of `min_rows`, so callers pad;
+    one of up to `free_rows` takes no longer than one of a single row.
+    """
 
     def __init__(self, sample: Tensor, total_bytes: int) -> None:
         """`sample` is any of the matrices; `total_bytes` what all of them take."""
-        self._packed: dict[tuple[int, str], Tensor] = {}
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.packs = total_bytes <= MAX_MEMORY_SHARE * memory and _packing_works(sample)
-
-    @property
-    def min_rows(self) -> int:
-        return MIN_ROWS if self.packs else 1
+        self._products: dict[tuple[int, str], _Product] = {}
+        room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not _onednn_works()
+        self._halves = not plain and total_bytes / 2 <= room and _fits(sample)
+        self._packs = not plain and total_bytes <= room
+        self.min_rows = PACKED_MIN_ROWS if self._packs and not self._halves else 1
+        self.free_rows = halves.FREE_ROWS if self._halves else self.min_rows
 
     def product(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        if not self.packs:
-            return F.linear(x, weight, bias)
-        packed = self._packed.get((layer, slot))
-        if packed is None:
-            packed = self._packed[layer, slot] = _pack(weight)
-        return _linear(x, packed, bias)
+        product = self._products.get((layer, slot))
+        if product is None:
+            product = self._products[layer, slot] = self._prepare(weight, bias)
+        return product(x)
+
+    def _prepare(self, weight: Tensor, bias: Tensor | None) -> _Product:
+        exponent = fitting_exponent(weight) if self._halves else None
+        if exponent is not None:
+            few = HalfProduct(weight, bias, exponent)
+            return lambda x: few(x) if len(x) <= halves.ROWS else _onednn(x, weight, bias)
+        if self._packs:
+            packed = _pack(weight)
+            return lambda x: _onednn(x, packed, bias)
+        return lambda x: F.linear(x, weight, bias)
 
 
-def _packing_works(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or weight.dtype != torch.float32:
-        return False
+def _fits(sample: Tensor) -> bool:
+    return halves_work() and fitting_exponent(sample[:_SAMPLED_ROWS]) is not None
+
+
+def _onednn_works() -> bool:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
+    weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+    x = weight[:PACKED_MIN_ROWS]
+    expected = F.linear(x, weight)
     try:
-        small = weight[:64].contiguous()
-        x = weight[:MIN_ROWS].contiguous()
-        return torch.allclose(_linear(x, _pack(small), None), F.linear(x, small), atol=1e-4)
+        found = (_onednn(x, _pack(weight), None), _onednn(x, weight, None))
     except (RuntimeError, AttributeError, NotImplementedError):
         return False
+    return all(torch.allclose(each, expected, atol=1e-4) for each in found)
 
 
 def _pack(weight: Tensor) -> Tensor:
@@ -67,7 +92,8 @@ def _pack(weight: Tensor) -> Tensor:
     return packed
 
 
-def _linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """With a matrix as it is, or one from `_pack`."""
     ops: Any = torch.ops.mkldnn
-    result: Tensor = ops._linear_pointwise(x, packed, bias, "none", [], "")
+    result: Tensor = ops._linear_pointwise(x, weight, bias, "none", [], "")
     return result

@@ -169,8 +169,8 @@ class Sampler:
     # ---- one step
 
     def _with_guesses(self, chunks: list[Chunk]) -> list[Chunk]:
-        """If all of these are next tokens: with guesses in the rows that would only pad."""
-        spare = self._frozen.min_rows - sum(c.stop - c.start for c in chunks)
+        """If all of these are next tokens: with guesses in the rows that cost nothing."""
+        spare = self._frozen.free_rows - sum(c.stop - c.start for c in chunks)
         if spare <= 0 or not all(c.branch.started and c.completes for c in chunks):
             return chunks
         return [
