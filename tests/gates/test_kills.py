@@ -77,7 +77,7 @@ def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int) -> int:
         seen = sum(tenant.steps for tenant in tenants)
         while sum(t.steps for t in tenants) == seen and any(t.running for t in tenants):
             time.sleep(0.01)
-        time.sleep(dice.random() * 0.4)
+        time.sleep(dice.random() * 0.1)
         what = ("engine", "server", "engine", "both")[done % 4]
         if what != "server":
             server.kill_engine()

@@ -75,8 +75,12 @@ def make_reference(name: str) -> Any:
     return model.eval()
 
 
-def save_reference(name: str, folder: Path, shard: str = "40KB") -> Any:
-    """Write the model as sharded safetensors and return it."""
+def save_reference(
+    name: str, folder: Path, shard: str = "40KB", stored: torch.dtype = torch.float32
+) -> Any:
+    """Write the model as sharded safetensors of the dtype `stored`; returns it in float32."""
     model = make_reference(name)
+    for parameter in model.parameters():  # and not the buffers: angles stay float32
+        parameter.data = parameter.data.to(stored)
     model.save_pretrained(folder, max_shard_size=shard)
-    return model
+    return model.float()

@@ -36,11 +36,12 @@ def reference_logprobs(model: Any, tokens: list[int]) -> torch.Tensor:
     return torch.log_softmax(logits.double(), -1)
 
 
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_every_family_gives_the_reference_numbers_in_chunks_and_token_by_token(
-    family: str, tmp_path: Path
+    family: str, stored: torch.dtype, tmp_path: Path
 ) -> None:
-    model = save_reference(family, tmp_path)
+    model = save_reference(family, tmp_path, stored=stored)
     sampler = make_sampler(load_decoder(tmp_path, DEVICE, torch.float32), tmp_path, step_tokens=20)
     prompts = [prompt_of(seed, length) for seed, length in ((1, 1), (2, 45), (3, 70))]
     commands = [
