@@ -53,7 +53,8 @@ class Projection(Lora):
         self._spans = [span for span in tuned if span not in self._stacked]
         if self._stacked:
             self._versions = tuple(span.version for span in self._stacked)
-            self._places = _places(self._stacked, device)
+            self._rows = _rectangle(self._stacked)
+            self._places = None if self._rows else _places(self._stacked, device)
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
@@ -73,6 +74,11 @@ class Projection(Lora):
         if factors is None:
             return
         a, b = factors
+        if self._places is None:
+            rectangle = (len(self._versions), -1)
+            inner = torch.bmm(x[self._rows].view(*rectangle, x.shape[1]), a)
+            y[self._rows].view(*rectangle, y.shape[1]).baddbmm_(inner, b)
+            return
         source, rows, cells = self._places
         padded = x.index_select(0, source).view(len(self._versions), -1, x.shape[1])
         added = torch.bmm(torch.bmm(padded, a), b).view(-1, y.shape[1])
@@ -110,6 +116,16 @@ def spans_of(versions: Sequence[Version]) -> list[Span]:
 def _factors(version: Version, layer: int, slot: str) -> Factors | None:
     assert version.products is not None
     return version.products.get((layer, slot))
+
+
+def _rectangle(spans: Sequence[Span]) -> slice | None:
+    """The rows of the spans, if these are of one length and lie side by side."""
+    first, width = spans[0].start, spans[0].stop - spans[0].start
+    for index, span in enumerate(spans):
+        start = first + index * width
+        if (span.start, span.stop) != (start, start + width):
+            return None
+    return slice(first, spans[-1].stop)
 
 
 def _places(spans: Sequence[Span], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
