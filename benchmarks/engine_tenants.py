@@ -4,8 +4,8 @@
 
 The alternative is the same calls as batches of their own. What is gained is the fixed cost of a
 pass and the width of its products; the low-rank products are each tenant's own either way, and once
-a tenant's own tokens fill the processor there is nothing left to gain. With as many threads as a
-worker takes for such a model.
+a tenant's own tokens fill the processor there is little left to gain. A small pass gets one thread,
+a large one all (`tinkex.engine.model.threads`); the last row gives the alternative all of them too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 from report import Row, write
 
+from tinkex.engine import batch
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.engine.placement import choose_threads
 from tinkex.engine.trainer import Trainer
 
 TENANTS = 8
@@ -43,8 +44,8 @@ def make_call(rng: np.random.Generator, run: str, lengths: Sequence[int]) -> For
 
 def seconds(trainer: Trainer, batches: Sequence[Sequence[ForwardBackward]]) -> float:
     start = time.perf_counter()
-    for batch in batches:
-        for outcome in trainer.forward_backward(batch):
+    for each in batches:
+        for outcome in trainer.forward_backward(each):
             if isinstance(outcome, Exception):
                 raise outcome
     return time.perf_counter() - start
@@ -61,7 +62,6 @@ def measure(trainer: Trainer, calls: Sequence[ForwardBackward]) -> tuple[float, 
 def main() -> None:
     rng = np.random.default_rng(0)
     decoder = load_decoder(ensure_tiny("tinkex/tiny-llama", CACHE))
-    torch.set_num_threads(choose_threads(decoder))
     trainer = Trainer(decoder)
     for tenant in range(TENANTS):
         trainer.create_run(CreateRun("", str(tenant), LoraSpec(8 << tenant % 3, seed=tenant)))
@@ -75,7 +75,13 @@ def main() -> None:
         own, other = measure(trainer, calls)
         what = f"{TENANTS} tenants, {name} each"
         rows.append(Row(what, own * 1e3, "ms", against=other * 1e3, bar="≥1.5×"))
-    note = "Ranks 8, 16 and 32 mixed. The alternative is the same calls, one batch each."
+    with mock.patch.object(batch, "threads_for", return_value=torch.get_num_threads()):
+        own, other = measure(trainer, calls)
+    rows.append(Row(f"{what}, all threads for all", own * 1e3, "ms", against=other * 1e3))
+    note = (
+        "Ranks 8, 16 and 32 mixed. The alternative is the same calls, one batch each. A small pass "
+        "gets one thread, a large one all; in the last row every pass gets all."
+    )
     write("engine_tenants", "Eight tenants in one batch, tiny model", rows, note)
 
 

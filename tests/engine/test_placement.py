@@ -10,7 +10,7 @@ import torch
 from support.sampling import tiny_decoder, tiny_folder
 from tinkex.engine import placement, probe
 from tinkex.engine.errors import ModelError
-from tinkex.engine.placement import choose_placement, choose_threads, sampling_limits
+from tinkex.engine.placement import choose_placement, sampling_limits
 from tinkex.engine.sampling.cache import page_bytes
 from tinkex.engine.settings import WorkerConfig
 
@@ -56,7 +56,6 @@ def test_the_cache_fits_its_memory_and_the_context_the_model() -> None:
         sampling_limits(config(kv_bytes=size - 1), decoder)
     with pytest.raises(ModelError, match="more than the model's 4096"):
         sampling_limits(config(max_context=5000), decoder)
-    assert choose_threads(decoder) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tinkex.engine.losses.evaluation import BoundSlopes, Evaluation
 from tinkex.engine.losses.inputs import CheckedDatum
 from tinkex.engine.messages import ForwardBackwardResult
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.packing import MicroBatch, Piece, pack
 from tinkex.engine.state import Run
 from tinkex.engine.transfer import to_device
@@ -92,12 +93,14 @@ class Batch(Iterator[int]):
     def __next__(self) -> int:
         if self._waiting:
             micro = self._waiting.pop(0)
+            tokens = sum(piece.length for piece in micro)
             try:
-                self._run(micro)
+                with threads(threads_for(self._decoder.parameters, tokens)):
+                    self._run(micro)
             except Exception as error:
                 self._break(error)
                 raise StopIteration from None
-            return sum(piece.length for piece in micro)
+            return tokens
         if not self._done:
             self._done = True
             try:

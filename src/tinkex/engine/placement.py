@@ -24,9 +24,6 @@ _GPU_ACTIVATION_SHARE = 0.4
 
 _GPU_LOGIT_ELEMENTS = 1 << 28
 
-_SMALL_MODEL = 8_000_000
-"""Parameters below which waking a second thread costs more than it computes."""
-
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -51,11 +48,6 @@ def choose_placement(config: WorkerConfig) -> Placement:
             "ONEDNN_MAX_CPU_ISA=AVX512_CORE before starting"
         )
     return Placement(device, _DTYPES[config.dtype])
-
-
-def choose_threads(decoder: Decoder) -> int:
-    """How many threads torch should use on the CPU."""
-    return 1 if decoder.parameters < _SMALL_MODEL else torch.get_num_threads()
 
 
 def training_limits(config: WorkerConfig, device: torch.device) -> Limits:

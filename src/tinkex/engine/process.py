@@ -44,12 +44,9 @@ def serve(stream: socket.socket) -> int:
     except Closed:
         return 0
     try:
-        import torch
-
         from tinkex.engine.worker import build_worker
 
         worker = build_worker(config, outbox)
-        torch.set_num_threads(worker.threads)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
         logger.error("the engine could not start", exc_info=not isinstance(error, EngineError))
         outbox(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))

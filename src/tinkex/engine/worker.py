@@ -49,7 +49,6 @@ from tinkex.engine.messages import (
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.placement import (
     choose_placement,
-    choose_threads,
     sampling_limits,
     training_limits,
 )
@@ -95,12 +94,9 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
 
 
 class Worker:
-    """`threads` is how many torch should use; a process that is nothing else sets it."""
-
     def __init__(self, trainer: Trainer, sampler: Sampler, policy: Interleave, emit: Emit) -> None:
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
         self._emit = emit
-        self.threads = choose_threads(trainer.decoder)
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._runs: dict[str, deque[RunCommand]] = {}
         self._batch: Batch | None = None

@@ -115,11 +115,8 @@ class Decoder:
         self.weights = weights
         self.device = weights.embed.device
         self.dtype = weights.embed.dtype
+        self.parameters = sum(tensor.numel() for tensor in weights.tensors())
         self._rope = Rope(config.rope, self.device)
-
-    @property
-    def parameters(self) -> int:
-        return sum(tensor.numel() for tensor in self.weights.tensors())
 
     def hidden(
         self,

@@ -1,7 +1,8 @@
-"""Sums on the CPU that do not depend on how torch spreads them over threads.
+"""How many threads torch spreads its CPU work over, decided piece by piece.
 
-A sum that is cut between threads is rounded otherwise than one that is not, and torch cuts a row
-only when there is no other row to hand to a thread.
+Waking threads for little work costs more than they compute. No number may depend on how many there
+are: a sum that is cut between threads is rounded otherwise than one that is not, and torch cuts a
+row only when there is no other row to hand to a thread.
 """
 
 from __future__ import annotations
@@ -11,6 +12,19 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+_LARGE_MODEL = 8_000_000
+"""Parameters from which even one token is worth all threads: its matrices take long to read."""
+
+_LARGE_PASS = 400_000_000
+"""Parameters times tokens from which a pass of a smaller model is: benchmarks/engine_tenants."""
+
+
+def threads_for(parameters: int, tokens: int) -> int:
+    """How many threads a pass of so many tokens is worth: one, or all that torch may use."""
+    if parameters < _LARGE_MODEL and parameters * tokens < _LARGE_PASS:
+        return 1
+    return torch.get_num_threads()
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.products import FrozenProducts
-from tinkex.engine.model.threads import logsumexp
+from tinkex.engine.model.threads import logsumexp, threads, threads_for
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.draw import Drawer
@@ -161,9 +161,11 @@ class Sampler:
             return (), []
         if self._graphs is not None and self._graphs.takes(chunks):
             return self._finish_decode(self._graphs.launch([chunk.branch for chunk in chunks]))
-        hidden = self._forward(chunks)
-        self._score(chunks, hidden)
-        events = self._draw(chunks, hidden)
+        tokens = sum(chunk.stop - chunk.start for chunk in chunks)
+        with threads(threads_for(self._decoder.parameters, tokens)):
+            hidden = self._forward(chunks)
+            self._score(chunks, hidden)
+            events = self._draw(chunks, hidden)
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
 
     # ---- one step
