@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from support.sampling import tiny_decoder
 from tinkex.engine.model import halves, products
+from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.products import FrozenProducts
 
@@ -18,6 +20,11 @@ def _matrix(rows: int = 96, columns: int = 64, seed: int = 0) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * 0.05
 
 
+def _frozen(unembed: Tensor) -> FrozenProducts:
+    """For a model without layers."""
+    return FrozenProducts(Weights(unembed, (), unembed[0], unembed))
+
+
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("rows", [1, 3, 4, 17, halves.ROWS, halves.ROWS + 1])
@@ -25,7 +32,7 @@ def test_products_agree_with_float64(stored: torch.dtype, biased: bool, rows: in
     weight = _matrix().to(stored).float()
     bias = _matrix(1, 96, seed=1)[0] if biased else None
     x = _matrix(rows, 64, seed=2) * 20
-    frozen = FrozenProducts(weight, weight.nbytes)
+    frozen = _frozen(weight)
     expected = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     found = frozen.product(0, "o_proj", x, weight, bias)
     torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-5)
@@ -56,7 +63,7 @@ def test_a_wide_range_is_refused_rather_than_rounded() -> None:
 def test_one_matrix_that_does_not_fit_is_kept_in_full() -> None:
     fits, full = _matrix().half().float(), _matrix(seed=3)
     x = _matrix(2, 64, seed=2)
-    frozen = FrozenProducts(fits, fits.nbytes)
+    frozen = _frozen(fits)
     assert frozen.free_rows == halves.FREE_ROWS
     for slot, weight in (("o_proj", fits), ("down_proj", full)):
         found = frozen.product(0, slot, x, weight, None)
@@ -78,6 +85,19 @@ def test_without_memory_for_a_copy_the_matrices_are_used_as_they_are(
 ) -> None:
     weight, x = _matrix().half().float(), _matrix(3, 64, seed=2)
     monkeypatch.setattr(products, "MAX_MEMORY_SHARE", 0.0)
-    frozen = FrozenProducts(weight, weight.nbytes)
+    frozen = _frozen(weight)
     assert (frozen.min_rows, frozen.free_rows) == (1, 1)
     assert torch.equal(frozen.product(0, "o_proj", x, weight, None), F.linear(x, weight))
+
+
+def test_products_can_be_got_ready_one_by_one_before_they_are_asked_for() -> None:
+    weights = tiny_decoder().weights
+    frozen = FrozenProducts(weights)
+    count = 0
+    while frozen.prepare():
+        count += 1
+    assert count == len(list(weights.products())) == 4 * len(weights.layers) + 1
+    ready = dict(frozen._products)
+    x = _matrix(2, weights.unembed.shape[1]).to(weights.unembed.device)
+    frozen.product(-1, "lm_head", x, weights.unembed, None)
+    assert frozen._products == ready

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -295,7 +296,7 @@ def test_an_unexpected_error_fails_its_command_and_the_engine_goes_on(
         raise RuntimeError("a cable was cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.worker._sampler, "_forward", broken)
+        patch.setattr(local.worker._sampler._forward, "hidden", broken)
         patch.setattr(local.worker._trainer, "create_run", broken)
         found = answers(local, sample("s", [1, 2]), CreateRun("c", "r", LoraSpec(4)))
     for event in found.values():
@@ -311,7 +312,7 @@ def test_running_out_of_memory_fails_what_was_under_way_alone(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.worker._sampler, "_forward", greedy)
+        patch.setattr(local.worker._sampler._forward, "hidden", greedy)
         event = answers(local, sample("s", [1, 2]))["s"]
     assert isinstance(event, Failed)
     assert "out of memory" in event.message
@@ -414,3 +415,31 @@ def test_a_long_forward_pass_does_not_join_a_short_one(local: Local) -> None:
     event = local.receive()
     assert isinstance(event, Done)
     assert event.op == "f-short"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_idle_time_is_used_to_get_ready_and_commands_are_served_all_the_same(
+    local: Local, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    forward, ready = local.worker._sampler._forward, threading.Event()
+    prepare = forward.prepare
+
+    def watched() -> bool:
+        if broken:
+            ready.set()
+            raise MemoryError("no room")
+        if not prepare():
+            ready.set()
+        return not ready.is_set()
+
+    monkeypatch.setattr(forward, "prepare", watched)
+    thread = threading.Thread(target=local.worker.run)
+    thread.start()
+    assert ready.wait(30)
+    local.send(sample("s", [1, 2]))
+    while not any(isinstance(event, Done) for event in local._events):
+        assert thread.is_alive()
+        time.sleep(0.01)
+    local.worker.stop()
+    thread.join(30)
+    assert not prepare() or broken

@@ -115,10 +115,11 @@ class Worker:
         self._inbox.put(None)
 
     def run(self) -> None:
-        """Work until `stop`. Saves under way are finished first."""
+        """Work until `stop`, idle time used to get ready. Saves under way are finished first."""
         while not self._stopping:
-            if not self.turn() and not self._stopping:
-                self._accept(self._inbox.get())
+            if self.turn() or self._stopping or self._get_ready():
+                continue
+            self._accept(self._inbox.get())
         self._writer.shutdown()
 
     def turn(self) -> bool:
@@ -141,6 +142,14 @@ class Worker:
             self._sample()
         self._policy.spent(turn, time.monotonic() - started)
         return True
+
+    def _get_ready(self) -> bool:
+        """A piece of what the first sample would else wait for; False if nothing is left."""
+        try:
+            return self._sampler.prepare()
+        except Exception:
+            logger.exception("getting ready failed; the first sample will try again")
+            return False
 
     # ---- commands
 

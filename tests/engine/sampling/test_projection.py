@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.projection import Projection, Span, Stacks
 from tinkex.engine.sampling.versions import Version
@@ -35,7 +36,7 @@ def test_every_row_gets_its_own_version_and_the_others_none(layout: str) -> None
     rows = spans[-1].stop + 2
     draw = torch.Generator().manual_seed(0)
     x, weight = torch.randn(rows, IN, generator=draw), torch.randn(OUT, IN, generator=draw)
-    frozen = FrozenProducts(weight, weight.nbytes)
+    frozen = FrozenProducts(Weights(weight, (), weight[0], weight))
     projection = Projection(frozen, spans, Stacks(), torch.device("cpu"))
     found = projection.project(0, "o_proj", x, weight, None)
     expected = F.linear(x, weight)

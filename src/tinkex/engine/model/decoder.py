@@ -8,7 +8,7 @@ code, so they agree on the numbers. Knows nothing of sequences, runs, adapters o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,6 +96,15 @@ class Weights:
     layers: tuple[LayerWeights, ...]
     final_norm: Tensor
     unembed: Tensor
+
+    def products(self) -> Iterator[tuple[tuple[int, str], Tensor, Tensor | None]]:
+        """Every matrix with its bias, by layer and slot."""
+        for index, layer in enumerate(self.layers):
+            yield (index, "qkv_proj"), layer.qkv, layer.qkv_bias
+            yield (index, "o_proj"), layer.o, layer.o_bias
+            yield (index, "gate_up_proj"), layer.gate_up, layer.gate_up_bias
+            yield (index, "down_proj"), layer.down, layer.down_bias
+        yield (-1, "lm_head"), self.unembed, None
 
     def tensors(self) -> list[Tensor]:
         """Every tensor once."""

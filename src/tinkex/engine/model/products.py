@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.model import halves
+from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 
 PACKED_ROWS = 16
@@ -40,25 +41,35 @@ class FrozenProducts:
     one of up to `free_rows` takes no longer than one of a single row.
     """
 
-    def __init__(self, sample: Tensor, total_bytes: int) -> None:
-        """`sample` is any of the matrices; `total_bytes` what all of them take."""
+    def __init__(self, weights: Weights) -> None:
         self._products: dict[tuple[int, str], _Product] = {}
+        self._waiting = weights.products()
+        sample = weights.unembed
+        total = sum(tensor.nbytes for tensor in weights.tensors())
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not _onednn_works()
-        self._halves = not plain and total_bytes / 2 <= room and _fits(sample)
-        self._packs = not plain and total_bytes <= room
+        self._halves = not plain and total / 2 <= room and _fits(sample)
+        self._packs = not plain and total <= room
         self.min_rows = PACKED_MIN_ROWS if self._packs and not self._halves else 1
         self.free_rows = halves.FREE_ROWS if self._halves else self.min_rows
+
+    def prepare(self) -> bool:
+        """Get one more product ready before it is asked for; False if all are."""
+        for key, weight, bias in self._waiting:
+            if key not in self._products:
+                self._products[key] = self._make(weight, bias)
+                return True
+        return False
 
     def product(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         product = self._products.get((layer, slot))
         if product is None:
-            product = self._products[layer, slot] = self._prepare(weight, bias)
+            product = self._products[layer, slot] = self._make(weight, bias)
         return product(x)
 
-    def _prepare(self, weight: Tensor, bias: Tensor | None) -> _Product:
+    def _make(self, weight: Tensor, bias: Tensor | None) -> _Product:
         exponent = fitting_exponent(weight) if self._halves else None
         if exponent is not None:
             few = HalfProduct(weight, bias, exponent)

@@ -22,14 +22,12 @@ from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.threads import logsumexp, threads, threads_for
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.draw import Drawer
-from tinkex.engine.sampling.paged_attention import PagedAttention
+from tinkex.engine.sampling.forward import Forward
 from tinkex.engine.sampling.pages import PageKeys, PagePool
-from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
 from tinkex.engine.sampling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.scores import PromptScores
@@ -84,9 +82,7 @@ class Sampler:
         self.versions = VersionStore(
             config, device, decoder.dtype, limits.adapter_bytes, read_adapter
         )
-        total = sum(tensor.nbytes for tensor in decoder.weights.tensors())
-        self._frozen = FrozenProducts(decoder.weights.unembed, total)
-        self._stacks = Stacks()
+        self._forward = Forward(decoder, self._cache)
         self._drawer = Drawer(config.vocab_size, device)
         self._graphs = self._decode_graphs()
         self._ahead: DecodeStep | None = None
@@ -115,6 +111,10 @@ class Sampler:
     def context(self) -> int:
         """The most tokens of one prompt and its sample together."""
         return min(self._limits.max_context, self.pool.total * PAGE_SIZE)
+
+    def prepare(self) -> bool:
+        """Do a piece of what the first step would have to do; False if nothing is left."""
+        return self._forward.prepare()
 
     def submit(self, command: Sample) -> None:
         """Queue a command; `step` answers it. Raises UserError, having changed nothing."""
@@ -163,7 +163,7 @@ class Sampler:
             return self._finish_decode(self._graphs.launch([chunk.branch for chunk in chunks]))
         tokens = sum(chunk.stop - chunk.start for chunk in chunks)
         with threads(threads_for(self._decoder.parameters, tokens)):
-            hidden = self._forward(chunks)
+            hidden = self._forward.hidden(chunks)
             self._score(chunks, hidden)
             events = self._draw(chunks, hidden)
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
@@ -172,7 +172,7 @@ class Sampler:
 
     def _with_guesses(self, chunks: list[Chunk]) -> list[Chunk]:
         """If all of these are next tokens: with guesses in the rows that cost nothing."""
-        spare = self._frozen.free_rows - sum(c.stop - c.start for c in chunks)
+        spare = self._forward.free_rows - sum(c.stop - c.start for c in chunks)
         if spare <= 0 or not all(c.branch.started and c.completes for c in chunks):
             return chunks
         return [
@@ -235,20 +235,6 @@ class Sampler:
             branch.pages.extend(self.pool.take(1))
         return True
 
-    def _forward(self, chunks: Sequence[Chunk]) -> Tensor:
-        parts = [chunk.tokens() for chunk in chunks]
-        places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
-        count = sum(len(part) for part in parts)
-        rows = max(count, self._frozen.min_rows)
-        pad = np.zeros(rows - count, np.int64)
-        tokens = torch.from_numpy(np.concatenate([*parts, pad]).astype(np.int64))
-        positions = torch.from_numpy(np.concatenate([*places, pad]))
-        device, decoder = self._decoder.device, self._decoder
-        attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
-        versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
-        projection = self._projection(versions)
-        return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
-
     def _score(self, chunks: Sequence[Chunk], hidden: Tensor) -> None:
         """Give each prompt's scores the logits of the rows they ask about."""
         first = 0
@@ -260,7 +246,7 @@ class Sampler:
                 for begin in range(start, stop, self._block):
                     end = min(begin + self._block, stop)
                     part = hidden[offset + begin : offset + end]
-                    logits = self._logits(part, [request.version] * (end - begin))
+                    logits = self._forward.logits(part, [request.version] * (end - begin))
                     request.scores.take(begin, logits, self._drawer)
             first += chunk.stop - chunk.start
 
@@ -290,7 +276,7 @@ class Sampler:
     def _draw_block(self, ready: Sequence[tuple[int, Turn]], hidden: Tensor) -> list[Event]:
         rows = sorted({row for row, _ in ready})
         versions = {row: turn.branch.request.version for row, turn in ready}
-        logits = self._logits(hidden[rows], [versions[row] for row in rows])
+        logits = self._forward.logits(hidden[rows], [versions[row] for row in rows])
         if len(rows) < len(ready):
             logits = logits[[rows.index(row) for row, _ in ready]]
         return self._draw_from([turn for _, turn in ready], logits)
@@ -331,17 +317,6 @@ class Sampler:
             branch.append(token, logprob)
             self.sampled_tokens += 1
         return events
-
-    def _logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
-        """Float32 logits of rows whose versions lie side by side."""
-        count = len(hidden)
-        short = self._frozen.min_rows - count
-        if short > 0:
-            hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
-        return self._decoder.unembed(hidden, self._projection(versions))[:count].float()
-
-    def _projection(self, versions: Sequence[Version]) -> Projection:
-        return Projection(self._frozen, spans_of(versions), self._stacks, self._decoder.device)
 
     def _best(
         self, turns: Sequence[Turn], logits: Tensor, total: Tensor

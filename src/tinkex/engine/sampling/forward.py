@@ -1,0 +1,62 @@
+"""The passes of a sampler: hidden states of scheduled tokens, and logits of rows of them.
+
+Knows versions and pages, nothing of requests' results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.products import FrozenProducts
+from tinkex.engine.sampling.cache import KeyValueCache
+from tinkex.engine.sampling.paged_attention import PagedAttention
+from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
+from tinkex.engine.sampling.scheduler import Chunk
+from tinkex.engine.sampling.versions import Version
+
+
+class Forward:
+    def __init__(self, decoder: Decoder, cache: KeyValueCache) -> None:
+        self._decoder, self._cache = decoder, cache
+        self._frozen = FrozenProducts(decoder.weights)
+        self._stacks = Stacks()
+
+    @property
+    def free_rows(self) -> int:
+        """A pass of so many tokens takes no longer than one of a single token."""
+        return self._frozen.free_rows
+
+    def prepare(self) -> bool:
+        """Do a piece of what the first pass would have to do; False if nothing is left."""
+        return self._frozen.prepare()
+
+    def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Of the chunks' tokens end to end, rows after them that only pad. Fills their pages."""
+        parts = [chunk.tokens() for chunk in chunks]
+        places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
+        count = sum(len(part) for part in parts)
+        rows = max(count, self._frozen.min_rows)
+        pad = np.zeros(rows - count, np.int64)
+        tokens = torch.from_numpy(np.concatenate([*parts, pad]).astype(np.int64))
+        positions = torch.from_numpy(np.concatenate([*places, pad]))
+        device, decoder = self._decoder.device, self._decoder
+        attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
+        versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
+        projection = self._projection(versions)
+        return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
+
+    def logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
+        """Float32 logits of rows whose versions lie side by side."""
+        count = len(hidden)
+        short = self._frozen.min_rows - count
+        if short > 0:
+            hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
+        return self._decoder.unembed(hidden, self._projection(versions))[:count].float()
+
+    def _projection(self, versions: Sequence[Version]) -> Projection:
+        return Projection(self._frozen, spans_of(versions), self._stacks, self._decoder.device)
