@@ -199,6 +199,8 @@ def _project_onto(
     lora: Lora | None, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor,
     bias: Tensor | None,
 ) -> Tensor:  # fmt: skip
+    if lora is None and bias is None and not torch.is_grad_enabled():
+        return onto.addmm_(x, weight.T)
     if lora is None:
         return onto + F.linear(x, weight, bias)
     return lora.project_onto(onto, layer, slot, x, weight, bias)
