@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 
-# As in an engine's own process, and for both sides: threads that wait spin only shortly.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "4000")
+from tinkex.engine.remote import ENVIRONMENT
+
+# As in an engine's own process, and for both sides; read when torch loads.
+os.environ.update(ENVIRONMENT | os.environ)
 
 import statistics
 import tempfile

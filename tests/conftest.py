@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from support.logging_state import restored_logging
+from tinkex.engine.remote import ENVIRONMENT
+
+# As in an engine's own process; read when torch loads.
+for _name, _value in ENVIRONMENT.items():
+    os.environ.setdefault(_name, _value)
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and children inherit that.
 # Tests that interrupt a command need the ordinary behaviour.

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.fused import runs_triton
 from tinkex.engine.lora import PackedLora, Segment, add_gradients
+from tinkex.engine.model import steady
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.threads import logsumexp
 from tinkex.engine.packing import SOLO_TOKENS
@@ -139,10 +140,9 @@ def _normed(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _product(left: Tensor, right: Tensor, into: Tensor) -> None:
     """left @ right. Few rows are filled up with zeros: see `SOLO_TOKENS`."""
     missing = SOLO_TOKENS - len(left)
-    if missing <= 0:
-        torch.mm(left, right, out=into)
-    else:
-        into.copy_((F.pad(left, (0, 0, 0, missing)) @ right)[: len(left)])
+    if missing > 0:
+        left = F.pad(left, (0, 0, 0, missing))
+    into.copy_(steady.times(left, right)[: len(into)])
 
 
 def _logit_gradient(block: _Block, slope: Tensor) -> Tensor:

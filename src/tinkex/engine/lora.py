@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tinkex.engine.adapters import Factors
 from tinkex.engine.fused import runs_triton
+from tinkex.engine.model import steady
 from tinkex.engine.model.decoder import Lora
 
 
@@ -47,7 +47,7 @@ class PackedLora(Lora):
             apply: Any = _Project.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot)
             return result
-        y = F.linear(x, weight, bias)
+        y = steady.linear(x, weight, bias)
         for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
@@ -65,7 +65,7 @@ class _Project(torch.autograd.Function):
         layer: int,
         slot: str,
     ) -> Tensor:
-        y = F.linear(x, weight, bias)
+        y = steady.linear(x, weight, bias)
         inner = [add_product(s, layer, slot, x[s.start : s.stop], y) for s in segments]
         ctx.save_for_backward(x, weight, *(h for h in inner if h is not None))
         ctx.facts = (segments, layer, slot)
@@ -76,7 +76,7 @@ class _Project(torch.autograd.Function):
         x, weight, *inner = ctx.saved_tensors
         segments, layer, slot = ctx.facts
         dy = grads[0]
-        dx = dy @ weight if ctx.needs_input_grad[0] else None
+        dx = steady.times(dy, weight) if ctx.needs_input_grad[0] else None
         waiting = iter(inner)
         for segment in segments:
             if slot in segment.factors:

@@ -22,11 +22,19 @@ from tinkex.engine.settings import WorkerConfig
 STARTUP_OP = ""
 """The `op` of the `Failed` a child sends when it cannot start at all."""
 
-_PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "4000"}
-"""An engine shares its cores with the server and others. Threads that spin for long while they wait
+ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "4000",
+    "MKL_CBWR": "AUTO,STRICT",
+}
+"""What libraries read as they load, unless the user has said otherwise.
+
+An engine shares its cores with the server and others. Threads that spin for long while they wait
 would take the very core that the awaited one needs, and make everything many times slower; but the
 next product of a decoding step comes within a tenth of a millisecond, too soon to be woken for.
-GNU's runtime follows the count, others the policy."""
+GNU's runtime follows the count, others the policy. The last makes MKL round a product's rows in one
+way on Intel's processors, however many rows and threads there are: another tenant's tokens in the
+batch, or a replay without them, must not change a bit."""
 
 
 class WorkerDied(Exception):
@@ -48,7 +56,7 @@ class RemoteWorker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 process_group=0,
-                env=_PATIENT_THREADS | os.environ,
+                env=ENVIRONMENT | os.environ,
             )
         self._sending = threading.Lock()
         self._send(config)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.fused import runs_triton
+from tinkex.engine.model.threads import uncut_vectors
 
 
 def _fused(x: Tensor, usable: bool) -> Any:
@@ -102,8 +103,9 @@ class _SwiGlu(torch.autograd.Function):
         gate, up = gate_up.chunk(2, dim=-1)
         out = torch.empty_like(gate_up)
         to_gate, to_up = out.chunk(2, dim=-1)
-        torch.mul(grads[0], F.silu(gate), out=to_up)
-        to_gate.copy_(torch.ops.aten.silu_backward(grads[0] * up, gate))
+        with uncut_vectors(gate):
+            torch.mul(grads[0], F.silu(gate), out=to_up)
+            to_gate.copy_(torch.ops.aten.silu_backward(grads[0] * up, gate))
         return (out,)
 
 
@@ -113,7 +115,8 @@ def _gated(gate_up: Tensor) -> Tensor:
         result: Tensor = kernels.swiglu(gate_up)
         return result
     gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate).mul_(up)
+    with uncut_vectors(gate):
+        return F.silu(gate).mul_(up)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:

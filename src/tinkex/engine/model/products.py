@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.model import halves
+from tinkex.engine.model import halves, onednn
 from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
-
-PACKED_ROWS = 16
-"""Rows oneDNN's layout is chosen for. It serves others as well; see benchmarks/engine_decode."""
 
 PACKED_MIN_ROWS = 4
 """Fewer rows than this take longer than this many in oneDNN's layout: callers pad."""
@@ -47,7 +44,7 @@ class FrozenProducts:
         sample = weights.unembed
         total = sum(tensor.nbytes for tensor in weights.tensors())
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not _onednn_works()
+        plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not onednn.works()
         self._halves = not plain and total / 2 <= room and _fits(sample)
         self._packs = not plain and total <= room
         self.min_rows = PACKED_MIN_ROWS if self._packs and not self._halves else 1
@@ -73,38 +70,12 @@ class FrozenProducts:
         exponent = fitting_exponent(weight) if self._halves else None
         if exponent is not None:
             few = HalfProduct(weight, bias, exponent)
-            return lambda x: few(x) if len(x) <= halves.ROWS else _onednn(x, weight, bias)
+            return lambda x: few(x) if len(x) <= halves.ROWS else onednn.linear(x, weight, bias)
         if self._packs:
-            packed = _pack(weight)
-            return lambda x: _onednn(x, packed, bias)
+            packed = onednn.pack(weight)
+            return lambda x: onednn.linear(x, packed, bias)
         return lambda x: F.linear(x, weight, bias)
 
 
 def _fits(sample: Tensor) -> bool:
     return halves_work() and fitting_exponent(sample[:_SAMPLED_ROWS]) is not None
-
-
-def _onednn_works() -> bool:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
-    x = weight[:PACKED_MIN_ROWS]
-    expected = F.linear(x, weight)
-    try:
-        found = (_onednn(x, _pack(weight), None), _onednn(x, weight, None))
-    except (RuntimeError, AttributeError, NotImplementedError):
-        return False
-    return all(torch.allclose(each, expected, atol=1e-4) for each in found)
-
-
-def _pack(weight: Tensor) -> Tensor:
-    ops: Any = torch.ops.mkldnn
-    packed: Tensor = ops._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
-    return packed
-
-
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """With a matrix as it is, or one from `_pack`."""
-    ops: Any = torch.ops.mkldnn
-    result: Tensor = ops._linear_pointwise(x, weight, bias, "none", [], "")
-    return result

@@ -17,14 +17,23 @@ _LARGE_MODEL = 8_000_000
 """Parameters from which even one token is worth all threads: its matrices take long to read."""
 
 _LARGE_PASS = 400_000_000
-"""Parameters times tokens from which a pass of a smaller model is: benchmarks/engine_tenants."""
+"""Parameters times tokens from which a pass of a smaller model is worth two threads, which give the
+bits that one gives: benchmarks/engine_tenants. Of more that is not so on every processor."""
+
+_SHARE = 32_768
+"""Elements that torch leaves to one thread."""
+
+_VECTOR = 32
+"""Elements that torch takes at once. What is left over after whole vectors it computes one by one,
+and its sigmoid is then rounded otherwise."""
 
 
 def threads_for(parameters: int, tokens: int) -> int:
-    """How many threads a pass of so many tokens is worth: one, or all that torch may use."""
-    if parameters < _LARGE_MODEL and parameters * tokens < _LARGE_PASS:
-        return 1
-    return torch.get_num_threads()
+    """How many threads a pass of so many tokens is worth."""
+    available = torch.get_num_threads()
+    if parameters >= _LARGE_MODEL:
+        return available
+    return min(2, available) if parameters * tokens >= _LARGE_PASS else 1
 
 
 @contextlib.contextmanager
@@ -36,6 +45,25 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def uncut_vectors(x: Tensor) -> Iterator[None]:
+    """Inside, elementwise work on the shape [rows, width] of `x` is cut between whole vectors only:
+    where a row's vectors end does not depend on how many rows there are."""
+    rows, width = x.shape
+    if rows * width <= _SHARE:
+        yield
+        return
+    count = min(torch.get_num_threads(), -(-rows * width // _SHARE))
+    while count > 1 and not _cuts_well(-(-rows * width // count), width):
+        count -= 1
+    with threads(count):
+        yield
+
+
+def _cuts_well(share: int, width: int) -> bool:
+    return share % width == 0 or share % _VECTOR == width % _VECTOR == 0
 
 
 def logsumexp(rows: Tensor) -> Tensor:
