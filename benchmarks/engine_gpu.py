@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from report import Row, write
 
-from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.adapters import AdapterLayout, AdapterWeights
 from tinkex.engine.messages import (
     CreateRun,
     Datum,
@@ -47,6 +47,7 @@ SMALL = EIGHT_BILLION | {
     "vocab_size": 1024, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2,
 }  # fmt: skip
+RANK = 32
 ADAM = {
     "learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0,
     "grad_clip_norm": 0.0,
@@ -76,7 +77,7 @@ def main() -> None:
         peak = flops / train_flops(config, length)
         rows.append(
             Row(
-                f"train, rank 32, 8 × {length} packed, {runs} run(s) in the batch",
+                f"train, rank {RANK}, 8 × {length} packed, {runs} run(s) in the batch",
                 rate, "tokens/s", against=peak, higher_is_better=True,
                 bar="≥ 14,300 tokens/s" if runs == 1 else "within 10 % of one run",
             )
@@ -84,7 +85,7 @@ def main() -> None:
     decodings = ((1, 0), (32, 0), (128, 0), (256, 0), (32, 1), (32, 32))
     for batch, adapters in decodings if asked.only != "train" else ():
         rate, context = decode_rate(decoder, batch, adapters, small)
-        floor = bandwidth * batch / step_bytes(decoder, batch, context)
+        floor = bandwidth * batch / step_bytes(decoder, batch, context, adapters)
         rows.append(
             Row(
                 f"decode, batch {batch}, {adapters} adapter(s)",
@@ -95,7 +96,8 @@ def main() -> None:
     note = (
         "“The alternative” is the ceiling: for training, the measured matrix rate over the "
         "operations of a LoRA step (2 per parameter and token forwards, 2 backwards, attention "
-        "added); for decoding, the measured copy bandwidth over one read of weights and cache. "
+        "added); for decoding, the measured copy bandwidth over one read of weights, adapters and "
+        "cache. "
         f"Peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB."
         if device.type == "cuda"
         else "No GPU: the script ran for its own sake."
@@ -184,7 +186,7 @@ def train_rate(decoder: Decoder, runs: int, length: int) -> float:
     rng = np.random.default_rng(0)
     per_run = max(1, count // runs)
     for run in range(runs):
-        trainer.create_run(CreateRun(f"c{run}", f"run{run}", LoraSpec(rank=32, seed=run)))
+        trainer.create_run(CreateRun(f"c{run}", f"run{run}", LoraSpec(RANK, seed=run)))
 
     def step() -> None:
         commands = [
@@ -216,11 +218,12 @@ def data(rng: np.random.Generator, decoder: Decoder, count: int, length: int) ->
 # ---- decoding
 
 
-def step_bytes(decoder: Decoder, batch: int, context: int) -> float:
-    """What one decode step must read: every matrix once, every sequence's cache once."""
+def step_bytes(decoder: Decoder, batch: int, context: int, adapters: int) -> float:
+    """What one decode step must read: every matrix, adapter and sequence's cache once."""
     weights = sum(t.nbytes for t in decoder.weights.tensors()) - decoder.weights.embed.nbytes
     cache = batch * context * decoder.config.layers * 2 * decoder.config.kv_size
-    return weights + cache * decoder.dtype.itemsize
+    layout = AdapterLayout(decoder.config, LoraSpec(RANK))
+    return weights + (cache + adapters * layout.size) * decoder.dtype.itemsize
 
 
 def decode_rate(decoder: Decoder, batch: int, adapters: int, small: bool) -> tuple[float, int]:
@@ -254,7 +257,7 @@ def decode_rate(decoder: Decoder, batch: int, adapters: int, small: bool) -> tup
 
 def adapter(decoder: Decoder, seed: int) -> AdapterWeights:
     trainer = Trainer(decoder)
-    trainer.create_run(CreateRun("c", "adapter", LoraSpec(rank=32, seed=seed)))
+    trainer.create_run(CreateRun("c", "adapter", LoraSpec(RANK, seed=seed)))
     return trainer.weights("adapter")
 
 

@@ -82,11 +82,14 @@ def test_a_call_among_others_on_many_threads_has_the_bits_it_has_alone_on_as_man
     monkeypatch.setattr(steady, "_LARGE_MATRIX", 0)
     decoder = load_decoder(tiny_folder("tinkex/tiny-llama"))
     alone = _gradient(decoder, lengths, others=0)
-    assert torch.equal(_gradient(decoder, lengths, others=600), alone)
+    for first in (False, True):
+        assert torch.equal(_gradient(decoder, lengths, others=600, first=first), alone)
 
 
-def _gradient(decoder: Decoder, lengths: tuple[int, ...], others: int) -> torch.Tensor:
-    """Of a call with these lengths, in a batch with another run's so many tokens."""
+def _gradient(
+    decoder: Decoder, lengths: tuple[int, ...], others: int, first: bool = False
+) -> torch.Tensor:
+    """Of a call with these lengths, batched with so many tokens of another run, or those first."""
     rng = np.random.default_rng(0)
     trainer = Trainer(decoder)
     calls = [call("a", *(random_datum(rng, length) for length in lengths))]
@@ -94,5 +97,5 @@ def _gradient(decoder: Decoder, lengths: tuple[int, ...], others: int) -> torch.
     if others:
         trainer.create_run(CreateRun("op", "b", LoraSpec(8, seed=2)))
         calls.append(call("b", random_datum(rng, others)))
-    train(trainer, *calls)
+    train(trainer, *(reversed(calls) if first else calls))
     return gradient(trainer, "a")
