@@ -184,6 +184,7 @@ def main() -> None:
     print("soft targets", soft_targets(service))
     print("mistakes", mistakes(service))
     service.close("success").result()
+    print("closed", flush=True)
 
 
 if __name__ == "__main__":

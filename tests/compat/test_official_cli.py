@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat.official_commands import PROMISES
+from support.ending import ended_well
 from support.live_server import live_server
 
 MODEL = "tinkex/tiny-llama"
@@ -25,7 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     with live_server(folder / "home", "--model", MODEL) as server:
         command = [sys.executable, str(SCRIPT), server.url, MODEL, str(folder / "report.json")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 0, done.stderr[-6000:]
+    assert ended_well(done.returncode, official=True), done.stderr[-6000:]
     found: dict[str, str | None] = json.loads((folder / "report.json").read_text())
     return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.ending import ended_well
 from support.live_server import live_server
 
 pytestmark = pytest.mark.slow
@@ -26,14 +27,14 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     ours = ["-m", "tinkex.alias", str(PROGRAM)]
     with live_server(folder / "server", "--model", MODEL) as server, ThreadPoolExecutor() as pool:
         running = {
-            "official": pool.submit(run, [str(PROGRAM)], server.url, folder),
-            "tinkex": pool.submit(run, ours, server.url, folder),
-            "local": pool.submit(run, ours, "local", folder),
+            "official": pool.submit(run, "official", [str(PROGRAM)], server.url, folder),
+            "tinkex": pool.submit(run, "tinkex", ours, server.url, folder),
+            "local": pool.submit(run, "tinkex", ours, "local", folder),
         }
         return {where: future.result() for where, future in running.items()}
 
 
-def run(words: list[str], address: str, folder: Path) -> list[str]:
+def run(sdk: str, words: list[str], address: str, folder: Path) -> list[str]:
     environ = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
@@ -47,8 +48,10 @@ def run(words: list[str], address: str, folder: Path) -> list[str]:
         [sys.executable, *words],
         env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout.splitlines()
+    said = done.stdout.splitlines()
+    assert ended_well(done.returncode, official=sdk == "official"), done.stderr[-4000:]
+    assert said[-1] == "closed"
+    return said[:-1]
 
 
 @pytest.mark.parametrize("where", ["tinkex", "local"])

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from support.ending import ended_well
 from support.server_process import ServerProcess
 
 SDKS = ("tinker", "tinkex")
@@ -30,6 +31,7 @@ class _Tenant:
     def __init__(self, sdk: str, url: str) -> None:
         path = str(Path(__file__).parents[1])
         self.steps, self.last = 0, ""
+        self._official = sdk == "tinker"
         self._process = subprocess.Popen(
             [sys.executable, str(TRAINER), sdk, url, str(STEPS)],
             stdout=subprocess.PIPE,
@@ -51,7 +53,8 @@ class _Tenant:
         return self._process.poll() is None
 
     def losses(self) -> list[float]:
-        assert self._process.wait(600) == 0, "the client raised"
+        status = self._process.wait(600)
+        assert ended_well(status, official=self._official), "the client raised"
         self._reader.join()
         found: list[float] = json.loads(self.last)
         return found
