@@ -104,7 +104,8 @@ class Batch(Iterator[int]):
         if not self._done:
             self._done = True
             try:
-                self._fetch()
+                with threads(threads_for(self._decoder.parameters, 0)):
+                    self._fetch()
             except Exception as error:
                 self._break(error)
             else:

@@ -33,6 +33,7 @@ from tinkex.engine.messages import (
     SaveRun,
 )
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
 from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
 
@@ -106,9 +107,10 @@ class Trainer:
         gradient = run.gradient
         if gradient is None:
             gradient = torch.zeros_like(run.adapter.master)
-        norm = clip(gradient, command.params["grad_clip_norm"])
-        moved = run.optimizer.step(run.adapter.master, gradient, run.step + 1, command.params)
-        run.adapter.refresh()
+        with threads(threads_for(self.decoder.parameters, 0)):
+            norm = clip(gradient, command.params["grad_clip_norm"])
+            moved = run.optimizer.step(run.adapter.master, gradient, run.step + 1, command.params)
+            run.adapter.refresh()
         run.gradient = None
         run.step += 1
         metrics = {
