@@ -52,7 +52,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _takes(x: Tensor, weight: Tensor) -> bool:
-    if x.device.type != "cpu" or weight.dtype != torch.float32 or weight.numel() < _LARGE_MATRIX:
+    if weight.numel() < _LARGE_MATRIX or weight.dtype != torch.float32 or not x.is_cpu:
         return False
     return onednn.works() and _steady(torch.get_num_threads())
 
