@@ -10,7 +10,6 @@ from support.sampling import tiny_folder
 from support.training import call, gradient, random_datum, train
 from tinkex.engine import batch
 from tinkex.engine.messages import CreateRun, LoraSpec
-from tinkex.engine.model import steady
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.ops import swiglu
@@ -79,7 +78,6 @@ def test_a_call_among_others_on_many_threads_has_the_bits_it_has_alone_on_as_man
     lengths: tuple[int, ...], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "threads_for", lambda *_: count)
-    monkeypatch.setattr(steady, "_LARGE_MATRIX", 0)
     decoder = load_decoder(tiny_folder("tinkex/tiny-llama"))
     alone = _gradient(decoder, lengths, others=0)
     for first in (False, True):

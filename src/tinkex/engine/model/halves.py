@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROWS = 128
-"""Up to here it is faster than a product with the float32 matrix; see benchmarks/engine_decode."""
+"""Up to here it is no slower than the float32 matrix as it is: benchmarks/engine_products."""
 
 FREE_ROWS = 4
-"""A product of this many rows takes as long as one of a single row."""
+"""A product of this many rows takes as long as one of a single row: the same benchmark."""
 
 _TOP = 15
 """Scaled values lie below two to this power; halves end just under 2 ** 16."""
@@ -70,6 +70,6 @@ def halves_work() -> bool:
     x, bias = torch.randn(3, 96, generator=draw), torch.randn(48, generator=draw)
     try:
         found = HalfProduct(weight, bias, 0)(x)
-    except (RuntimeError, AttributeError, NotImplementedError):
+    except (RuntimeError, AttributeError):  # not on this processor, or not in this build
         return False
     return torch.allclose(found, F.linear(x, weight, bias), atol=1e-4)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 PACKED_ROWS = 16
-"""Rows the packed layout is chosen for. It serves others as well; see benchmarks/engine_decode."""
+"""Rows the packed layout is chosen for. It serves others as well: benchmarks/engine_products."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -39,6 +39,6 @@ def works() -> bool:
     x, expected = weight[:4], F.linear(weight[:4], weight)
     try:
         found = (linear(x, pack(weight)), linear(x, weight), linear(x, weight.T.contiguous().T))
-    except (RuntimeError, AttributeError, NotImplementedError):
+    except (RuntimeError, AttributeError):  # not on this processor, or not in this build
         return False
     return all(torch.allclose(each, expected, atol=1e-4) for each in found)

@@ -18,8 +18,10 @@ from torch.nn import functional as F
 from tinkex.engine.model import onednn
 
 _LARGE_MATRIX = 1 << 17
-"""Elements from which oneDNN's longer way to a product is worth it. Models of smaller matrices take
-two threads at most, with which MKL is steady too."""
+"""Elements from which oneDNN's longer way to a product is worth it."""
+
+_FEW_THREADS = 2
+"""Up to here MKL is steady everywhere, so that smaller matrices may be left to it."""
 
 _TRIED_ROWS = (16, 17, 39, 64, 101, 136, 300)
 _TRIED_SHAPES = ((128, 512), (512, 128), (576, 960))
@@ -52,9 +54,10 @@ class _Linear(torch.autograd.Function):
 
 
 def _takes(x: Tensor, weight: Tensor) -> bool:
-    if weight.numel() < _LARGE_MATRIX or weight.dtype != torch.float32 or not x.is_cpu:
+    threads = torch.get_num_threads()
+    if weight.numel() < _LARGE_MATRIX and threads <= _FEW_THREADS:
         return False
-    return onednn.works() and _steady(torch.get_num_threads())
+    return weight.dtype == torch.float32 and x.is_cpu and onednn.works() and _steady(threads)
 
 
 @functools.cache
