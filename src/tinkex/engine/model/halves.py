@@ -20,7 +20,7 @@ ROWS = 128
 """Up to here it is no slower than the float32 matrix as it is: benchmarks/engine_products."""
 
 FREE_ROWS = 4
-"""A product of this many rows takes as long as one of a single row: the same benchmark."""
+"""A product of this many rows takes hardly longer than one of a single row: the same benchmark."""
 
 _TOP = 15
 """Scaled values lie below two to this power; halves end just under 2 ** 16."""
