@@ -1,4 +1,4 @@
-"""Heads of requests have an end, whatever a client sends."""
+"""Heads of requests have an end, whatever a client sends; small answers leave in one piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinkex.server.http_parser import HEAD_BYTES, BoundedHttp
+from tinkex.server.http_parser import HEAD_BYTES, JOINED_BYTES, BoundedHttp, OneWrite
 
 
 async def _length(request: Request) -> Response:
@@ -83,3 +83,58 @@ async def test_a_body_arrives_as_it_was_sent_however_it_is_cut(port: int, size: 
     length = b"content-length: %d\r\n\r\n" % len(body)
     answer = await _exchange(port, head + length + body)
     assert answer.partition(b"\r\n\r\n")[2] == body
+
+
+class _Recorded(asyncio.Transport):
+    """A transport that keeps every write apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_small_answer_leaves_in_one_write() -> None:
+    transport = _Recorded()
+    config = uvicorn.Config(Starlette(routes=[Route("/", _echo, methods=["POST"])]), lifespan="off")
+    config.log_config = None
+    config.load()
+    connection = BoundedHttp(config, uvicorn.server.ServerState(), {})
+    connection.connection_made(transport)
+    for _ in range(2):
+        connection.data_received(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello")
+        await asyncio.gather(*connection.tasks)
+    assert [write[-9:] for write in transport.writes] == [b"\r\n\r\nhello"] * 2
+    connection.connection_lost(None)
+
+
+async def test_a_head_without_a_body_yet_leaves_when_the_turn_ends() -> None:
+    transport = _Recorded()
+    answers = OneWrite(transport, asyncio.get_running_loop())
+    answers.write(b"head")
+    assert transport.writes == []
+    await asyncio.sleep(0)
+    assert transport.writes == [b"head"]
+    answers.write(b"piece")
+    answers.close()
+    assert transport.writes == [b"head", b"piece"]
+    assert answers.is_closing()
+
+
+async def test_a_large_body_is_not_copied_behind_its_head() -> None:
+    transport, large = _Recorded(), bytes(JOINED_BYTES + 1)
+    answers = OneWrite(transport, asyncio.get_running_loop())
+    answers.write(b"head")
+    answers.write(large)
+    await asyncio.sleep(0)
+    assert transport.writes == [b"head", large]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -16,7 +17,7 @@ from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
 from tinkex.server.home import Home
 from tinkex.server.keys import KeyFile
-from tinkex.server.serve import ServeOptions, serve
+from tinkex.server.serve import ServeOptions, listening, serve
 
 TINY = "tinkex/tiny-llama"
 
@@ -57,6 +58,26 @@ def test_a_taken_port_is_one_clear_line(
         line = refusal(ServeOptions(port=port), environ, capsys)
     assert f"port {port}" in line
     assert "--port" in line
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_answers_do_not_wait_for_acknowledgements(host: str) -> None:
+    """Nagle's algorithm beside a client's delayed acknowledgements is 40 ms on every request."""
+    loop = asyncio.get_running_loop()
+    accepted: asyncio.Future[int] = loop.create_future()
+
+    class Connection(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            ours: socket.socket = transport.get_extra_info("socket")
+            accepted.set_result(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    with listening(host, 0) as listener:
+        async with await loop.create_server(Connection, sock=listener):
+            _, writer = await asyncio.open_connection(host, listener.getsockname()[1])
+            assert await asyncio.wait_for(accepted, 10) != 0
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_a_missing_model_and_a_bad_folder_are_one_clear_line(

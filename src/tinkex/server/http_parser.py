@@ -1,11 +1,12 @@
-"""HTTP/1.1 as the server reads it from a socket: parsed in C, with heads of bounded size.
+"""HTTP/1.1 as the server reads and writes it: parsed in C, heads of bounded size, answers whole.
 
-The web server's own protocol does the work; it would gather a head without end and copy every piece
-of a body twice, this one does not.
+The web server's own protocol does the work; it would gather a head without end, copy every piece
+of a body twice and send an answer's head and body apart, this one does not.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,11 +15,55 @@ HEAD_BYTES = 64 * 1024
 """So much of a head may come after its first piece, which is what one read of a socket gives."""
 
 
+JOINED_BYTES = 64 * 1024
+"""A body up to this size is copied behind its head; copying more costs more than a second write."""
+
+
+class OneWrite:
+    """Where answers are written: a first piece waits for the second, until the loop's turn ends.
+
+    Two writes are two packets, and a client that wakes up twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        held, self._held = self._held, b""
+        if not held and len(data) <= JOINED_BYTES:
+            self._held = data
+            self._loop.call_soon(self._flush)
+        elif len(data) <= JOINED_BYTES:
+            self._transport.write(held + data)
+        else:
+            self._transport.write(held)
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            self._transport.write(held)
+
+
 class BoundedHttp(HttpToolsProtocol):
     """Answers an endless head with 400 and closes the connection."""
 
     _in_head = False
     _head_bytes = 0
+    _answers: OneWrite
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._answers = OneWrite(transport, self.loop)
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -34,6 +79,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        if self.cycle is not None:
+            self.cycle.transport = self._answers  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """One piece per turn, as nearly always, is handed on as it is: two copies less."""

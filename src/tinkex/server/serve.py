@@ -59,7 +59,7 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     home = (options.home or default_home(environ)).expanduser().absolute()
     _check_home(home)
     keys = _keys(home, options.host)
-    with _listening(options.host, options.port) as listener:
+    with listening(options.host, options.port) as listener:
         catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
         settings = _settings(options, home, listener, keys, catalog)
         # The web server is a third of a second to import: not for a mistake in an option.
@@ -121,12 +121,17 @@ def _check_home(home: Path) -> None:
         raise CannotServe(f"home {home} cannot be used: {error.strerror}") from error
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; raises `CannotServe`."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
     except socket.gaierror as error:
         raise CannotServe(f"--host {host} is not an address of this machine") from error
-    listener = socket.socket(family, kind)
+    # Only for a socket that says it is TCP does asyncio let answers go without waiting for
+    # acknowledgements of what went before (TCP_NODELAY): 40 ms on every request.
+    listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
