@@ -1,13 +1,19 @@
-"""Whose turn it is when both training and sampling have work.
+"""Time sharing: whose turn it is when both training and sampling have work.
 
-Work comes in units: a training micro-batch, a sampling step. Sampling waits for one micro-batch at
-most. After a micro-batch sampling gets its share of the time that the micro-batch took, counted in
-whole steps, and then training goes on: it waits at most for that time and one step. A side that
-has no work lends its turn and is owed nothing.
+Work comes in units: a training command or micro-batch, a sampling step. What a unit of training
+took is owed to sampling at its share, and sampling goes until it has had that; what its last step
+took beyond it is owed to training. A client that awaits each result leaves nothing queued between
+two steps: what sampling is owed stays owed for as long as sampling has work, and what it takes
+meanwhile counts. A side without work lends its turns; it is owed no more when it comes back than
+the unit it then waits for.
+
+Units may end later than they return: on a GPU they are only queued. `spent` says what the oldest
+one took once that is known; until then sampling goes after training.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Literal, TypeAlias
 
 Turn: TypeAlias = Literal["train", "sample"]
@@ -18,18 +24,32 @@ class Interleave:
         if not 0.0 < sampling_share < 1.0:
             raise ValueError(f"sampling_share must lie between 0 and 1, not {sampling_share}")
         self._ratio = sampling_share / (1.0 - sampling_share)
-        self._owed = 0.0
+        self._owed = 0.0  # seconds of sampling; below 0 it is training that has to catch up
+        self._under_way: deque[tuple[Turn, bool]] = deque()
 
     def next(self, *, training: bool, sampling: bool) -> Turn | None:
         """What to run now, given who has work."""
-        if not (training and sampling):
-            self._owed = 0.0
-            return "train" if training else "sample" if sampling else None
-        return "sample" if self._owed > 0.0 else "train"
+        turn = self._choose(training, sampling)
+        if turn is not None:
+            self._under_way.append((turn, training and sampling))
+        return turn
 
-    def spent(self, turn: Turn, seconds: float) -> None:
-        """Note what the unit just run took."""
+    def spent(self, seconds: float) -> Turn:
+        """Note what the oldest unit took of those not yet accounted for; says whose it was."""
+        turn, both = self._under_way.popleft()
         if turn == "train":
-            self._owed = seconds * self._ratio
-        else:
+            self._owed = min(self._owed, 0.0) + seconds * self._ratio
+        elif both:
             self._owed -= seconds
+        else:
+            self._owed = max(self._owed - seconds, min(self._owed, 0.0))
+        return turn
+
+    def _choose(self, training: bool, sampling: bool) -> Turn | None:
+        if not sampling:
+            self._owed = min(self._owed, 0.0)
+            return "train" if training else None
+        if not training:
+            return "sample"
+        unknown = any(turn == "train" for turn, _ in self._under_way)
+        return "sample" if unknown or self._owed > 0.0 else "train"

@@ -12,7 +12,6 @@ import json
 import logging
 import queue
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ import torch
 
 from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.batch import Batch
+from tinkex.engine.device_clock import Stopwatch, marks_of
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.export import read_adapter
 from tinkex.engine.interleave import Interleave
@@ -52,6 +52,7 @@ from tinkex.engine.placement import (
     sampling_limits,
     training_limits,
 )
+from tinkex.engine.run_queues import RunCommand, RunQueues, SingleCommand
 from tinkex.engine.sampling.ending import read_ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
@@ -61,7 +62,6 @@ from tinkex.engine.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 Emit: TypeAlias = Callable[[Event], None]
-RunCommand: TypeAlias = CreateRun | ForwardBackward | OptimStep | SaveRun | LoadRun | DropRun
 
 BATCH_MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
@@ -90,15 +90,24 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
             max_rank=config.max_rank,
         )
     )
-    return Worker(trainer, sampler, Interleave(config.sampling_share), emit)
+    stopwatch = Stopwatch(marks_of(placement.device))
+    return Worker(trainer, sampler, Interleave(config.sampling_share), stopwatch, emit)
 
 
 class Worker:
-    def __init__(self, trainer: Trainer, sampler: Sampler, policy: Interleave, emit: Emit) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        sampler: Sampler,
+        policy: Interleave,
+        stopwatch: Stopwatch,
+        emit: Emit,
+    ) -> None:
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
+        self._stopwatch = stopwatch
         self._emit = emit
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._runs: dict[str, deque[RunCommand]] = {}
+        self._runs = RunQueues()
         self._batch: Batch | None = None
         self._batched: list[ForwardBackward] = []
         self._batch_started = 0.0
@@ -131,17 +140,22 @@ class Worker:
                 break
         if self._stopping:
             return False
-        self._serve_runs()
-        turn = self._policy.next(training=self._batch is not None, sampling=self._sampler.busy)
+        for seconds in self._stopwatch.ended():
+            self._policy.spent(seconds)
+        turn = self._policy.next(training=self._training, sampling=self._sampler.busy)
         if turn is None:
             return False
-        started = time.monotonic()
-        if turn == "train":
-            self._train()
-        else:
-            self._sample()
-        self._policy.spent(turn, time.monotonic() - started)
+        with self._stopwatch.unit():
+            if turn == "train":
+                self._train()
+            else:
+                self._sample()
         return True
+
+    @property
+    def _training(self) -> bool:
+        """Whether training has work."""
+        return self._batch is not None or bool(self._runs)
 
     def _get_ready(self) -> bool:
         """A piece of what the first sample would else wait for; False if nothing is left."""
@@ -157,7 +171,7 @@ class Worker:
         if command is None:
             self._stopping = True
         elif isinstance(command, RunCommand):
-            self._runs.setdefault(command.run, deque()).append(command)
+            self._runs.add(command)
         elif isinstance(command, Sample):
             self._begin_sample(command)
         else:
@@ -185,18 +199,7 @@ class Worker:
         except Exception as error:
             self._emit(_failure(command.op, error))
 
-    def _serve_runs(self) -> None:
-        """Carry out what waits at the head of each run, up to a forward pass; batch those."""
-        busy = {command.run for command in self._batched}
-        for run, waiting in list(self._runs.items()):
-            while run not in busy and waiting and not isinstance(waiting[0], ForwardBackward):
-                self._serve(waiting.popleft())
-            if not waiting and run not in busy:
-                del self._runs[run]
-        if self._batch is None:
-            self._begin_batch()
-
-    def _serve(self, command: RunCommand) -> None:
+    def _serve(self, command: SingleCommand) -> None:
         match command:
             case CreateRun():
                 self._answer(command.op, lambda: self._trainer.create_run(command))
@@ -230,31 +233,34 @@ class Worker:
 
     # ---- units of work
 
-    def _begin_batch(self) -> None:
+    def _train(self) -> None:
+        """One unit: a command that goes alone, else a micro-batch."""
+        command = self._runs.take_single({command.run for command in self._batched})
+        if command is None and self._batch is None and not self._begin_batch():
+            self._runs.new_round()
+            command = self._runs.take_single(())
+        if command is not None:
+            self._serve(command)
+        elif self._batch is not None:
+            self._run_micro_batch(self._batch)
+            self._runs.new_round()
+
+    def _begin_batch(self) -> bool:
         room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
-        for waiting in self._runs.values():
-            head = waiting[0] if waiting else None
-            if not isinstance(head, ForwardBackward):
-                continue
-            tokens = sum(len(datum.tokens) for datum in head.data)
-            if self._batched and tokens > room:
-                continue
-            room -= tokens
-            self._batched.append(head)
-            waiting.popleft()
+        self._batched = self._runs.take_forward(room)
         if self._batched:
             self._batch_started = time.monotonic()
             self._batch = self._trainer.begin(self._batched)
+        return self._batch is not None
 
-    def _train(self) -> None:
+    def _run_micro_batch(self, batch: Batch) -> None:
         """One micro-batch; after the last one, the answers."""
-        assert self._batch is not None
-        self._train_tokens += next(self._batch, 0)
-        if self._batch.remaining:
+        self._train_tokens += next(batch, 0)
+        if batch.remaining:
             return
-        next(self._batch, None)
+        next(batch, None)
         seconds = time.monotonic() - self._batch_started
-        for command, outcome in zip(self._batched, self._batch.outcomes, strict=True):
+        for command, outcome in zip(self._batched, batch.outcomes, strict=True):
             if isinstance(outcome, EngineError):
                 self._emit(_failure(command.op, outcome))
             else:

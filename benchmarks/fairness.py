@@ -1,0 +1,210 @@
+"""Who waits for whom, as users get it: `tinkex serve` and its clients as processes of their own.
+
+    python benchmarks/fairness.py [SECONDS] [MODEL]
+
+With the official SDK and with ours, on one server: a sample alone and beside a trainer that awaits
+every result, with one micro-batch in a step and with many; that trainer's steps, alone and beside
+the samples; a one-token sample of one tenant while another has asked for 4 × 64 × 4,000 tokens, or
+has 16 long prompts scored; and how long after a client was killed its samples leave the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from report import Row, write
+
+SDKS = ("tinker", "tinkex")
+SHAPES = {"one micro-batch": 8, "many micro-batches": 64}
+LENGTH = 128
+PATIENCE_S = 40.0
+GONE_LIMIT_S = 90.0
+
+
+# ---- what the clients do, each in a process of its own
+
+
+def train(sdk: Any, service: Any, model: str, seconds: float, sequences: int) -> list[float]:
+    """Steps, each result awaited before the next is asked for."""
+    types = sdk.types
+    client = service.create_lora_training_client(model, rank=8, seed=1)
+    tokens = [(7 * i) % 100 for i in range(LENGTH + 1)]
+    datum = types.Datum(
+        model_input=types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * LENGTH},
+    )
+
+    def step() -> None:
+        client.forward_backward([datum] * sequences, "cross_entropy").result()
+        client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+
+    return timed(step, seconds)
+
+
+def sample(sdk: Any, service: Any, model: str, seconds: float, tokens: int) -> list[float]:
+    """Samples one after the other."""
+    client = service.create_sampling_client(base_model=model)
+    prompt = sdk.types.ModelInput.from_ints(list(range(1, 33)))
+    params = sdk.types.SamplingParams(max_tokens=tokens, stop=[], temperature=1.0)
+
+    def one() -> None:
+        with contextlib.suppress(TimeoutError):
+            client.sample(prompt, 1, params).result(timeout=PATIENCE_S)
+
+    return timed(one, seconds)
+
+
+def flood(sdk: Any, service: Any, model: str, seconds: float, requests: int) -> list[float]:
+    """As much as one tenant can ask for: long samples, or long prompts to be scored."""
+    client = service.create_sampling_client(base_model=model)
+    types = sdk.types
+    if requests <= 4:
+        prompt = types.ModelInput.from_ints(list(range(1, 33)))
+        params = types.SamplingParams(max_tokens=4000, stop=[])
+        futures = [client.sample(prompt, 64, params) for _ in range(requests)]
+    else:
+        prompts = [
+            types.ModelInput.from_ints([(i * k) % 120 for i in range(4000)])
+            for k in range(1, requests + 1)
+        ]
+        params = types.SamplingParams(max_tokens=1)
+        ask = {"include_prompt_logprobs": True, "topk_prompt_logprobs": 20}
+        futures = [client.sample(prompt, 1, params, **ask) for prompt in prompts * 8]
+    time.sleep(seconds)
+    return [sum(not future.done() for future in futures)]
+
+
+def timed(work: Any, seconds: float) -> list[float]:
+    work()
+    print("going", flush=True)
+    found, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begun)
+    return found
+
+
+ROLES = {"train": train, "sample": sample, "flood": flood}
+
+
+def client_main(role: str, sdk_name: str, url: str, model: str, seconds: str, size: str) -> None:
+    sdk = importlib.import_module(sdk_name)
+    importlib.import_module(f"{sdk_name}.types")
+    service = sdk.ServiceClient(base_url=url, api_key=f"tml-{role}-{size}")
+    if role == "flood":
+        print("going", flush=True)
+    print(json.dumps(ROLES[role](sdk, service, model, float(seconds), int(size))), flush=True)
+    os._exit(0)
+
+
+# ---- the server and the measurements
+
+
+class Client:
+    """A client process; `times` waits for its measurements."""
+
+    def __init__(self, role: str, sdk: str, where: tuple[str, str], seconds: float, size: int):
+        arguments = [sys.executable, __file__, role, sdk, *where, str(seconds), str(size)]
+        environ = {**os.environ, "TINKER_TELEMETRY": "0", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environ)
+        assert self.process.stdout is not None
+        self._lines = self.process.stdout
+        self._lines.readline()
+
+    def times(self) -> list[float]:
+        found: list[float] = json.loads(self._lines.read().strip().splitlines()[-1])
+        self.process.wait()
+        return found
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def serving(model: str) -> Iterator[str]:
+    """`tinkex serve` on a home of its own; gives its address."""
+    with tempfile.TemporaryDirectory() as home:
+        command = [sys.executable, "-m", "tinkex", "serve", "--model", model]
+        server = subprocess.Popen(
+            [*command, "--port", "0", "--home", home], stdout=subprocess.PIPE, text=True
+        )
+        assert server.stdout is not None
+        found = None
+        while found is None:
+            found = re.search(r"http://[0-9.]+:\d+", server.stdout.readline())
+        try:
+            yield found.group()
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def median_ms(times: list[float]) -> float:
+    return 1000 * statistics.median(times) if times else float("nan")
+
+
+def sharing(sdk: str, where: tuple[str, str], seconds: float) -> Iterator[Row]:
+    alone = median_ms(Client("sample", sdk, where, seconds, 64).times())
+    for shape, sequences in SHAPES.items():
+        steps = median_ms(Client("train", sdk, where, seconds, sequences).times())
+        trainer = Client("train", sdk, where, seconds + 3, sequences)
+        beside = median_ms(Client("sample", sdk, where, seconds, 64).times())
+        trained = median_ms(trainer.times())
+        yield Row(f"{sdk}: 64 tokens beside a trainer, {shape}", beside, "ms", alone, bar="≤2.2×")
+        yield Row(f"{sdk}: a step of that trainer, {shape}", trained, "ms", steps, bar="≥45 % kept")
+
+
+def tenants(sdk: str, where: tuple[str, str], seconds: float) -> Iterator[Row]:
+    alone = median_ms(Client("sample", sdk, where, 2.0, 1).times())
+    for what, requests in (("4 × 64 × 4,000 tokens", 4), ("128 scored prompts of 4,000", 16)):
+        greedy = Client("flood", sdk, where, 600.0, requests)
+        time.sleep(3.0)
+        probe = Client("sample", sdk, where, seconds, 1)
+        yield Row(f"{sdk}: one token beside {what}", median_ms(probe.times()), "ms", alone)
+        greedy.kill()
+        yield Row(f"{sdk}: its work leaves the engine after its client's death",
+                  freed(where[0]), "s")  # fmt: skip
+
+
+def freed(url: str) -> float:
+    """Seconds until no sample is in flight."""
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < GONE_LIMIT_S:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            text = answer.read().decode()
+        if re.search(r"^tinkex_samples_in_flight 0$", text, re.MULTILINE):
+            return time.perf_counter() - begun
+        time.sleep(0.25)
+    return float("inf")
+
+
+def main(seconds: str = "8", model: str = "tinkex/tiny-llama") -> None:
+    rows: list[Row] = []
+    with serving(model) as url:
+        for sdk in SDKS:
+            rows += sharing(sdk, (url, model), float(seconds))
+            rows += tenants(sdk, (url, model), float(seconds))
+    write("fairness", f"Who waits for whom ({model})", rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 7:
+        client_main(*sys.argv[1:])
+    else:
+        main(*sys.argv[1:])

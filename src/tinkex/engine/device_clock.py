@@ -1,0 +1,97 @@
+"""Device time: what a unit of work took where it ran, not what it took to queue it.
+
+A GPU runs behind the host, so a unit is bracketed by two marks in the device's own queue, CUDA
+events, which tell the time between them once the device has passed both. On a CPU a mark is an
+instant. `Stopwatch` keeps the units in order and lets the host run ahead by two of them: enough
+to keep the device busy, and whoever comes next waits for no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+AHEAD = 2
+
+
+class Mark(Protocol):
+    """A place in the device's queue of work."""
+
+    @property
+    def passed(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+    def since(self, earlier: Mark) -> float:
+        """Seconds between two marks that have been passed."""
+
+
+class Instant:
+    """A mark where work is done when it returns."""
+
+    passed = True
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+
+    def wait(self) -> None:
+        """It is past."""
+
+    def since(self, earlier: Mark) -> float:
+        assert isinstance(earlier, Instant)
+        return self._at - earlier._at
+
+
+class CudaMark:
+    """An event in the current stream."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._event.record()
+
+    @property
+    def passed(self) -> bool:
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def since(self, earlier: Mark) -> float:
+        assert isinstance(earlier, CudaMark)
+        milliseconds: float = earlier._event.elapsed_time(self._event)
+        return milliseconds / 1000.0
+
+
+def marks_of(device: torch.device) -> Callable[[], Mark]:
+    """How to mark a place in this device's queue."""
+    return CudaMark if device.type == "cuda" else Instant
+
+
+class Stopwatch:
+    """Times units of work, one after the other."""
+
+    def __init__(self, mark: Callable[[], Mark]) -> None:
+        self._mark = mark
+        self._units: deque[tuple[Mark, Mark]] = deque()
+
+    @contextmanager
+    def unit(self) -> Iterator[None]:
+        """Times what is queued inside the `with`; waits first while the device is far behind."""
+        if len(self._units) >= AHEAD:
+            self._units[-AHEAD][1].wait()
+        begin = self._mark()
+        try:
+            yield
+        finally:
+            self._units.append((begin, self._mark()))
+
+    def ended(self) -> Iterator[float]:
+        """What each unit took that has ended and was not told of yet, the oldest first."""
+        while self._units and self._units[0][1].passed:
+            begin, end = self._units.popleft()
+            yield end.since(begin)

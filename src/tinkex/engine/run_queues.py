@@ -1,0 +1,75 @@
+"""The commands of all runs that wait, in order per run, and which of them is next.
+
+Forward passes at the heads of several runs are taken together, to be packed into one batch; any
+other command is taken alone. Those come first, in rounds: in a round every run is served what it
+had waiting when the round began, no more, so that commands that keep coming never keep a batch
+from its end. Knows nothing of what the commands do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from typing import TypeAlias
+
+from tinkex.engine.messages import (
+    CreateRun,
+    DropRun,
+    ForwardBackward,
+    LoadRun,
+    OptimStep,
+    SaveRun,
+)
+
+SingleCommand: TypeAlias = CreateRun | OptimStep | SaveRun | LoadRun | DropRun
+RunCommand: TypeAlias = SingleCommand | ForwardBackward
+
+
+class RunQueues:
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[RunCommand]] = {}
+        self._round: deque[str] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether any command waits."""
+        return bool(self._waiting)
+
+    def add(self, command: RunCommand) -> None:
+        self._waiting.setdefault(command.run, deque()).append(command)
+
+    def new_round(self) -> None:
+        """Let `take_single` hand out what waits when it is next asked."""
+        self._round = None
+
+    def take_single(self, busy: Container[str]) -> SingleCommand | None:
+        """The next command of this round that is no forward pass, of a run that is not `busy`."""
+        if self._round is None:
+            self._round = deque(run for run, waiting in self._waiting.items() for _ in waiting)
+        while self._round:
+            run = self._round.popleft()
+            waiting = self._waiting.get(run)
+            if waiting and run not in busy:
+                head = waiting[0]
+                if not isinstance(head, ForwardBackward):
+                    self._drop_head(run)
+                    return head
+        return None
+
+    def take_forward(self, tokens: int) -> list[ForwardBackward]:
+        """The forward passes at the heads of the runs, up to so many tokens but at least one."""
+        taken: list[ForwardBackward] = []
+        for run, waiting in list(self._waiting.items()):
+            head = waiting[0]
+            if isinstance(head, ForwardBackward):
+                size = sum(len(datum.tokens) for datum in head.data)
+                if not taken or size <= tokens:
+                    tokens -= size
+                    taken.append(head)
+                    self._drop_head(run)
+        return taken
+
+    def _drop_head(self, run: str) -> None:
+        waiting = self._waiting[run]
+        waiting.popleft()
+        if not waiting:
+            del self._waiting[run]
