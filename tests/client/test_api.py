@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from support.clients import QUICK
 from support.protocol_server import jwt
 from tinkex.client import purposes
 from tinkex.client.api import Api
+from tinkex.client.breaker import BreakerConfig
 from tinkex.client.config import Config
+from tinkex.client.errors import CircuitOpenError
 from tinkex.client.events import EventBus
 from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
 from tinkex.client.transport.scripted import ScriptedTransport
@@ -83,6 +86,78 @@ async def test_retries_end_and_the_last_error_surfaces() -> None:
     with pytest.raises(tinkex.InternalServerError):
         await api_for(transport, timings=impatient).send("GET", "/x", purposes.REST)
     assert len(transport.requests) == 3
+
+
+REPEATED = [purposes.REST, purposes.TRAINING, purposes.SAVE, purposes.SESSION]
+ONCE = [purposes.SAMPLE, purposes.POLL, purposes.HEARTBEAT]
+
+
+@pytest.mark.parametrize("purpose", [*REPEATED, *ONCE], ids=lambda p: p.name)
+async def test_an_open_circuit_refuses_every_kind_of_call_at_once(
+    purpose: purposes.Purpose,
+) -> None:
+    transport = ScriptedTransport([TransportError("cut")])
+    api = api_for(transport, breaker=BreakerConfig(failures=1, cooldown=3600.0))
+    async with asyncio.timeout(30):
+        with pytest.raises(tinkex.APIConnectionError):
+            await api.send("POST", "/x", purpose, body=b"{}")
+        with pytest.raises(CircuitOpenError):
+            await api.send("POST", "/x", purpose, body=b"{}")
+        with pytest.raises(CircuitOpenError):
+            await anext(aiter(api.stream_lines("/x", b"{}", purpose)))
+    assert len(transport.requests) == 1
+
+
+async def test_an_open_circuit_does_not_wait_for_the_limiter() -> None:
+    busy = HttpResponse(429, {"retry-after": "50"}, b"")
+    transport = ScriptedTransport([busy, HttpResponse(500)])
+    api = api_for(transport, breaker=BreakerConfig(failures=1, cooldown=3600.0))
+    with pytest.raises(tinkex.RateLimitError):
+        await api.send("POST", "/x", purposes.SAMPLE, body=b"{}")
+    api._admission.failed(0.0, "cut")
+    async with asyncio.timeout(30):
+        with pytest.raises(CircuitOpenError):
+            await api.send("POST", "/x", purposes.SAMPLE, body=b"{}")
+
+
+@pytest.mark.parametrize("status", [402, 409, 429, 500, 503])
+@pytest.mark.parametrize("purpose", REPEATED, ids=lambda p: p.name)
+async def test_a_server_that_wants_no_retry_gets_none(
+    purpose: purposes.Purpose, status: int
+) -> None:
+    refusal = HttpResponse(status, {"x-should-retry": "false"}, b"{}")
+    transport = ScriptedTransport([refusal, OK])
+    with pytest.raises(tinkex.APIStatusError):
+        await api_for(transport).send("POST", "/x", purpose, body=b"{}")
+    assert len(transport.requests) == 1
+
+
+async def test_a_server_that_wants_a_retry_gets_one() -> None:
+    again = HttpResponse(404, {"x-should-retry": "true"}, b"{}")
+    transport = ScriptedTransport([*[again] * 15, OK])
+    assert (await api_for(transport).send("GET", "/x", purposes.REST)).status == 200
+
+
+async def test_both_layers_wait_with_jitter_and_as_long_as_the_server_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 1.0)
+    timings = replace(QUICK, inner_retries=1, outer_window=60.0)
+    asked = HttpResponse(503, {"retry-after-ms": "3"}, b"")
+    transport = ScriptedTransport([*[HttpResponse(503)] * 4, asked, asked, OK])
+    api = api_for(transport, timings=timings)
+    with api.bus.capture("tinkex.retry.scheduled") as seen:
+        await api.send("GET", "/x", purposes.REST)
+    first, outer = timings.inner_delay_first * 0.75, timings.outer_delay_first * 0.75
+    told = [(event.data["layer"], pytest.approx(event.data["delay"])) for event in seen]
+    assert told == [
+        ("inner", first),
+        ("outer", outer),
+        ("inner", first),
+        ("outer", outer * 2),
+        ("inner", 0.003),
+        ("outer", 0.003),
+    ]
 
 
 async def test_events_tell_the_story_of_a_request() -> None:

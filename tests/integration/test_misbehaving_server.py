@@ -1,6 +1,8 @@
 """A server that misbehaves: the client goes on, or says clearly why not. It never hangs."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,9 @@ import tinkex
 from support.clients import PARAMS, QUICK, datum, prompt, quick_config, service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Cut, Damage, Drip, Fault, Refuse, Reply, Stall, status
+from tinkex.client.breaker import BreakerConfig
 from tinkex.client.config import Timeout
+from tinkex.client.errors import CircuitOpenError
 
 NO_RETRY = tinkex.RetryConfig(enable_retry_logic=False)
 
@@ -221,27 +225,98 @@ def test_sampling_survives_the_same_faults(server: ProtocolServer) -> None:
             assert answer.sequences[0].tokens == [5, 6, 7]
 
 
-def test_an_open_circuit_fails_fast_and_closes_again(server: ProtocolServer) -> None:
-    from tinkex.client.breaker import BreakerConfig
-    from tinkex.client.errors import CircuitOpenError
+class Clock:
+    """Time that passes when it is told to."""
 
-    config = quick_config(server.url, breaker=BreakerConfig(failures=3, cooldown=0.2))
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["single poll", "batched poll"])
+def test_an_open_circuit_ends_waiting_for_results(
+    server: ProtocolServer, batched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinkex.client.breaker.time", clock := Clock())
+    server.flags["sample_use_retrieve_futures"] = batched
+    config = quick_config(server.url, breaker=BreakerConfig(failures=2, cooldown=60.0))
+    with tinkex.ServiceClient.from_config(config) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        waiting: list[tuple[str, Callable[[], Any]]] = [
+            ("/retrieve_future", lambda: training.optim_step(tinkex.AdamParams())),
+            (
+                "/retrieve_futures" if batched else "/retrieve_future",
+                lambda: sampler.sample(prompt(1), 1, PARAMS),
+            ),
+        ]
+        for path, submit in waiting:
+            server.fail(path, *[status(500)] * 2)
+            with pytest.raises(CircuitOpenError):
+                submit().result(timeout=30)
+            clock.now += 61.0
+            assert submit().result(timeout=30), "a closed circuit lets work through again"
+
+
+def test_a_sample_the_server_does_not_want_again_is_the_callers_at_once(
+    server: ProtocolServer,
+) -> None:
+    with service_for(server) as service:
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        for code in (402, 429, 503):
+            server.fail("/asample", status(code, x_should_retry="false"))
+            with pytest.raises(tinkex.APIStatusError) as caught:
+                sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
+            assert caught.value.status_code == code
+
+
+@pytest.mark.parametrize("code", [402, 429, 503])
+def test_without_retries_a_refused_sample_is_the_callers_and_slows_the_next(
+    server: ProtocolServer, code: int
+) -> None:
+    config = quick_config(server.url)
     with tinkex.ServiceClient.from_config(config) as service:
         sampler = service.create_sampling_client(base_model="acme/tiny", retry_config=NO_RETRY)
+        server.fail("/asample", status(code, retry_after_ms="20"))
+        with config.events.capture("tinkex.") as seen:
+            with pytest.raises(tinkex.APIStatusError):
+                sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
+            assert sampler.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
+    names = [event.name for event in seen]
+    assert names.count("tinkex.http.request.start") >= 2
+    assert ("tinkex.limiter.wait" in names) == (code == 429)
+    assert ("tinkex.sampling.backpressure" in names) == (code == 429)
+
+
+def test_an_open_circuit_fails_fast_and_closes_again(
+    server: ProtocolServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinkex.client.breaker.time", clock := Clock())
+    config = quick_config(server.url, breaker=BreakerConfig(failures=3, cooldown=60.0))
+    with tinkex.ServiceClient.from_config(config) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        sampler = service.create_sampling_client(base_model="acme/tiny", retry_config=NO_RETRY)
+        patient = service.create_sampling_client(base_model="acme/tiny")
         server.fail("/asample", *[status(500)] * 3)
         with config.events.capture("tinkex.breaker") as seen:
             for _ in range(3):
                 with pytest.raises(tinkex.InternalServerError):
                     sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
-            with pytest.raises(CircuitOpenError) as caught:
-                sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
-            assert caught.value.retry_after is not None
-            patient = tinkex.RetryConfig(retry_delay_base=0.05)
-            healthy = service.create_sampling_client  # goes through the same circuit
-            with pytest.raises(CircuitOpenError):
-                healthy(base_model="acme/tiny", retry_config=patient)
-            import time
-
-            time.sleep(0.25)
-            assert sampler.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
+            calls: list[Callable[[], Any]] = [
+                lambda: sampler.sample(prompt(1), 1, PARAMS).result(timeout=30),
+                lambda: patient.sample(prompt(1), 1, PARAMS).result(timeout=30),
+                lambda: list(patient.stream(prompt(1), PARAMS)),
+                lambda: training.optim_step(tinkex.AdamParams()).result(timeout=30),
+                lambda: training.save_state("x").result(timeout=30),
+                training.get_info,
+                lambda: service.create_sampling_client(base_model="acme/tiny"),
+            ]
+            for call in calls:
+                with pytest.raises(CircuitOpenError) as caught:
+                    call()
+                assert caught.value.retry_after == 60.0
+            clock.now += 61.0
+            assert patient.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
         assert [e.name.rpartition(".")[2] for e in seen] == ["open", "close"]

@@ -21,7 +21,9 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, ValidationError
 
 from tinkex.client import events, purposes
-from tinkex.client.breaker import CircuitBreaker
+from tinkex.client.admission import Admission
+from tinkex.client.billing_pause import BillingPause
+from tinkex.client.call import Call
 from tinkex.client.config import Config
 from tinkex.client.errors import (
     APIConnectionError,
@@ -31,21 +33,19 @@ from tinkex.client.errors import (
     APITimeoutError,
     AuthenticationError,
     BillingError,
-    CircuitOpenError,
     TinkerError,
+    redirect_error,
     status_error,
 )
-from tinkex.client.exchange import RequestInfo, ResponseInfo
-from tinkex.client.limiter import RateLimiter, shared_limiter
-from tinkex.client.outage import Outage
+from tinkex.client.exchange import ResponseInfo
 from tinkex.client.purposes import Purpose
 from tinkex.client.redaction import redact_text
 from tinkex.client.retry import (
     backoff,
     is_retryable,
-    is_retryable_status_code,
     jittered,
     retry_delay_from_headers,
+    server_says,
 )
 from tinkex.client.tokens import WAYS_TO_A_KEY, TokenSource
 from tinkex.client.transport import (
@@ -77,21 +77,15 @@ class Api:
         self.config = config
         self.bus = config.events
         self.tokens = TokenSource(config)
-        self.billing_window = 3600.0
+        self.billing = BillingPause(config.timings)
         self._transport = transport
         self._origin = LOCAL_ORIGIN if config.is_local else config.base_url
-        self._limiter: RateLimiter = shared_limiter(config.base_url, self.tokens.identity)
-        self._breaker = CircuitBreaker(config.breaker) if config.breaker else None
-        self._outage = Outage(
-            config.base_url, config.timings.outage_log_after, config.timings.queue_log_interval
-        )
+        self._admission = Admission(config, self.tokens.identity)
         self._headers = _fixed_headers(config)
         # One random name and a counter: as unique as a new UUID for each call, and much cheaper.
         self._key_prefix = f"tinkex-{uuid.uuid4()}"
         self._key_numbers = itertools.count()
         self._empty_400_credits = EMPTY_400_CREDITS
-        self._billing_since: float | None = None
-        self._billing_logged = 0.0
 
     # ---- what the rest of the SDK calls
 
@@ -148,15 +142,17 @@ class Api:
         params: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         credential: str | None = None,
+        follow_redirects: bool = True,
     ) -> HttpResponse:
         """Send until there is a good answer or a reason to stop; raises an ``APIError``.
 
         ``idempotency_key`` fixes the key for all attempts; ``credential`` replaces the client's
-        own. Both layers of retries follow ``purpose``.
+        own; with ``follow_redirects=False`` a redirect is a good answer. Both layers of retries
+        follow ``purpose``.
         """
-        call = _Call(
+        call = Call(
             method,
-            self._url(path, params),
+            self.url(path, params),
             path,
             purpose,
             body,
@@ -167,17 +163,15 @@ class Api:
             },
             idempotency_key,
             credential,
+            follow_redirects,
         )
         return await (self._with_outer_retries(call) if purpose.outer else self._inner(call))
 
     async def stream_lines(self, path: str, body: bytes, purpose: Purpose) -> AsyncIterator[bytes]:
         """The lines of a streamed answer as they arrive. Never retried."""
-        call = _Call(
-            "POST", self._url(path, None), path, purpose, body, {"Accept": JSON_TYPE}, None, None
-        )
-        call.headers = {**call.headers, "Content-Type": JSON_TYPE}
-        await self._wait_for_limiter(call)
-        headers = await self._headers_for(call, self._new_key(), 0)
+        kinds = {"Accept": JSON_TYPE, "Content-Type": JSON_TYPE}
+        call = Call("POST", self.url(path), path, purpose, body, kinds)
+        headers = await self._admitted(call, self._new_key(), 0)
         started = time.monotonic()
         transport = cast(StreamingTransport, self._transport)
         rest = b""
@@ -186,6 +180,7 @@ class Api:
                 transport.stream(HttpRequest("POST", call.url, headers, body))
             ) as pieces:
                 async for piece in pieces:
+                    self._admission.answered(call, 200, {})
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
                         yield line
@@ -193,6 +188,9 @@ class Api:
             self._judge(call, headers, refused.response, started)
         except TransportError as error:
             self._fail(call, headers, error, started)
+        except (asyncio.CancelledError, GeneratorExit):
+            self._admission.abandoned()
+            raise
         if rest:
             yield rest
 
@@ -202,73 +200,82 @@ class Api:
 
     # ---- layers, outermost first
 
-    async def _with_outer_retries(self, call: _Call) -> HttpResponse:
-        timings = self.config.timings
-        started = time.monotonic()
+    async def _with_outer_retries(self, call: Call) -> HttpResponse:
+        deadline = time.monotonic() + self.config.timings.outer_window
         attempt = 0
         while True:
             try:
                 return await self._inner(call)
             except BillingError as error:
-                await self._pause_for_billing(error)
-            except APIError as error:
-                out_of_time = time.monotonic() - started >= timings.outer_window
-                if not is_retryable(error) or out_of_time:
-                    if is_retryable(error):
-                        self.bus.emit(events.RETRY_EXHAUSTED, layer="outer", path=call.path)
+                if server_says(error) is False or not self.billing.goes_on(str(error)):
                     raise
-                delay = backoff(attempt, timings.outer_delay_first, timings.outer_delay_max)
+                await asyncio.sleep(self.config.timings.billing_delay)
+            except APIError as error:
+                if not is_retryable(error):
+                    raise
+                if time.monotonic() >= deadline:
+                    self.bus.emit(events.RETRY_EXHAUSTED, layer="outer", path=call.path)
+                    raise
+                delay = self._outer_delay(error, attempt)
                 self._report_retry("outer", call, error, attempt, delay)
                 await asyncio.sleep(delay)
                 attempt += 1
 
-    async def _inner(self, call: _Call) -> HttpResponse:
+    async def _inner(self, call: Call) -> HttpResponse:
         retries = self.config.timings.inner_retries if call.purpose.inner else 0
         key = call.idempotency_key or self._new_key()
         for attempt in range(retries + 1):
             try:
                 return await self._once(call, key, attempt)
-            except CircuitOpenError:
-                raise
             except (APIConnectionError, APIStatusError) as error:
-                if attempt == retries or not _retry_inner(error):
+                if attempt == retries or not is_retryable(error):
                     raise
                 delay = self._inner_delay(error, attempt)
                 self._report_retry("inner", call, error, attempt, delay)
                 await asyncio.sleep(delay)
         raise AssertionError("unreachable")
 
-    def _inner_delay(self, error: APIError, attempt: int) -> float:
-        if error.retry_after is not None:
-            return error.retry_after
+    def _outer_delay(self, error: APIError, attempt: int) -> float:
         timings = self.config.timings
-        return jittered(backoff(attempt, timings.inner_delay_first, timings.inner_delay_max))
+        return error.retry_after or jittered(
+            backoff(attempt, timings.outer_delay_first, timings.outer_delay_max)
+        )
 
-    async def _once(self, call: _Call, idempotency_key: str, attempt: int) -> HttpResponse:
-        await self._wait_for_limiter(call)
-        headers = await self._headers_for(call, idempotency_key, attempt)
-        self._refuse_if_open(call, headers)
+    def _inner_delay(self, error: APIError, attempt: int) -> float:
+        timings = self.config.timings
+        return error.retry_after or jittered(
+            backoff(attempt, timings.inner_delay_first, timings.inner_delay_max)
+        )
+
+    async def _once(self, call: Call, idempotency_key: str, attempt: int) -> HttpResponse:
+        headers = await self._admitted(call, idempotency_key, attempt)
         started = time.monotonic()
         self.bus.emit(events.HTTP_START, method=call.method, path=call.path, attempt=attempt)
         request = HttpRequest(
-            call.method, call.url, headers, call.body, call.timeout(self.config.timeout.read)
+            call.method,
+            call.url,
+            headers,
+            call.body,
+            call.timeout(self.config.timeout.read),
+            call.follow_redirects,
         )
         try:
             response = await self._transport.request(request)
         except TransportError as error:
             self._fail(call, headers, error, started)
         except asyncio.CancelledError:
-            if self._breaker is not None:
-                self._breaker.abandoned()
+            self._admission.abandoned()
             raise
         return self._judge(call, headers, response, started)
 
-    async def _wait_for_limiter(self, call: _Call) -> None:
-        if self._limiter.remaining > 0:
-            waited = await self._limiter.wait()
-            self.bus.emit(events.LIMITER_WAIT, waited, path=call.path)
+    async def _admitted(self, call: Call, idempotency_key: str, attempt: int) -> dict[str, str]:
+        """The headers of a request that may leave now."""
+        await self._admission.wait(call)
+        headers = await self._headers_for(call, idempotency_key, attempt)
+        self._admission.enter(call, headers)
+        return headers
 
-    async def _headers_for(self, call: _Call, idempotency_key: str, attempt: int) -> dict[str, str]:
+    async def _headers_for(self, call: Call, idempotency_key: str, attempt: int) -> dict[str, str]:
         headers = {
             **self._headers,
             limits.HEADER_API_KEY: call.credential or await self.tokens.current(),
@@ -282,16 +289,11 @@ class Api:
             headers["traceparent"] = parent
         return headers
 
-    def _refuse_if_open(self, call: _Call, headers: Mapping[str, str]) -> None:
-        if self._breaker is not None and (wait := self._breaker.refusal()) is not None:
-            raise CircuitOpenError(call.describe(headers), wait)
-
     def _fail(
-        self, call: _Call, headers: Mapping[str, str], error: TransportError, started: float
+        self, call: Call, headers: Mapping[str, str], error: TransportError, started: float
     ) -> NoReturn:
         info = call.describe(headers)
-        self._breaker_failed()
-        self._outage.failed(started, redact_text(str(error)))
+        self._admission.failed(started, redact_text(str(error)))
         self.bus.emit(
             events.HTTP_EXCEPTION,
             time.monotonic() - started,
@@ -304,30 +306,31 @@ class Api:
         raise APIConnectionError(info, f"Connection error: {redact_text(str(error))}") from error
 
     def _judge(
-        self, call: _Call, headers: Mapping[str, str], response: HttpResponse, started: float
+        self, call: Call, headers: Mapping[str, str], response: HttpResponse, started: float
     ) -> HttpResponse:
         """Return a good answer, raise for any other; everyone learns what it means for them."""
         duration = time.monotonic() - started
-        self._outage.over()
         self.bus.emit(
             events.HTTP_STOP, duration, method=call.method, path=call.path, status=response.status
         )
         _log_deprecation(response)
-        if response.status < 400:
-            self._breaker_succeeded()
+        if response.status < 300 or (response.status < 400 and not call.follow_redirects):
+            self._admission.answered(call, response.status, response.headers)
             self._empty_400_credits = min(EMPTY_400_CREDITS, self._empty_400_credits + 1)
-            self._billing_since = None
+            self.billing.over()
             return response
-        if response.status == 400 and not response.content and self._empty_400_credits > 0:
-            self._empty_400_credits -= 1
+        if self._is_from_a_proxy(response):
+            self._admission.abandoned()
             raise APIConnectionError(
                 call.describe(headers), "Connection error: a proxy answered 400 with no body."
             )
-        self._note_status(call, response)
+        self._admission.answered(call, response.status, response.headers)
         info = call.describe(headers)
         content = response.content
         described = ResponseInfo.describe(response.status, response.headers, info, content)
         error = status_error(described, content)
+        if response.status < 400:
+            error = redirect_error(described)
         if isinstance(error, AuthenticationError) and self.tokens.is_missing:
             message = f"No API key, and this server has keys of its own. {WAYS_TO_A_KEY}"
             error = AuthenticationError(message, response=described, body=error.body)
@@ -336,59 +339,29 @@ class Api:
         )
         raise error
 
-    def _note_status(self, call: _Call, response: HttpResponse) -> None:
-        if response.status >= 500:
-            self._breaker_failed()
-        else:
-            self._breaker_succeeded()
-        if response.status != 429:
-            return
-        largest = self.config.timings.retry_after_max
-        if (delay := retry_delay_from_headers(response.headers, largest)) is not None:
-            self._limiter.hold(delay)
-            self.bus.emit(events.LIMITER_HOLD, path=call.path, delay=delay)
-
-    def _breaker_failed(self) -> None:
-        if self._breaker is not None and self._breaker.failed():
-            self.bus.emit(events.BREAKER_OPEN, base_url=self.config.base_url)
-
-    def _breaker_succeeded(self) -> None:
-        if self._breaker is not None and self._breaker.succeeded():
-            self.bus.emit(events.BREAKER_CLOSE, base_url=self.config.base_url)
-
-    # ---- billing pauses
-
-    async def _pause_for_billing(self, error: BillingError) -> None:
-        """Sleep one billing pause, or raise when the pause has lasted too long."""
-        if not self.should_pause_for_billing(str(error)):
-            raise error
-        await asyncio.sleep(self.config.timings.billing_delay)
-
-    def should_pause_for_billing(self, detail: str) -> bool:
-        """Whether a 402 is still within the window in which work waits instead of failing."""
-        now = time.monotonic()
-        timings = self.config.timings
-        quiet = now - self._billing_logged >= timings.billing_incident_reset
-        if self._billing_since is None or quiet:
-            self._billing_since = now
-        if now - self._billing_since > self.billing_window:
+    def _is_from_a_proxy(self, response: HttpResponse) -> bool:
+        """Whether a bare 400 is the way a proxy says that a connection broke."""
+        bare = response.status == 400 and not response.content
+        if not bare or limits.HEADER_SHOULD_RETRY in response.headers:
             return False
-        if now - self._billing_logged >= timings.billing_log_interval:
-            self._billing_logged = now
-            logger.warning("Paused: the server reports a billing problem: %s", detail)
-        return True
+        known, self._empty_400_credits = (
+            self._empty_400_credits,
+            max(0, self._empty_400_credits - 1),
+        )
+        return known > 0
 
     # ---- small parts
 
     def _new_key(self) -> str:
         return f"{self._key_prefix}-{next(self._key_numbers)}"
 
-    def _url(self, path: str, params: Mapping[str, Any] | None) -> str:
+    def url(self, path: str, params: Mapping[str, Any] | None = None) -> str:
+        """The whole address of a path."""
         query = {key: value for key, value in (params or {}).items() if value is not None}
         return f"{self._origin}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def _report_retry(
-        self, layer: str, call: _Call, error: APIError, attempt: int, delay: float
+        self, layer: str, call: Call, error: APIError, attempt: int, delay: float
     ) -> None:
         self.bus.emit(
             events.RETRY_SCHEDULED,
@@ -409,56 +382,6 @@ class Api:
         if not isinstance(token, str) or not token:
             raise TinkerError("The server answered the token exchange without a token.")
         return token
-
-
-class _Call:
-    """What stays the same over all attempts of one call."""
-
-    __slots__ = (
-        "body",
-        "credential",
-        "headers",
-        "idempotency_key",
-        "method",
-        "path",
-        "purpose",
-        "url",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        url: str,
-        path: str,
-        purpose: Purpose,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        idempotency_key: str | None,
-        credential: str | None,
-    ) -> None:
-        self.method = method
-        self.url = url
-        self.path = path
-        self.purpose = purpose
-        self.body = body
-        self.headers = headers
-        self.idempotency_key = idempotency_key
-        self.credential = credential
-
-    def describe(self, headers: Mapping[str, str]) -> RequestInfo:
-        return RequestInfo.describe(self.method, self.url, headers)
-
-    def timeout(self, default: float | None) -> float | None:
-        return default if self.purpose.timeout is None else self.purpose.timeout
-
-
-def _retry_inner(error: APIError) -> bool:
-    if isinstance(error, APIStatusError):
-        said = error.response.headers.get(limits.HEADER_SHOULD_RETRY)
-        if said in ("true", "false"):
-            return bool(said == "true")
-        return is_retryable_status_code(error.status_code)
-    return True
 
 
 def _fixed_headers(config: Config) -> dict[str, str]:

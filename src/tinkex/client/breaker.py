@@ -37,12 +37,16 @@ class CircuitBreaker:
     def is_open(self) -> bool:
         return self._open_until is not None
 
+    @property
+    def remaining(self) -> float:
+        """Seconds until calls are let through again; 0 when they are."""
+        return 0.0 if self._open_until is None else max(0.0, self._open_until - time.monotonic())
+
     def refusal(self) -> float | None:
         """Seconds until the next attempt makes sense, or None when the call may go ahead."""
         if self._open_until is None:
             return None
-        remaining = self._open_until - time.monotonic()
-        if remaining > 0:
+        if (remaining := self.remaining) > 0:
             return remaining
         if self._probing:
             return self._config.cooldown

@@ -13,8 +13,13 @@ from collections import OrderedDict
 
 from tinkex.client import purposes
 from tinkex.client.api import Api
-from tinkex.client.errors import APIConnectionError, APIStatusError, FutureRetrievalError
-from tinkex.client.retry import is_retryable_status_code
+from tinkex.client.errors import (
+    APIConnectionError,
+    APIStatusError,
+    CircuitOpenError,
+    FutureRetrievalError,
+)
+from tinkex.client.retry import is_retryable, server_says
 from tinkex.types import FutureFinished, FuturesRetrieveResponse
 from tinkex.wire import routes
 
@@ -74,12 +79,17 @@ class CompletionPoller:
         try:
             while self._waiting or self._acknowledgements:
                 await self._poll()
+        except CircuitOpenError as error:
+            self._fail_waiting(error)  # whoever comes when the circuit is closed starts anew
         except Exception as error:
             logger.warning("batched polling stopped: %s", error)
             self._failure = error
-            for place in self._waiting.values():
-                if not place.done():
-                    place.set_exception(error)
+            self._fail_waiting(error)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        for place in self._waiting.values():
+            if not place.done():
+                place.set_exception(error)
 
     async def _poll(self) -> None:
         acknowledged = tuple(self._acknowledgements)
@@ -95,6 +105,8 @@ class CompletionPoller:
             answer = await self._api.post(
                 routes.RETRIEVE_FUTURES, body, FuturesRetrieveResponse, purposes.POLL
             )
+        except CircuitOpenError:
+            raise
         except (APIStatusError, APIConnectionError) as error:
             await self._after(error)
             return
@@ -121,12 +133,13 @@ class CompletionPoller:
     async def _after(self, error: APIStatusError | APIConnectionError) -> None:
         timings = self._api.config.timings
         status = error.status_code if isinstance(error, APIStatusError) else None
-        if status == 402 and self._api.should_pause_for_billing(str(error)):
+        forbidden = isinstance(error, APIStatusError) and server_says(error) is False
+        if status == 402 and not forbidden and self._api.billing.goes_on(str(error)):
             await asyncio.sleep(timings.billing_delay)
             return
-        if status == 400 and self._bad_requests < timings.poll_bad_requests:
+        if status == 400 and not forbidden and self._bad_requests < timings.poll_bad_requests:
             self._bad_requests += 1
-        elif status is not None and not is_retryable_status_code(status):
+        elif not is_retryable(error):
             raise FutureRetrievalError(
                 f"The server refused the batched poll: {error}", "", status
             ) from error

@@ -99,7 +99,7 @@ class APIResponseValidationError(APIError):
 
 
 class APIStatusError(APIError):
-    """The server answered with a 4xx or 5xx status."""
+    """The server answered with a 4xx or 5xx status, or redirects to another server."""
 
     response: Any
     status_code: int
@@ -112,7 +112,7 @@ class APIStatusError(APIError):
 
     @property
     def is_user_error(self) -> bool:
-        return 400 <= self.status_code < 500 and self.status_code not in _TRANSIENT_CLIENT_STATUSES
+        return self.status_code < 500 and self.status_code not in _TRANSIENT_CLIENT_STATUSES
 
     @property
     def category(self) -> RequestErrorCategory:
@@ -271,6 +271,17 @@ def status_error(response: ResponseInfo, content: bytes) -> APIStatusError:
     else:
         message = f"Error code: {status} - {body}"
     return cls(redact_text(message), response=response, body=body)
+
+
+def redirect_error(response: ResponseInfo) -> APIStatusError:
+    """A redirect that was not followed: the key would have gone to somebody else."""
+    target = redact_text(response.headers.get("location", "")) or "nowhere"
+    return APIStatusError(
+        f"The server redirects to {target}. Nothing was sent there, because it is another server: "
+        "if you trust it, use its address as base_url.",
+        response=response,
+        body=None,
+    )
 
 
 def _decode_body(content: bytes) -> object | None:

@@ -199,7 +199,7 @@ class InternalClientHolder:
         api = self.api
         if self._given_flags is None:
             self.flags = await self._fetch_flags(api)
-        api.billing_window = float(self.flags.billing_exception_max_pause_duration_sec)
+        api.billing.window = float(self.flags.billing_exception_max_pause_duration_sec)
         api.tokens.configure(
             exchange=api.exchange_token if self.flags.pjwt_auth_enabled else None,
             command_only=self.flags.credential_default_source == "credential_cmd",

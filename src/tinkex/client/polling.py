@@ -20,12 +20,13 @@ from tinkex.client.budgets import ByteBudget
 from tinkex.client.errors import (
     APIConnectionError,
     APIStatusError,
+    CircuitOpenError,
     FutureRetrievalError,
     RequestFailedError,
     RetryableException,
 )
 from tinkex.client.queue_state import QueueState, QueueStateObserver
-from tinkex.client.retry import backoff, is_retryable_status_code, jittered
+from tinkex.client.retry import backoff, is_retryable, jittered, server_says
 from tinkex.client.transport import HttpResponse
 from tinkex.types import RequestErrorCategory
 from tinkex.wire import limits, routes
@@ -167,6 +168,8 @@ class _Wait(Generic[T]):
                 self._count_bad_answer(str(error), None)
             except APIStatusError as error:
                 await self._after_status(error)
+            except CircuitOpenError:
+                raise
             except APIConnectionError as error:
                 await self._pause(error.retry_after)
             else:
@@ -240,6 +243,8 @@ class _Wait(Generic[T]):
     async def _after_status(self, error: APIStatusError) -> None:
         """Wait as the status demands, or raise when asking again is pointless."""
         status = error.status_code
+        if server_says(error) is False and status != 410:
+            raise self._gone(str(error), status) from error
         if status == 408:
             self._progress.failures = 0
             if isinstance(error.body, dict):
@@ -250,7 +255,7 @@ class _Wait(Generic[T]):
                 f"The server no longer has request {self.request_id}: submit it again.",
                 self.request_id,
             ) from error
-        elif status == 402 and self._api.should_pause_for_billing(str(error)):
+        elif status == 402 and self._api.billing.goes_on(str(error)):
             await asyncio.sleep(self._api.config.timings.billing_delay)
         elif status == 400:
             self._count_bad_answer(str(error), error)
@@ -260,14 +265,11 @@ class _Wait(Generic[T]):
             raise self._gone(str(error), status) from error
 
     def _may_pass(self, error: APIStatusError) -> bool:
-        said = error.response.headers.get(limits.HEADER_SHOULD_RETRY)
-        if said in ("true", "false"):
-            return bool(said == "true")
-        if error.status_code == 409:
+        if error.status_code == 409 and server_says(error) is None:
             now = time.monotonic()
             self._progress.conflict_since = self._progress.conflict_since or now
             return now - self._progress.conflict_since < self._api.config.timings.outer_window
-        return is_retryable_status_code(error.status_code)
+        return is_retryable(error)
 
     async def _pause(self, asked: float | None, *, immediate_first: bool = False) -> None:
         timings = self._api.config.timings

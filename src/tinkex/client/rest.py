@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import Future as ConcurrentFuture
 from datetime import date, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import urljoin
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -181,9 +184,13 @@ class RestClient(SessionlessClient):
         The current official SDK no longer offers it; the cookbook still asks for it.
         """
         path = _checkpoint(routes.CHECKPOINT + "/archive", _parse(tinker_path))
-        return await self._get(
-            "get_checkpoint_archive_url_from_tinker_path", path, CheckpointArchiveUrl
-        )
+        headers = sdk_headers("get_checkpoint_archive_url_from_tinker_path")
+        await self.holder.ready()
+        api = self.holder.api
+        answer = await api.send("GET", path, purposes.REST, headers=headers, follow_redirects=False)
+        if answer.status < 300:
+            return api.decode(answer, CheckpointArchiveUrl, path)
+        return CheckpointArchiveUrl.of_redirect(api.url(path), answer.headers)
 
     get_checkpoint_archive_url_from_tinker_path = future_of(
         get_checkpoint_archive_url_from_tinker_path_async
@@ -432,6 +439,15 @@ class CheckpointArchiveUrl(BaseModel):
 
     url: str
     expires: datetime | None = None
+
+    @classmethod
+    def of_redirect(cls, asked: str, headers: Mapping[str, str]) -> CheckpointArchiveUrl:
+        """What a server says that answers with a redirect to the archive."""
+        try:
+            expires = parsedate_to_datetime(headers.get("expires", ""))
+        except ValueError:  # none, or "0": not known
+            expires = None
+        return cls(url=urljoin(asked, headers.get("location", "")), expires=expires)
 
 
 class _TraceExport(BaseModel):

@@ -16,7 +16,12 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinkex.client import events
-from tinkex.client.errors import APIConnectionError, APIStatusError, RetryableException
+from tinkex.client.errors import (
+    APIConnectionError,
+    APIStatusError,
+    CircuitOpenError,
+    RetryableException,
+)
 from tinkex.wire import limits
 
 if TYPE_CHECKING:
@@ -35,10 +40,24 @@ def is_retryable_status_code(status_code: int) -> bool:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the same call may succeed later: connection failures and retryable statuses."""
+    """Whether the same call may succeed later: connection failures, retryable statuses, and what
+    the server says of its own answer. A call that an open circuit refused is not worth repeating
+    before the circuit closes."""
+    if isinstance(error, CircuitOpenError | _Stuck):
+        return False
     if isinstance(error, APIConnectionError):
         return True
-    return isinstance(error, APIStatusError) and is_retryable_status_code(error.status_code)
+    if not isinstance(error, APIStatusError):
+        return False
+    said = server_says(error)
+    return is_retryable_status_code(error.status_code) if said is None else said
+
+
+def server_says(error: APIStatusError) -> bool | None:
+    """Whether the server wants the call again (``x-should-retry``); None when it does not say."""
+    headers = getattr(error.response, "headers", None) or {}
+    said = str(headers.get(limits.HEADER_SHOULD_RETRY, "")).strip().lower()
+    return {"true": True, "false": False}.get(said)
 
 
 def backoff(attempt: int, first: float, largest: float) -> float:
@@ -216,11 +235,11 @@ class RetryHandler:
             self._watchdog = None
 
     def _should_retry(self, error: Exception) -> bool:
-        if not self.config.enable_retry_logic or isinstance(error, _Stuck):
+        if not self.config.enable_retry_logic or isinstance(error, CircuitOpenError | _Stuck):
             return False
-        if isinstance(error, self.config.retryable_exceptions):
-            return True
-        return isinstance(error, APIStatusError) and is_retryable_status_code(error.status_code)
+        if isinstance(error, APIStatusError) and server_says(error) is False:
+            return False
+        return isinstance(error, self.config.retryable_exceptions) or is_retryable(error)
 
     def _calculate_retry_delay(self, attempt: int) -> float:
         config = self.config

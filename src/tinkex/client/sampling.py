@@ -28,7 +28,7 @@ from tinkex.client.queue_state import (
     QueueState,
     QueueStateObserver,
 )
-from tinkex.client.retry import RetryConfig, RetryHandler
+from tinkex.client.retry import RetryConfig, RetryHandler, server_says
 from tinkex.client.sample_call import SampleCall
 from tinkex.client.sampler_sharing import (
     SamplerState,
@@ -236,9 +236,11 @@ class SamplingClient(QueueStateObserver):
                 try:
                     return await self._post(body)
                 except (RateLimitError, BillingError) as error:
-                    if not self._should_resend(error):
+                    resend = self._should_resend(error)
+                    if resend or error.status_code == 429:
+                        self.holder.sampling.hold(call.size)
+                    if not resend:
                         raise
-                    self.holder.sampling.hold(call.size)
 
     async def _post(self, body: bytes) -> UntypedAPIFuture:
         headers = {limits.HEADER_SAMPLING_BACKPRESSURE: "1"}
@@ -247,7 +249,9 @@ class SamplingClient(QueueStateObserver):
         )
 
     def _should_resend(self, error: APIStatusError) -> bool:
-        return error.status_code == 429 or self.holder.api.should_pause_for_billing(str(error))
+        if not self._retry_config.enable_retry_logic or server_says(error) is False:
+            return False
+        return error.status_code == 429 or self.holder.api.billing.goes_on(str(error))
 
     async def _collect(
         self, call: SampleCall, promise: UntypedAPIFuture, roundtrip: float

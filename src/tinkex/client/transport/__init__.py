@@ -14,13 +14,18 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. ``timeout`` covers everything from connecting to the last byte."""
+    """One request. ``timeout`` covers everything from connecting to the last byte.
+
+    With ``follow_redirects=False`` a redirect is the answer. Otherwise it is followed, as
+    ``redirects`` says.
+    """
 
     method: str
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
     timeout: float | None = None
+    follow_redirects: bool = True
 
 
 @dataclass(frozen=True, slots=True)

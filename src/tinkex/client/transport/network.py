@@ -20,7 +20,9 @@ from tinkex.client.transport import (
     Refused,
     TransportError,
     TransportTimeout,
+    redirects,
 )
+from tinkex.client.transport.redirects import MAX_REDIRECTS, redirected
 
 if TYPE_CHECKING:
     from tinkex.client.config import Config
@@ -56,41 +58,49 @@ class NetworkTransport:
             pool_idle_timeout=IDLE_SECONDS,
             pool_max_idle_per_host=IDLE_CONNECTIONS,
             enable_otel=False,
+            follow_redirects=False,  # it would take our key along
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        outgoing = pyqwest.Request(
-            request.method, request.url, pyqwest.Headers(request.headers.items()), request.body
-        )
         try:
             async with asyncio.timeout(request.timeout):
-                return await self._exchange(outgoing)
+                return await self._exchange(request)
         except TimeoutError as error:
             raise TransportTimeout("timed out") from error
         except _FAILURES as error:
             raise TransportError(str(error) or type(error).__name__) from error
 
     async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        outgoing = pyqwest.Request(
-            request.method, request.url, pyqwest.Headers(request.headers.items()), request.body
-        )
         try:
-            async with await self._transport.execute(outgoing) as response:
-                if response.status >= 400:
+            async with await self._answer(request) as response:
+                if response.status >= 300:
                     raise Refused(_whole(response, await self._read(response)))
                 async for piece in response.content:
                     yield bytes(piece)
         except _FAILURES as error:
             raise TransportError(str(error) or type(error).__name__) from error
 
-    async def _exchange(self, outgoing: pyqwest.Request) -> HttpResponse:
-        response = await self._transport.execute(outgoing)
+    async def _exchange(self, request: HttpRequest) -> HttpResponse:
+        response = await self._answer(request)
         try:
             content = await self._read(response)
         except BaseException:
             await response.aclose()  # a body read to its end needs no closing
             raise
         return _whole(response, content)
+
+    async def _answer(self, request: HttpRequest) -> pyqwest.Response:
+        """The answer at the end of all redirects, its body still to be read."""
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._transport.execute(_outgoing(request))
+            if response.status not in redirects.STATUSES:
+                return response
+            following = redirected(request, response.status, _headers(response))
+            if following is None:
+                return response
+            await response.aclose()
+            request = following
+        raise TransportError(f"more than {MAX_REDIRECTS} redirects")
 
     async def _read(self, response: pyqwest.Response) -> bytes:
         pieces: list[bytes] = []
@@ -113,13 +123,21 @@ _FAILURES = (
     pyqwest.ReadError,
     pyqwest.WriteError,
     pyqwest.RemoteProtocolError,
-    pyqwest.TooManyRedirects,
+    ValueError,  # an address that is none
 )
 
 
+def _outgoing(request: HttpRequest) -> pyqwest.Request:
+    headers = pyqwest.Headers(request.headers.items())
+    return pyqwest.Request(request.method, request.url, headers, request.body)
+
+
+def _headers(response: pyqwest.Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
 def _whole(response: pyqwest.Response, content: bytes) -> HttpResponse:
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return HttpResponse(response.status, headers, content)
+    return HttpResponse(response.status, _headers(response), content)
 
 
 def _proxy(config: Config) -> pyqwest.Proxy:

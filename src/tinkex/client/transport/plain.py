@@ -1,4 +1,4 @@
-"""HTTP/1.1 on asyncio alone: keep-alive, TLS, chunked bodies, gzip, deflate and zstd.
+"""HTTP/1.1 on asyncio alone: keep-alive, TLS, chunked bodies, gzip, deflate and zstd, streaming.
 
 Used where the network transport cannot be: its runtime does not survive a fork, so a forked child
 of a process that already made requests speaks through this one. No proxies, no HTTP/2.
@@ -7,25 +7,32 @@ of a process that already made requests speaks through this one. No proxies, no 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import zlib
 from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import zstandard
 
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from tinkex.client.transport import (
+    HttpRequest,
+    HttpResponse,
+    Refused,
+    TransportError,
+    TransportTimeout,
+)
+from tinkex.client.transport.redirects import MAX_REDIRECTS, Origin, origin, redirected
 
 if TYPE_CHECKING:
     from tinkex.client.config import Config
 
 MAX_HEAD = 64 * 1024
-MAX_REDIRECTS = 10
+PIECE = 64 * 1024
 IDLE_CONNECTIONS = 64
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-Origin = tuple[str, str, int]
 
 
 class PlainTransport:
@@ -42,15 +49,17 @@ class PlainTransport:
         self._busy: set[_Connection] = set()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        try:
-            async with asyncio.timeout(request.timeout):
-                return await self._following(request)
-        except TimeoutError as error:
-            raise TransportTimeout("timed out") from error
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise TransportError(str(error) or type(error).__name__) from error
-        except (ValueError, IndexError, zlib.error, zstandard.ZstdError) as error:
-            raise TransportError(f"the answer is not HTTP: {error}") from error
+        with _as_transport_errors():
+            async with asyncio.timeout(request.timeout), self._answer(request) as answer:
+                return await self._whole(answer)
+
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        with _as_transport_errors():
+            async with self._answer(request) as answer:
+                if answer.status >= 300:
+                    raise Refused(await self._whole(answer))
+                async for piece in answer.body:
+                    yield piece
 
     async def aclose(self) -> None:
         connections = [c for idle in self._idle.values() for c in idle] + list(self._busy)
@@ -59,62 +68,80 @@ class PlainTransport:
             connection.close()
         await asyncio.sleep(0)  # lets transports finish closing before the loop may stop
 
-    async def _following(self, request: HttpRequest) -> HttpResponse:
+    async def _whole(self, answer: _Answer) -> HttpResponse:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in answer.body:
+            size += len(piece)
+            if size > self._limit:
+                raise TransportError(
+                    f"the response body exceeds max_response_bytes ({self._limit} bytes)"
+                )
+            pieces.append(piece)
+        return HttpResponse(answer.status, answer.headers, b"".join(pieces))
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, request: HttpRequest) -> AsyncIterator[_Answer]:
+        """The answer at the end of all redirects, its body still to be read."""
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._exchange(request)
-            target = response.headers.get("location")
-            if response.status not in REDIRECTS or target is None:
-                return response
-            request = _redirected(request, response.status, target)
+            async with self._exchange(request) as answer:
+                following = redirected(request, answer.status, answer.headers)
+                if following is None:
+                    yield answer
+                    return
+                request = following
         raise TransportError(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _exchange(self, request: HttpRequest) -> HttpResponse:
-        parts = urlsplit(request.url)
-        connection = await self._connection(parts)
+    @contextlib.asynccontextmanager
+    async def _exchange(self, request: HttpRequest) -> AsyncIterator[_Answer]:
+        connection = await self._connection(origin(request.url))
         self._busy.add(connection)
         try:
-            await connection.send(_head(request, parts), request.body)
-            status, headers = await connection.read_head()
-            content = await connection.read_body(request.method, status, headers, self._limit)
-        except BaseException:
-            connection.close()
-            raise
+            await connection.send(request)
+            yield await connection.answer(request.method)
         finally:
             self._busy.discard(connection)
-        self._give_back(connection, headers)
-        return HttpResponse(status, headers, _decoded(content, headers, self._limit))
+            self._give_back(connection)
 
-    async def _connection(self, parts: SplitResult) -> _Connection:
-        origin = _origin(parts)
-        idle = self._idle[origin]
+    async def _connection(self, place: Origin) -> _Connection:
+        idle = self._idle[place]
         while idle:
             connection = idle.pop()
             if connection.alive:
                 return connection
             connection.close()
-        secure = ssl.create_default_context() if origin[0] == "https" else None
+        secure = ssl.create_default_context() if place[0] == "https" else None
         async with asyncio.timeout(self._connect_timeout):
             reader, writer = await asyncio.open_connection(
-                origin[1], origin[2], ssl=secure, limit=MAX_HEAD
+                place[1], place[2], ssl=secure, limit=MAX_HEAD
             )
-        return _Connection(origin, reader, writer)
+        return _Connection(place, reader, writer)
 
-    def _give_back(self, connection: _Connection, headers: dict[str, str]) -> None:
+    def _give_back(self, connection: _Connection) -> None:
         idle = self._idle[connection.origin]
-        keep = headers.get("connection", "").lower() != "close"
-        if keep and len(idle) < IDLE_CONNECTIONS:
+        if connection.reusable and len(idle) < IDLE_CONNECTIONS:
             idle.append(connection)
         else:
             connection.close()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A head, and the body as it arrives, decompressed."""
+
+    status: int
+    headers: dict[str, str]
+    body: AsyncIterator[bytes]
 
 
 class _Connection:
     """One socket, between requests or in the middle of one."""
 
     def __init__(
-        self, origin: Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, place: Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self.origin = origin
+        self.origin = place
+        self.reusable = False
         self._reader = reader
         self._writer = writer
 
@@ -125,13 +152,20 @@ class _Connection:
     def close(self) -> None:
         self._writer.close()
 
-    async def send(self, head: bytes, body: bytes | None) -> None:
-        self._writer.write(head)
-        if body:
-            self._writer.write(body)
+    async def send(self, request: HttpRequest) -> None:
+        self.reusable = False
+        self._writer.write(_head(request))
+        if request.body:
+            self._writer.write(request.body)
         await self._writer.drain()
 
-    async def read_head(self) -> tuple[int, dict[str, str]]:
+    async def answer(self, method: str) -> _Answer:
+        status, headers = await self._read_head()
+        empty = method == "HEAD" or status in (204, 304)
+        raw = self._counted(0) if empty else self._raw_body(headers)
+        return _Answer(status, headers, self._body(raw, headers))
+
+    async def _read_head(self) -> tuple[int, dict[str, str]]:
         while True:
             raw = await self._reader.readuntil(b"\r\n\r\n")
             first, *lines = raw.decode("latin-1").split("\r\n")
@@ -143,46 +177,58 @@ class _Connection:
         pairs = (line.partition(":") for line in lines if line)
         return int(code), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
-    async def read_body(
-        self, method: str, status: int, headers: dict[str, str], limit: int
-    ) -> bytes:
-        if method == "HEAD" or status in (204, 304):
-            return b""
+    async def _body(
+        self, raw: AsyncIterator[bytes], headers: dict[str, str]
+    ) -> AsyncIterator[bytes]:
+        decode = _decoder(headers.get("content-encoding", "identity").lower())
+        async for piece in raw:
+            yield decode(piece)
+        to_the_end = "content-length" not in headers and "transfer-encoding" not in headers
+        closing = headers.get("connection", "").lower() == "close" or to_the_end
+        self.reusable = not closing
+
+    def _raw_body(self, headers: dict[str, str]) -> AsyncIterator[bytes]:
         if "chunked" in headers.get("transfer-encoding", "").lower():
-            return await self._read_chunks(limit)
+            return self._chunks()
         if "content-length" in headers:
-            size = int(headers["content-length"])
-            _check_size(size, limit)
-            return await self._reader.readexactly(size)
-        headers["connection"] = "close"
-        body = await self._reader.read(limit + 1)
-        while len(body) <= limit and (more := await self._reader.read(limit + 1 - len(body))):
-            body += more
-        _check_size(len(body), limit)
-        return body
+            return self._counted(int(headers["content-length"]))
+        return self._until_closed()
 
-    async def _read_chunks(self, limit: int) -> bytes:
-        pieces: list[bytes] = []
-        total = 0
-        while True:
-            line = await self._reader.readuntil(b"\r\n")
-            size = int(line.split(b";")[0], 16)
-            total += size
-            _check_size(total, limit)
-            if size == 0:
-                while await self._reader.readuntil(b"\r\n") != b"\r\n":
-                    pass  # trailers
-                return b"".join(pieces)
-            pieces.append(await self._reader.readexactly(size))
+    async def _counted(self, size: int) -> AsyncIterator[bytes]:
+        while size > 0:
+            piece = await self._reader.read(min(size, PIECE))
+            if not piece:
+                raise asyncio.IncompleteReadError(b"", size)
+            size -= len(piece)
+            yield piece
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while size := int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            async for piece in self._counted(size):
+                yield piece
             await self._reader.readexactly(2)
+        while await self._reader.readuntil(b"\r\n") != b"\r\n":
+            pass  # trailers
+
+    async def _until_closed(self) -> AsyncIterator[bytes]:
+        while piece := await self._reader.read(PIECE):
+            yield piece
 
 
-def _origin(parts: SplitResult) -> Origin:
-    default = 443 if parts.scheme == "https" else 80
-    return parts.scheme, parts.hostname or "", parts.port or default
+@contextlib.contextmanager
+def _as_transport_errors() -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise TransportTimeout("timed out") from error
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise TransportError(str(error) or type(error).__name__) from error
+    except (ValueError, IndexError, zlib.error, zstandard.ZstdError) as error:
+        raise TransportError(f"the answer is not HTTP: {error}") from error
 
 
-def _head(request: HttpRequest, parts: SplitResult) -> bytes:
+def _head(request: HttpRequest) -> bytes:
+    parts = urlsplit(request.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [
         f"{request.method} {target} HTTP/1.1",
@@ -195,30 +241,10 @@ def _head(request: HttpRequest, parts: SplitResult) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _redirected(request: HttpRequest, status: int, target: str) -> HttpRequest:
-    keep = status in (307, 308) or request.method in ("GET", "HEAD")
-    return HttpRequest(
-        request.method if keep else "GET",
-        urljoin(request.url, target),
-        request.headers,
-        request.body if keep else None,
-        request.timeout,
-    )
-
-
-def _decoded(content: bytes, headers: dict[str, str], limit: int) -> bytes:
-    encoding = headers.get("content-encoding", "identity").lower()
+def _decoder(encoding: str) -> Callable[[bytes], bytes]:
     if encoding in ("gzip", "deflate"):
         # 32 + MAX_WBITS reads both the gzip and the zlib header.
-        decoded = zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(content, limit + 1)
-    elif encoding == "zstd":
-        decoded = zstandard.ZstdDecompressor().stream_reader(content).read(limit + 1)
-    else:
-        return content
-    _check_size(len(decoded), limit)
-    return decoded
-
-
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise TransportError(f"the response body exceeds max_response_bytes ({limit} bytes)")
+        return zlib.decompressobj(32 + zlib.MAX_WBITS).decompress
+    if encoding == "zstd":
+        return zstandard.ZstdDecompressor().decompressobj().decompress
+    return lambda piece: piece

@@ -45,14 +45,26 @@ class HttpKeyService:
         import urllib.error
         import urllib.request
 
+        class StaysHere(urllib.request.HTTPRedirectHandler):
+            """The key is for this server: a redirect is an error."""
+
+            def redirect_request(self, *_: object) -> None:
+                return None
+
         request = urllib.request.Request(self._url, method=method, headers={"X-API-Key": key})
+        opener = urllib.request.build_opener(StaysHere)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            with opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
                 content: bytes = response.read()
                 return content
         except urllib.error.HTTPError as error:
             with error:
                 detail = _detail(error.read())
+            if target := error.headers.get("location"):
+                raise CliError(
+                    f"{self._url} redirects to {target}. The key was not sent there: if you trust "
+                    "that server, give its address with --base-url"
+                ) from None
             raise CliError(f"{detail} (HTTP {error.code} from {_PATH})") from None
         except OSError as error:
             reason = getattr(error, "reason", error)
