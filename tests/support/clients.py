@@ -12,8 +12,9 @@ from tinkex.client.events import EventBus
 from tinkex.client.timings import Timings
 from tinkex.types import Datum, ModelInput, SamplingParams
 
-# Servers' wishes are honoured in full; only our own delays are short.
-QUICK = replace(Timings().scaled(0.01), retry_after_max=60.0)
+# Servers' wishes are honoured in full; only our own delays are short. No probes: they would take
+# answers that a script has for others.
+QUICK = replace(Timings().scaled(0.01), retry_after_max=60.0, outage_probe_delay=60.0)
 
 
 def quick_config(url: str, key: str = "tml-test", **overrides: Any) -> Config:

@@ -6,11 +6,12 @@ Whoever was let through says how it ended: ``answered``, ``failed`` or ``abandon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from tinkex.client import events
 from tinkex.client.breaker import CircuitBreaker
 from tinkex.client.call import Call
+from tinkex.client.comeback import Comeback
 from tinkex.client.config import Config
 from tinkex.client.errors import CircuitOpenError
 from tinkex.client.limiter import RateLimiter, shared_limiter
@@ -21,13 +22,17 @@ from tinkex.client.retry import retry_delay_from_headers
 class Admission:
     """The gate in front of one client's requests. Used on the SDK's loop only."""
 
-    def __init__(self, config: Config, identity: str) -> None:
+    def __init__(
+        self, config: Config, identity: str, sign_of_life: Callable[[], Awaitable[object]]
+    ) -> None:
         self._config = config
         self._bus = config.events
         self._limiter: RateLimiter = shared_limiter(config.base_url, identity)
         self._breaker = CircuitBreaker(config.breaker) if config.breaker else None
-        self._outage = Outage(
-            config.base_url, config.timings.outage_log_after, config.timings.queue_log_interval
+        timings = config.timings
+        self._outage = Outage(config.base_url, timings.outage_log_after, timings.queue_log_interval)
+        self._comeback = Comeback(
+            self._outage, sign_of_life, timings.outage_probe_delay, timings.poll_delay_max
         )
 
     async def wait(self, call: Call) -> None:
@@ -45,7 +50,7 @@ class Admission:
 
     def answered(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
         """An answer arrived, whatever it says."""
-        self._outage.over()
+        self._comeback.answered()
         if status >= 500:
             self._breaker_failed()
         elif self._breaker is not None and self._breaker.succeeded():
@@ -59,6 +64,13 @@ class Admission:
         """No answer to a request that left at ``started``, by the monotonic clock."""
         self._breaker_failed()
         self._outage.failed(started, reason)
+
+    async def pause(self, seconds: float) -> None:
+        """Between two attempts: at most this long, less if the server comes back meanwhile."""
+        await self._comeback.pause(seconds)
+
+    async def aclose(self) -> None:
+        await self._comeback.aclose()
 
     def abandoned(self) -> None:
         """The request was cancelled: it says nothing about the server."""

@@ -80,7 +80,7 @@ class Api:
         self.billing = BillingPause(config.timings)
         self._transport = transport
         self._origin = LOCAL_ORIGIN if config.is_local else config.base_url
-        self._admission = Admission(config, self.tokens.identity)
+        self._admission = Admission(config, self.tokens.identity, self._sign_of_life)
         self._headers = _fixed_headers(config)
         # One random name and a counter: as unique as a new UUID for each call, and much cheaper.
         self._key_prefix = f"tinkex-{uuid.uuid4()}"
@@ -194,7 +194,12 @@ class Api:
         if rest:
             yield rest
 
+    async def pause(self, seconds: float) -> None:
+        """Wait before the next attempt, while the server cannot be reached until it can at most."""
+        await self._admission.pause(seconds)
+
     async def aclose(self) -> None:
+        await self._admission.aclose()
         await self.tokens.aclose()
         await self._transport.aclose()
 
@@ -218,7 +223,7 @@ class Api:
                     raise
                 delay = self._outer_delay(error, attempt)
                 self._report_retry("outer", call, error, attempt, delay)
-                await asyncio.sleep(delay)
+                await self.pause(delay)
                 attempt += 1
 
     async def _inner(self, call: Call) -> HttpResponse:
@@ -232,7 +237,7 @@ class Api:
                     raise
                 delay = self._inner_delay(error, attempt)
                 self._report_retry("inner", call, error, attempt, delay)
-                await asyncio.sleep(delay)
+                await self.pause(delay)
         raise AssertionError("unreachable")
 
     def _outer_delay(self, error: APIError, attempt: int) -> float:
@@ -351,6 +356,12 @@ class Api:
         return known > 0
 
     # ---- small parts
+
+    async def _sign_of_life(self) -> HttpResponse:
+        """Any answer will do; no limiter, breaker or event hears of it."""
+        url = self._origin + routes.HEALTH
+        request = HttpRequest("GET", url, self._headers, timeout=limits.HEARTBEAT_TIMEOUT)
+        return await self._transport.request(request)
 
     def _new_key(self) -> str:
         return f"{self._key_prefix}-{next(self._key_numbers)}"

@@ -143,4 +143,4 @@ class CompletionPoller:
             raise FutureRetrievalError(
                 f"The server refused the batched poll: {error}", "", status
             ) from error
-        await asyncio.sleep(error.retry_after or timings.batch_poll_delay)
+        await self._api.pause(error.retry_after or timings.batch_poll_delay)

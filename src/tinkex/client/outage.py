@@ -19,6 +19,11 @@ class Outage:
         self._since: float | None = None
         self._logged_at: float | None = None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the last attempt got no answer."""
+        return self._since is not None
+
     def failed(self, started: float, reason: str) -> None:
         """An attempt begun at `started`, by the monotonic clock, got no answer."""
         if self._since is None:

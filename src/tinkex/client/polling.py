@@ -279,7 +279,7 @@ class _Wait(Generic[T]):
             await asyncio.sleep(asked)
         elif attempt >= 0:
             delay = backoff(attempt, timings.poll_delay_first, timings.poll_delay_max)
-            await asyncio.sleep(jittered(delay))
+            await self._api.pause(jittered(delay))
 
     def _count_bad_answer(self, what: str, error: APIStatusError | None) -> None:
         self._progress.bad_answers += 1

@@ -139,6 +139,7 @@ class RetryHandler:
         self.config = config or RetryConfig()
         self.name = name
         self.bus = events.default_bus
+        self.pause: Callable[[float], Awaitable[None]] = asyncio.sleep
         self._telemetry = telemetry
         self._slots = (
             None
@@ -186,7 +187,7 @@ class RetryHandler:
                     raise
                 delay = self._calculate_retry_delay(attempt)
                 self._report_retry(error, attempt, delay)
-                await asyncio.sleep(delay)
+                await self.pause(delay)
                 attempt += 1
             else:
                 self._last_progress = time.monotonic()

@@ -212,6 +212,7 @@ class SamplingClient(QueueStateObserver):
             )
             self._handler = RetryHandler(config, self._sampling_session_id, self.holder.telemetry)
             self._handler.bus = self.holder.config.events
+            self._handler.pause = self.holder.api.pause
         return self._handler
 
     async def _attempt(self, call: SampleCall) -> SampleResponse:

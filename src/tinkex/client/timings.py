@@ -37,6 +37,7 @@ class Timings:
     dynamic_refresh_floor: float = 10.0
     queue_log_interval: float = 60.0
     outage_log_after: float = 2.0
+    outage_probe_delay: float = 0.5
     telemetry_interval: float = 10.0
     telemetry_drain: float = 5.0
     trace_export_interval: float = 5.0

@@ -1,0 +1,76 @@
+"""The engine's own process spoken to directly: what is left of a figure without door and client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.engine.messages import (
+    CreateRun,
+    Datum,
+    Done,
+    ForwardBackward,
+    ForwardBackwardResult,
+    LoraSpec,
+    OptimStep,
+    Result,
+    Sample,
+    SampleResult,
+    SamplingParams,
+)
+from tinkex.engine.remote import RemoteWorker
+from tinkex.engine.settings import WorkerConfig
+
+ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
+        "weight_decay": 0.0, "grad_clip_norm": 0.0}  # fmt: skip
+
+
+class BareEngine:
+    """One run on one model."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype="float32"))
+        self._worker.ready()
+        self._worker.send(CreateRun("create", "run", LoraSpec(rank, seed=0)))
+        self._answers("create")
+
+    def step(self, batch: Sequence[NDArray[np.int64]]) -> float:
+        """Next-token prediction on these sequences and an update; the summed loss."""
+        data = tuple(
+            Datum(
+                tokens[:-1].astype(np.int32),
+                {"target_tokens": tokens[1:], "weights": np.ones(len(tokens) - 1, np.float32)},
+            )
+            for tokens in batch
+        )
+        self._worker.send(ForwardBackward("gradients", "run", data, "cross_entropy"))
+        self._worker.send(OptimStep("step", "run", "adamw", ADAM))
+        result = self._answers("gradients", "step")["gradients"]
+        assert isinstance(result, ForwardBackwardResult)
+        return result.metrics["loss:sum"]
+
+    def sample(self, prompts: Sequence[NDArray[np.int64]], new: int, seed: int) -> int:
+        """One sample of the base model for each prompt, all at once; how many tokens came."""
+        names = [str(index) for index in range(len(prompts))]
+        params = SamplingParams(max_tokens=new, seed=seed, stop=())
+        for name, prompt in zip(names, prompts, strict=True):
+            self._worker.send(Sample(name, "", prompt.astype(np.int32), params))
+        results = self._answers(*names).values()
+        return sum(
+            len(s.tokens) for r in results if isinstance(r, SampleResult) for s in r.sequences
+        )
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _answers(self, *ops: str) -> dict[str, Result]:
+        found: dict[str, Result] = {}
+        while len(found) < len(ops):
+            event = self._worker.receive()
+            assert isinstance(event, Done), event
+            found[event.op] = event.result
+        assert set(found) == set(ops)
+        return found

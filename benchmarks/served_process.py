@@ -1,0 +1,53 @@
+"""A server for benchmarks: `tinkex serve` as a process of its own, the way the README starts it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+STOP_S = 60
+
+
+@dataclass(frozen=True)
+class ServedProcess:
+    """Where it answers, and its processes."""
+
+    url: str
+    pid: int
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes resident now: the server's own process, and its engines'."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return resident(self.pid), sum(resident(int(child)) for child in children)
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory a process has now."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[ServedProcess]:
+    """A server on a free port, from the line that says it is ready until the block ends."""
+    with tempfile.TemporaryDirectory() as home:
+        place = ["--port", "0", "--home", str(Path(home) / "home")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tinkex", "serve", *options, *place],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            printed = list(takewhile(lambda line: "ready" not in line, process.stdout))
+            yield ServedProcess(printed[0].split()[-1], process.pid)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(STOP_S)
