@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from report import Row, write
+from seeded_model import seeded_decoder
 
 from tinkex.engine.adapters import AdapterLayout, AdapterWeights
 from tinkex.engine.messages import (
@@ -29,8 +30,10 @@ from tinkex.engine.messages import (
     Sample,
     SamplingParams,
 )
-from tinkex.engine.model.config import ModelConfig, parse_config
-from tinkex.engine.model.decoder import Decoder, LayerWeights, Weights
+from tinkex.engine.model.block_configs import DenseMlpConfig
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.families import parse_config
 from tinkex.engine.placement import training_limits
 from tinkex.engine.sampling.cache import PAGE_SIZE
 from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
@@ -62,7 +65,7 @@ def main() -> None:
     small = asked.small
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = parse_config(SMALL if small else EIGHT_BILLION)
-    decoder = random_decoder(
+    decoder = seeded_decoder(
         config, device, torch.bfloat16 if device.type == "cuda" else torch.float32
     )
     flops, bandwidth = ceilings(device, small)
@@ -106,32 +109,6 @@ def main() -> None:
     write(name, "The engine on a GPU", rows, note)
 
 
-def random_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Decoder:
-    generator = torch.Generator(device).manual_seed(0)
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        values = torch.empty(rows, columns, device=device, dtype=dtype)
-        return values.normal_(0, columns**-0.5, generator=generator)
-
-    def ones() -> torch.Tensor:
-        return torch.ones(config.hidden_size, device=device, dtype=dtype)
-
-    hidden, inner = config.hidden_size, config.intermediate_size
-    layers = tuple(
-        LayerWeights(
-            input_norm=ones(),
-            qkv=matrix(config.q_size + 2 * config.kv_size, hidden),
-            o=matrix(hidden, config.q_size),
-            post_norm=ones(),
-            gate_up=matrix(2 * inner, hidden),
-            down=matrix(hidden, inner),
-        )
-        for _ in range(config.layers)
-    )
-    embed, unembed = matrix(config.vocab_size, hidden), matrix(config.vocab_size, hidden)
-    return Decoder(config, Weights(embed, layers, ones(), unembed))
-
-
 # ---- ceilings
 
 
@@ -170,10 +147,11 @@ def synchronize(device: torch.device) -> None:
 
 def train_flops(config: ModelConfig, length: int) -> float:
     """Operations per token of a LoRA step: frozen matrices need no weight gradient."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    layer = hidden * (2 * config.q_size + 2 * config.kv_size) + 3 * hidden * inner
-    matrices = config.layers * layer + config.vocab_size * hidden
-    attention = config.layers * config.q_size * length / 2 * 2
+    hidden, shape, mlp = config.hidden_size, config.attention, config.layers[0].mlp
+    assert isinstance(mlp, DenseMlpConfig)
+    layer = hidden * (2 * shape.q_size + 2 * shape.kv_size) + 3 * hidden * mlp.inner
+    matrices = len(config.layers) * layer + config.vocab_size * hidden
+    attention = len(config.layers) * shape.q_size * length / 2 * 2
     return 4.0 * matrices + 2.0 * attention + 5.0 * attention
 
 
@@ -221,7 +199,7 @@ def data(rng: np.random.Generator, decoder: Decoder, count: int, length: int) ->
 def step_bytes(decoder: Decoder, batch: int, context: int, adapters: int) -> float:
     """What one decode step must read: every matrix, adapter and sequence's cache once."""
     weights = sum(t.nbytes for t in decoder.weights.tensors()) - decoder.weights.embed.nbytes
-    cache = batch * context * decoder.config.layers * 2 * decoder.config.kv_size
+    cache = batch * context * len(decoder.config.layers) * 2 * decoder.config.attention.kv_size
     layout = AdapterLayout(decoder.config, LoraSpec(RANK))
     return weights + (cache + adapters * layout.size) * decoder.dtype.itemsize
 

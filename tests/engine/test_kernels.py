@@ -30,7 +30,7 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 def test_an_adamw_step_is_the_one_of_the_cpu(decay: float) -> None:
     from tinkex.engine.adapters import AdapterLayout
     from tinkex.engine.messages import LoraSpec
-    from tinkex.engine.model.config import parse_config
+    from tinkex.engine.model.families import parse_config
     from tinkex.engine.optimizers import AdamW
 
     config = parse_config(

@@ -62,9 +62,29 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# Families whose adapters PEFT cannot hold: their reference is `support.lora_reference`.
+MOE = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "head_dim": 16,
+}
+BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3-moe": ("Qwen3MoeConfig", MOE),
+    "qwen3-moe-mixed": (
+        "Qwen3MoeConfig",
+        MOE
+        | {"num_experts": 33, "num_experts_per_tok": 5, "norm_topk_prob": False}
+        | {"mlp_only_layers": [0], "tie_word_embeddings": True},
+    ),
+}
+
+
 def make_reference(name: str) -> Any:
     """A float32 transformers model with every parameter random, norms and biases included."""
-    kind, extra = FAMILIES[name]
+    kind, extra = (FAMILIES | BLOCK_FAMILIES)[name]
     config = getattr(transformers, kind)(**(SHAPE | extra))
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -58,10 +58,11 @@ def make_sampler(decoder: Decoder | None = None, folder: Path | None = None, **l
 
 
 def write_random_adapter(
-    folder: Path, seed: int, rank: int = 4, size: float = 0.3, **parts: bool
-) -> Path:
-    """An adapter for the tiny llama whose products matter."""
-    layout = AdapterLayout(tiny_decoder().config, LoraSpec(rank, seed=seed, **parts))
+    folder: Path, seed: int, rank: int = 4, size: float = 0.3, *,
+    model: str = "tinkex/tiny-llama", **parts: bool,
+) -> Path:  # fmt: skip
+    """An adapter for a tiny model whose products matter."""
+    layout = AdapterLayout(tiny_decoder(model).config, LoraSpec(rank, seed=seed, **parts))
     flat = initial_weights(layout, seed, torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
     for factors in layout.factors(flat).values():

@@ -20,14 +20,10 @@ from torch import Tensor
 
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
-from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.decoder import Slot, slots
+from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.slots import PARTS, Part, PlacedSlot, Slot
 
 ALPHA = 32
-
-ATTENTION = ("qkv_proj", "o_proj")
-MLP = ("gate_up_proj", "down_proj")
-UNEMBED = ("lm_head",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +31,9 @@ class AdapterWeights:
     """A frozen copy of an adapter, module by module: what is exported and what is sampled from.
 
     `factors[(layer, module)]` is (A [rank, in], B [out, rank]), float32, with the modules named
-    as in Hugging Face folders (q_proj … down_proj); the unembedding is (-1, "lm_head"). A module
-    that is not there has no product.
+    by their path within a layer (self_attn.q_proj … mlp.down_proj); the unembedding is
+    (-1, "lm_head"). Factors of experts have the expert in front, or 1 on the side where all share
+    one. A module that is not there has no product.
     """
 
     rank: int
@@ -50,13 +47,13 @@ class AdapterWeights:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """One slot's views, layers first: a [layers, modules · rank, in], each b [layers, out, rank].
-
-    The unembedding has one layer; index it with 0 or -1.
-    """
+    """One slot's views, stacked over the layers that have it: a [depth, modules · rank, in], each
+    b [depth, out, rank]. Of a mixture of experts one of the two has the expert after the depth.
+    `place[layer]` is the layer's place in the stack."""
 
     a: Tensor
     b: tuple[Tensor, ...]
+    place: Mapping[int, int]
 
 
 class AdapterLayout:
@@ -70,14 +67,13 @@ class AdapterLayout:
             )
         self.spec = spec
         self.scaling = ALPHA / spec.rank
-        wanted = (
-            (ATTENTION if spec.train_attn else ())
-            + (MLP if spec.train_mlp else ())
-            + (UNEMBED if spec.train_unembed else ())
-        )
-        every = slots(config)
-        self.slots: dict[str, Slot] = {name: every[name] for name in wanted}
-        self._depth = {name: 1 if name == "lm_head" else config.layers for name in wanted}
+        wanted = _parts(spec)
+        every = slots(config).items()
+        self.slots: dict[str, PlacedSlot] = {k: v for k, v in every if v.slot.part in wanted}
+        self._places = {
+            name: {layer: place for place, layer in enumerate(placed.layers)}
+            for name, placed in self.slots.items()
+        }
         self.size = sum(math.prod(shape) for shape in self._shapes())
 
     def factors(self, flat: Tensor) -> dict[str, Factors]:
@@ -88,21 +84,22 @@ class AdapterLayout:
         front = flat.shape[:-1]
         views = [part.view(*front, *shape) for part, shape in zip(parts, shapes, strict=True)]
         found, start = {}, 0
-        for name, slot in self.slots.items():
-            count = len(slot.modules)
-            found[name] = Factors(views[start], tuple(views[start + 1 : start + 1 + count]))
-            start += 1 + count
+        for name, placed in self.slots.items():
+            stop = start + 1 + len(placed.slot.modules)
+            found[name] = Factors(views[start], tuple(views[start + 1 : stop]), self._places[name])
+            start = stop
         return found
 
     def modules(self, flat: Tensor) -> dict[tuple[int, str], tuple[Tensor, Tensor]]:
         """Views of the same vector by (layer, module), as `AdapterWeights` lists them."""
         found, rank = {}, self.spec.rank
         for name, factors in self.factors(flat).items():
-            for index, (module, _) in enumerate(self.slots[name].modules):
-                for depth in range(self._depth[name]):
-                    layer = -1 if name == "lm_head" else depth
-                    a = factors.a[depth, index * rank : (index + 1) * rank]
-                    found[layer, module] = (a, factors.b[index][depth])
+            slot = self.slots[name].slot
+            for index, (module, _) in enumerate(slot.modules):
+                for layer, depth in factors.place.items():
+                    a = factors.a[depth].narrow(-2, index * rank, rank)
+                    b = factors.b[index][depth]
+                    found[layer, module] = _with_experts(slot, a, b)
         return found
 
     def matrices(self, flat: Tensor) -> list[Tensor]:
@@ -110,16 +107,31 @@ class AdapterLayout:
         found, rank = [], self.spec.rank
         for factors in self.factors(flat).values():
             found.append(factors.a.reshape(-1, rank, factors.a.shape[-1]))
-            found.extend(factors.b)
+            found.extend(b.reshape(-1, *b.shape[-2:]) for b in factors.b)
         return found
 
-    def _shapes(self) -> list[tuple[int, int, int]]:
-        shapes, rank = [], self.spec.rank
-        for name, slot in self.slots.items():
-            depth = self._depth[name]
-            shapes.append((depth, len(slot.modules) * rank, slot.in_features))
-            shapes.extend((depth, out, rank) for _, out in slot.modules)
+    def _shapes(self) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = []
+        rank = self.spec.rank
+        for placed in self.slots.values():
+            slot, depth = placed.slot, len(placed.layers)
+            front_a = (depth, slot.experts_a) if slot.experts_a else (depth,)
+            front_b = (depth, slot.experts_b) if slot.experts_b else (depth,)
+            shapes.append((*front_a, len(slot.modules) * rank, slot.in_features))
+            shapes.extend((*front_b, out, rank) for _, out in slot.modules)
         return shapes
+
+
+def _with_experts(slot: Slot, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """A module's factors; of experts the one they share gets a leading 1."""
+    if not slot.of_experts:
+        return a, b
+    return (a if slot.experts_a else a[None]), (b if slot.experts_b else b[None])
+
+
+def _parts(spec: LoraSpec) -> set[Part]:
+    on = (spec.train_attn, spec.train_mlp, spec.train_unembed)
+    return {part for part, wanted in zip(PARTS, on, strict=True) if wanted}
 
 
 def initial_weights(layout: AdapterLayout, seed: int, device: torch.device) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tinkex.engine.attention import PackedAttention
 from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.expert_loads import ExpertLoads
 from tinkex.engine.grouped_lora import GroupedLora, can_group
 from tinkex.engine.head import Cells, Head, Slopes
 from tinkex.engine.limits import Limits
@@ -89,6 +90,7 @@ class Batch(Iterator[int]):
         self._grouped = decoder.device.type in GROUPS_ON and can_group(layouts)
         self._stage: Sequence[Tensor] | Tensor | None = None
         self._done = False
+        self._loads = ExpertLoads()
 
     def __next__(self) -> int:
         if self._waiting:
@@ -141,6 +143,7 @@ class Batch(Iterator[int]):
                 PackedAttention(lengths, config.windows, device),
                 lora,
                 recompute=training and self._heavy(sum(lengths)),
+                on_routes=self._loads.note,
             )
         rows = max(1, self._limits.logit_elements // config.vocab_size)
         head = Head(self._decoder, lora, _cells(data), rows)
@@ -149,6 +152,7 @@ class Batch(Iterator[int]):
         if gradient is not None and hidden.requires_grad:
             torch.autograd.backward([hidden], [gradient])
         self._collect(spans, logprobs)
+        self._loads.settle((id(span.call), span.rows) for span in spans)
 
     def _losses(
         self, head: Head, hidden: Tensor, groups: Sequence[Sequence[_Span]], gradient: Tensor | None
@@ -208,10 +212,8 @@ class Batch(Iterator[int]):
 
     def _heavy(self, tokens: int) -> bool:
         """Whether this many tokens would keep more activations than the limit allows."""
-        config, width = self._decoder.config, self._decoder.dtype.itemsize
-        kept = 4 * config.hidden_size + 3 * config.q_size + 4 * config.kv_size
-        kept += 3 * config.intermediate_size
-        return tokens * config.layers * kept * width > self._limits.activation_bytes
+        kept = self._decoder.config.kept * self._decoder.dtype.itemsize
+        return tokens * kept > self._limits.activation_bytes
 
     def _collect(self, spans: Sequence[_Span], logprobs: Tensor) -> None:
         for span in spans:
@@ -238,7 +240,7 @@ class Batch(Iterator[int]):
         if call.failure is not None:
             return call.failure
         try:
-            metrics = call.loss.metrics(call.data, call.logprobs)
+            metrics = call.loss.metrics(call.data, call.logprobs) | self._loads.metrics(id(call))
             _refuse_overflow(call, metrics)
         except Exception as error:
             return error if isinstance(error, EngineError) else _failure(error)

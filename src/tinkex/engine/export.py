@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,12 @@ from torch import Tensor
 
 from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.errors import UserError
+from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
 _PREFIX = "base_model.model."
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-_MLP = ("gate_proj", "up_proj", "down_proj")
 
 # Settings that would change the product; only these values are computed here.
 _NEUTRAL: Mapping[str, Any] = {
@@ -40,8 +40,6 @@ _NEUTRAL: Mapping[str, Any] = {
 
 def write_adapter(weights: AdapterWeights, folder: Path) -> None:
     """Write both files into an existing folder."""
-    modules = {module for _, module in weights.factors}
-    order = (*_ATTENTION, *_MLP, "lm_head")
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -49,7 +47,7 @@ def write_adapter(weights: AdapterWeights, folder: Path) -> None:
         "r": weights.rank,
         "lora_alpha": _alpha(weights),
         "lora_dropout": 0.0,
-        "target_modules": [module for module in order if module in modules],
+        "target_modules": _targets(weights),
         "bias": "none",
         "fan_in_fan_out": False,
         "modules_to_save": None,
@@ -97,20 +95,22 @@ def _alpha(weights: AdapterWeights) -> float:
 
 def module_path(layer: int, module: str) -> str:
     """A module's path in a Hugging Face model."""
-    if module == "lm_head":
-        return module
-    return f"model.layers.{layer}.{'self_attn' if module in _ATTENTION else 'mlp'}.{module}"
+    return module if module == UNEMBED else f"model.layers.{layer}.{module}"
+
+
+def _targets(weights: AdapterWeights) -> list[str]:
+    """The modules' own names, each once, in the order of a layer."""
+    return list(dict.fromkeys(module.rpartition(".")[2] for _, module in weights.factors))
 
 
 def _module_key(stem: str) -> tuple[int, str]:
-    path = stem.removeprefix(_PREFIX).split(".")
-    layer, module = -1, path[-1]
-    if module != "lm_head" and len(path) == 5 and path[2].isdigit():
-        layer = int(path[2])
-    known = module == "lm_head" or module in (*_ATTENTION, *_MLP)
-    if not known or ".".join(path) != module_path(layer, module):
+    path = stem.removeprefix(_PREFIX)
+    if path == UNEMBED:
+        return UNEMBED_LAYER, UNEMBED
+    found = re.fullmatch(r"model\.layers\.(\d+)\.(\w+(?:\.\w+)+)", path)
+    if found is None:
         raise UserError(f"{WEIGHTS}: {stem!r} is not a module this engine adapts")
-    return layer, module
+    return int(found[1]), found[2]
 
 
 def _check_ranks(
@@ -119,7 +119,8 @@ def _check_ranks(
     if not factors or count != 2 * len(factors):
         raise UserError(f"{WEIGHTS} holds {count} tensors but {len(factors)} pairs of factors")
     for (layer, module), (a, b) in factors.items():
-        if a.ndim != 2 or b.ndim != 2 or a.shape[0] != rank or b.shape[1] != rank:
+        shaped = a.ndim == b.ndim == (3 if ".experts." in module else 2)
+        if not shaped or a.shape[-2] != rank or b.shape[-1] != rank:
             raise UserError(f"{WEIGHTS}: {module_path(layer, module)} is not of rank {rank}")
 
 

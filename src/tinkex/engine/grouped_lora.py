@@ -28,8 +28,8 @@ def can_group(layouts: Sequence[AdapterLayout]) -> bool:
     if len(layouts) < 2 or not hasattr(F, "grouped_mm"):
         return False
     first = layouts[0]
-    widths = [out for slot in first.slots.values() for _, out in slot.modules]
-    widths += [slot.in_features for slot in first.slots.values()]
+    widths = [out for placed in first.slots.values() for _, out in placed.slot.modules]
+    widths += [placed.slot.in_features for placed in first.slots.values()]
     aligned = all(width % ALIGNMENT == 0 for width in (first.spec.rank, *widths))
     alike = all(
         layout.spec.rank == first.spec.rank and layout.slots.keys() == first.slots.keys()
@@ -74,10 +74,11 @@ class GroupedLora(PackedLora):
     def add_product(self, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor:
         """Add every segment's product to `y`; returns A x."""
         factors, start = self.factors[slot], 0
-        inner = self.product(x, factors.a[:, layer].mT)
+        place = factors.place[layer]
+        inner = self.product(x, factors.a[:, place].mT)
         for b, part in zip(factors.b, inner.chunk(len(factors.b), dim=1), strict=True):
             stop = start + b.shape[-2]
-            self._add(y[:, start:stop], part, b[:, layer].mT)
+            self._add(y[:, start:stop], part, b[:, place].mT)
             start = stop
         return inner
 
@@ -86,18 +87,19 @@ class GroupedLora(PackedLora):
     ) -> None:
         """Add to the factors' gradients and, unless None, to `dx`."""
         factors, start, d_parts = self.factors[slot], 0, []
+        place = factors.place[layer]
         for index, part in enumerate(inner.chunk(len(factors.b), dim=1)):
             b = factors.b[index]
             own = dy[:, start : start + b.shape[-2]]
-            d_parts.append(self.product(own, b[:, layer]))
+            d_parts.append(self.product(own, b[:, place]))
             if self.grads is not None:
-                self._add_sums(self.grads[slot].b[index][:, layer], own, part)
+                self._add_sums(self.grads[slot].b[index][:, place], own, part)
             start += b.shape[-2]
         d_inner = torch.cat(d_parts, dim=1)
         if self.grads is not None:
-            self._add_sums(self.grads[slot].a[:, layer], d_inner, x)
+            self._add_sums(self.grads[slot].a[:, place], d_inner, x)
         if dx is not None:
-            self._add(dx, d_inner, factors.a[:, layer])
+            self._add(dx, d_inner, factors.a[:, place])
 
     def product(self, left: Tensor, right: Tensor) -> Tensor:
         """Segment by segment: tokens times a stack of matrices, or tokens times tokens."""

@@ -20,6 +20,7 @@ from tinkex.engine.fused import runs_triton
 from tinkex.engine.lora import PackedLora, Segment, add_gradients
 from tinkex.engine.model import steady
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 from tinkex.engine.model.threads import logsumexp
 from tinkex.engine.packing import SOLO_TOKENS
 from tinkex.engine.transfer import to_device
@@ -120,11 +121,13 @@ class Head:
         grad = _logit_gradient(block, slope).to(block.x.dtype)
         _product(grad, self._decoder.weights.unembed, into)
         for segment in block.segments:
-            factors = segment.factors.get("lm_head")
+            factors = segment.factors.get(UNEMBED)
             if factors is not None:
                 part = slice(segment.start, segment.stop)
-                inner = block.x[part] @ factors.a[-1].T
-                add_gradients(segment, -1, "lm_head", block.x[part], inner, grad[part], into[part])
+                inner = block.x[part] @ factors.a[0].T
+                add_gradients(
+                    segment, UNEMBED_LAYER, UNEMBED, block.x[part], inner, grad[part], into[part]
+                )
 
 
 def _normed(logits: Tensor) -> tuple[Tensor, Tensor]:

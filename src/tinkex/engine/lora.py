@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.adapters import Factors
+from tinkex.engine.expert_lora import Share
 from tinkex.engine.fused import runs_triton
 from tinkex.engine.model import steady
-from tinkex.engine.model.decoder import Lora
+from tinkex.engine.model.passes import Lora
+from tinkex.engine.model.routes import Routes
+from tinkex.engine.packed_experts import Contract, Expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,23 @@ class PackedLora(Lora):
         for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        return self._experts(Expand, layer, slot, x, weight, routes)
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        return self._experts(Contract, layer, slot, x, weight, routes)
+
+    def _experts(
+        self, product: Any, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes
+    ) -> Tensor:
+        shares = [
+            (segment, Share.of(routes, segment.start, segment.stop))
+            for segment in self.segments
+            if slot in segment.factors
+        ]
+        result: Tensor = product.apply(x, self._anchor, weight, shares, layer, slot, routes)
+        return result
 
 
 class _Project(torch.autograd.Function):
@@ -91,11 +111,12 @@ def add_product(segment: Segment, layer: int, slot: str, x: Tensor, y: Tensor) -
     factors = segment.factors.get(slot)
     if factors is None:
         return None
-    inner = x @ factors.a[layer].T
+    place = factors.place[layer]
+    inner = x @ factors.a[place].T
     own, rank, start = y[segment.start : segment.stop], factors.b[0].shape[-1], 0
     for index, b in enumerate(factors.b):
         stop, columns = start + b.shape[1], slice(index * rank, (index + 1) * rank)
-        _add_product(own[:, start:stop], inner[:, columns], b[layer].T, segment.scaling)
+        _add_product(own[:, start:stop], inner[:, columns], b[place].T, segment.scaling)
         start = stop
     return inner
 
@@ -111,18 +132,19 @@ def add_gradients(
 ) -> None:
     """Add one segment's share to its factors' gradients and, unless None, to `dx`."""
     factors, scaling = segment.factors[slot], segment.scaling
+    place = factors.place[layer]
     rank, start, d_inner = factors.b[0].shape[-1], 0, torch.empty_like(inner)
     for index, b in enumerate(factors.b):
         columns, stop = slice(index * rank, (index + 1) * rank), start + b.shape[1]
-        torch.mm(dy[:, start:stop], b[layer], out=d_inner[:, columns])
+        torch.mm(dy[:, start:stop], b[place], out=d_inner[:, columns])
         if segment.grads is not None:
-            total = segment.grads[slot].b[index][layer]
+            total = segment.grads[slot].b[index][place]
             _accumulate(total, dy[:, start:stop], inner[:, columns], scaling)
         start = stop
     if segment.grads is not None:
-        _accumulate(segment.grads[slot].a[layer], d_inner, x, scaling)
+        _accumulate(segment.grads[slot].a[place], d_inner, x, scaling)
     if dx is not None:
-        _add_product(dx, d_inner, factors.a[layer], scaling)
+        _add_product(dx, d_inner, factors.a[place], scaling)
 
 
 def _add_product(y: Tensor, left: Tensor, right: Tensor, scaling: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.hf_models import FAMILIES, save_reference
+from support.hf_models import BLOCK_FAMILIES, FAMILIES, save_reference
 from support.sampling import (
     DEVICE,
     events_of,
@@ -37,7 +37,7 @@ def reference_logprobs(model: Any, tokens: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("family", [*FAMILIES, *BLOCK_FAMILIES])
 def test_every_family_gives_the_reference_numbers_in_chunks_and_token_by_token(
     family: str, stored: torch.dtype, tmp_path: Path
 ) -> None:

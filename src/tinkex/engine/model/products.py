@@ -66,6 +66,13 @@ class FrozenProducts:
             product = self._products[layer, slot] = self._make(weight, bias)
         return product(x)
 
+    def few_rows(self, layer: int, slot: str, x: Tensor, weight: Tensor) -> Tensor:
+        """The same for callers who cannot pad: x may have fewer rows than `min_rows`."""
+        short = self.min_rows - len(x)
+        if short <= 0:
+            return self.product(layer, slot, x, weight, None)
+        return self.product(layer, slot, F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
+
     def _make(self, weight: Tensor, bias: Tensor | None) -> _Product:
         exponent = fitting_exponent(weight) if self._halves else None
         if exponent is not None:

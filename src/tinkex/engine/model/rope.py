@@ -1,77 +1,18 @@
 """Rotary positions: frequencies with their scalings, and the cosines and sines of a batch.
 
-Knows nothing of layers or heads. Scalings that depend on the length of the sequence (dynamic,
-longrope) are refused: with them a token's key would change as its sequence grows.
+Knows nothing of layers or heads. Which scalings there are is said in `rope_config`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tinkex.engine.errors import ModelError
-
-_KEYS = {
-    "default": frozenset[str](),
-    "linear": frozenset({"factor"}),
-    "llama3": frozenset(
-        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
-    ),
-    "yarn": frozenset(
-        {
-            "factor",
-            "original_max_position_embeddings",
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        }
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """`kind` is default, linear, llama3 or yarn; `settings` its numbers."""
-
-    theta: float
-    head_dim: int
-    kind: str = "default"
-    settings: Mapping[str, float] = field(default_factory=dict)
-
-
-def parse_rope(config: Mapping[str, Any], head_dim: int, default_theta: float) -> RopeConfig:
-    """Read `rope_parameters`, or the older `rope_theta` with `rope_scaling`."""
-    raw = dict(config.get("rope_scaling") or {})
-    raw.update(config.get("rope_parameters") or {})
-    kind = raw.pop("rope_type", None) or raw.get("type") or "default"
-    raw.pop("type", None)
-    theta = raw.pop("rope_theta", None) or config.get("rope_theta") or default_theta
-    partial = raw.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0
-    if partial != 1.0:
-        raise ModelError(f"config.json: partial_rotary_factor {partial} is not supported, only 1.0")
-    if kind not in _KEYS:
-        raise ModelError(
-            f"config.json: rope type {kind!r} is not supported; supported: {', '.join(_KEYS)}"
-        )
-    settings = {key: value for key, value in raw.items() if value is not None}
-    unknown = sorted(settings.keys() - _KEYS[kind])
-    if kind != "default" and unknown:
-        raise ModelError(f"config.json: rope setting {unknown[0]!r} is unknown for {kind!r}")
-    if kind == "default":
-        settings = {}
-    elif "factor" not in settings:
-        raise ModelError(f"config.json: rope type {kind!r} needs 'factor'")
-    if kind in ("llama3", "yarn"):
-        settings.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
-    return RopeConfig(float(theta), head_dim, kind, settings)
+from tinkex.engine.model.rope_config import RopeConfig
 
 
 class Rope:

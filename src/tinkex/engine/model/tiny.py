@@ -6,26 +6,30 @@ learn within a few steps and need no download. No torch here: numpy makes the nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from tinkex.engine.model import tiny_tokenizer
+from tinkex.engine.model import tiny_layers, tiny_tokenizer
 from tinkex.engine.model.publishing import publish_folder, write_json
+from tinkex.engine.model.tiny_layers import (
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    INTERMEDIATE,
+    KV_HEADS,
+    LAYERS,
+    Draw,
+    DrawLayer,
+)
 
 RECIPE = 1
 """Part of the folder's name; raise it whenever the files below would change."""
 
-LAYERS = 4
-HIDDEN = 128
-HEADS = 4
-KV_HEADS = 2
-HEAD_DIM = 32
-INTERMEDIATE = 384
 CONTEXT = 4096
 FINAL_GAIN = 4.0
 """Gain of the last norm. The unembedding is smaller by the same factor, so the logits stay near
@@ -37,18 +41,24 @@ class TinyModel:
     architecture: str
     model_type: str
     seed: int
-    qk_norm: bool
     template: str
+    layer: DrawLayer
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What its `config.json` says beyond what all say."""
 
 
 TINY_MODELS = {
     "tinkex/tiny-llama": TinyModel(
-        "LlamaForCausalLM", "llama", 11, False, tiny_tokenizer.PLAIN_TEMPLATE
+        "LlamaForCausalLM", "llama", 11, tiny_tokenizer.PLAIN_TEMPLATE, tiny_layers.llama
     ),
     "tinkex/tiny-qwen3": TinyModel(
-        "Qwen3ForCausalLM", "qwen3", 13, True, tiny_tokenizer.THINKING_TEMPLATE
+        "Qwen3ForCausalLM", "qwen3", 13, tiny_tokenizer.THINKING_TEMPLATE, tiny_layers.qwen3
     ),
-}
+    "tinkex/tiny-qwen3-moe": TinyModel(
+        "Qwen3MoeForCausalLM", "qwen3_moe", 17, tiny_tokenizer.THINKING_TEMPLATE,
+        tiny_layers.qwen3_moe, tiny_layers.QWEN3_MOE,
+    ),
+}  # fmt: skip
 
 
 def ensure_tiny(name: str, cache: Path) -> Path:
@@ -89,6 +99,7 @@ def _config(model: TinyModel) -> dict[str, object]:
         "torch_dtype": "float32",
         "eos_token_id": tiny_tokenizer.EOS_ID,
         "pad_token_id": tiny_tokenizer.PAD_ID,
+        **model.extra,
     }
 
 
@@ -102,31 +113,10 @@ def _generation_config() -> dict[str, object]:
 
 def _tensors(model: TinyModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Every parameter in a fixed order: the order is part of the recipe."""
-    draw = np.random.default_rng(model.seed)
-
-    def matrix(rows: int, columns: int, gain: float = 1.0) -> NDArray[np.float32]:
-        scale = gain / np.sqrt(columns)
-        return np.asarray(draw.standard_normal((rows, columns)) * scale, dtype=np.float32)
-
-    def norm(size: int, gain: float = 1.0) -> NDArray[np.float32]:
-        return np.full(size, gain, dtype=np.float32)
-
-    # Each block adds to the stream; this keeps the sum of all of them near the embedding's size.
-    residual = 1.0 / np.sqrt(2 * LAYERS)
-    yield "model.embed_tokens.weight", matrix(tiny_tokenizer.VOCAB_SIZE, HIDDEN, np.sqrt(HIDDEN))
+    draw = Draw(model.seed)
+    vocab = tiny_tokenizer.VOCAB_SIZE
+    yield "model.embed_tokens.weight", draw.matrix(vocab, HIDDEN, np.sqrt(HIDDEN))
     for layer in range(LAYERS):
-        at = f"model.layers.{layer}"
-        yield f"{at}.input_layernorm.weight", norm(HIDDEN)
-        yield f"{at}.self_attn.q_proj.weight", matrix(HEADS * HEAD_DIM, HIDDEN)
-        yield f"{at}.self_attn.k_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN)
-        yield f"{at}.self_attn.v_proj.weight", matrix(KV_HEADS * HEAD_DIM, HIDDEN)
-        yield f"{at}.self_attn.o_proj.weight", matrix(HIDDEN, HEADS * HEAD_DIM, residual)
-        if model.qk_norm:
-            yield f"{at}.self_attn.q_norm.weight", norm(HEAD_DIM)
-            yield f"{at}.self_attn.k_norm.weight", norm(HEAD_DIM)
-        yield f"{at}.post_attention_layernorm.weight", norm(HIDDEN)
-        yield f"{at}.mlp.gate_proj.weight", matrix(INTERMEDIATE, HIDDEN)
-        yield f"{at}.mlp.up_proj.weight", matrix(INTERMEDIATE, HIDDEN)
-        yield f"{at}.mlp.down_proj.weight", matrix(HIDDEN, INTERMEDIATE, residual)
-    yield "model.norm.weight", norm(HIDDEN, FINAL_GAIN)
-    yield "lm_head.weight", matrix(tiny_tokenizer.VOCAB_SIZE, HIDDEN, 1.0 / FINAL_GAIN)
+        yield from model.layer(draw, f"model.layers.{layer}", layer)
+    yield "model.norm.weight", draw.norm(HIDDEN, FINAL_GAIN)
+    yield "lm_head.weight", draw.matrix(vocab, HIDDEN, 1.0 / FINAL_GAIN)

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 
 import torch
 
-from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.decoder import slots
+from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.sampling.adapter_kernel import FIELDS
 from tinkex.engine.sampling.versions import Version
 
 
 class AdapterTable:
     def __init__(self, config: ModelConfig, places: int, device: torch.device) -> None:
-        layered = [name for name in slots(config) if name != "lm_head"]
-        keys = [(layer, name) for layer in range(config.layers) for name in layered]
-        self.entries = {key: index for index, key in enumerate([*keys, (-1, "lm_head")])}
+        placed = slots(config).items()
+        keys = [(layer, name) for name, found in placed for layer in found.layers]
+        self.entries = {key: index for index, key in enumerate(keys)}
         self.tensor = torch.zeros(
             places, len(self.entries), FIELDS, dtype=torch.int64, device=device
         )

@@ -18,7 +18,7 @@ PAGE_SIZE = 16
 
 def page_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     """What one page takes over all layers."""
-    return config.layers * PAGE_SIZE * 2 * config.kv_size * dtype.itemsize
+    return len(config.layers) * PAGE_SIZE * 2 * config.attention.kv_size * dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class KeyValueCache:
     def __init__(
         self, config: ModelConfig, pages: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        shape = (config.layers, pages + 1, PAGE_SIZE, 2, config.kv_heads, config.head_dim)
+        shape = (
+            len(config.layers), pages + 1, PAGE_SIZE,
+            2, config.attention.kv_heads, config.attention.head_dim,
+        )  # fmt: skip
         self._store = _zeros(shape, dtype, device)
         self._pages = [layer.view(pages + 1, -1) for layer in self._store]
         self._tokens = [layer.view(-1, 2, *shape[4:]) for layer in self._store]

@@ -16,7 +16,10 @@ from torch import Tensor
 from torch.cuda import Stream
 from torch.nn import functional as F
 
-from tinkex.engine.model.decoder import Decoder, Lora, slots
+from tinkex.engine.model.config import slots
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.passes import Lora
+from tinkex.engine.model.routes import Routes
 from tinkex.engine.sampling import adapter_kernel, draw_kernel, paged_kernel
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
@@ -172,8 +175,8 @@ class _Adapters(Lora):
         self._table = table.tensor.index_select(0, segments[2])
         self._counts = adapter_kernel.counters(rows, decoder.device)
         self._widths = {
-            name: tuple(width for _, width in slot.modules)
-            for name, slot in slots(decoder.config).items()
+            name: tuple(width for _, width in placed.slot.modules)
+            for name, placed in slots(decoder.config).items()
         }
         # Rows with no adapter are never written to, so they stay zero from layer to layer.
         self._added = {
@@ -195,6 +198,12 @@ class _Adapters(Lora):
         with self._beside(onto, True, layer, slot, x):
             y = F.linear(x, weight, bias)
         return y.add_(onto)
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        raise NotImplementedError("captured graphs hold no experts: see ModelConfig.capturable")
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        raise NotImplementedError("captured graphs hold no experts: see ModelConfig.capturable")
 
     @contextmanager
     def _beside(self, into: Tensor, add: bool, layer: int, slot: str, x: Tensor) -> Iterator[None]:

@@ -58,7 +58,8 @@ class PagedAttention:
         self, cache: KeyValueCache, config: ModelConfig, chunks: Sequence[Chunk], rows: int,
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        self._cache, self._config = cache, config
+        self._cache, self._windows = cache, config.windows
+        self._kv_heads = config.attention.kv_heads
         self._device, self._dtype = device, dtype
         self._rows = rows
         self._places = self._find_places(chunks, rows)
@@ -75,7 +76,7 @@ class PagedAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self._cache.write(layer, self._places, k, v)
-        window = self._config.windows[layer]
+        window = self._windows[layer]
         if self._rectangles and self._rectangles[0].count == self._rows:
             return self._attend_rectangle(layer, q, self._rectangles[0], window)
         out = torch.zeros_like(q)
@@ -97,7 +98,7 @@ class PagedAttention:
         else:
             mask = self._rectangle_mask(rectangle, window)
         # The query heads that share a key head stand in for a sequence of queries.
-        grouped = q.view(rectangle.count, self._config.kv_heads, -1, self._config.head_dim)
+        grouped = q.view(rectangle.count, self._kv_heads, -1, q.shape[-1])
         mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(q.shape)
 
@@ -120,7 +121,7 @@ class PagedAttention:
     def _attend_few(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Each query as a sequence of its own over the same keys, which are not copied for it."""
         count, _, size = q.shape
-        grouped = q.view(count, self._config.kv_heads, -1, size)
+        grouped = q.view(count, self._kv_heads, -1, size)
         keys, values = keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1)
         mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask[:, None, None])
         return mixed.reshape(q.shape)

@@ -7,7 +7,7 @@ more become one batched product over a stack of their factors, whatever their nu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.model.decoder import Lora
+from tinkex.engine import adapters
+from tinkex.engine.expert_lora import Share, add_contracted, add_expanded
+from tinkex.engine.model.blocks.experts import expert_product
+from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
+from tinkex.engine.model.routes import Routes, products
 from tinkex.engine.sampling.versions import Factors, Version
 
 STACK_FROM = 3
@@ -47,7 +51,7 @@ class Projection(Lora):
         self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device
     ) -> None:
         self._frozen, self._stacks = frozen, stacks
-        tuned = [span for span in spans if span.version.products]
+        tuned = [span for span in spans if span.version.products or span.version.experts]
         short = [span for span in tuned if span.stop - span.start <= STACKED_ROWS]
         self._stacked = short if len(short) >= STACK_FROM else []
         self._spans = [span for span in tuned if span not in self._stacked]
@@ -68,6 +72,37 @@ class Projection(Lora):
         if self._stacked:
             self._add_stacked(layer, slot, x, y)
         return y
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        y = self._by_expert(layer, slot, routes.rows(x), weight, routes)
+        for span, factors in self._tuned_experts(layer, slot):
+            share = Share.of(routes, span.start, span.stop)
+            add_expanded(share, factors, layer, 1.0, x[span.start : span.stop], y)
+        return y
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        y = routes.combine(self._by_expert(layer, slot, x, weight, routes))
+        for span, factors in self._tuned_experts(layer, slot):
+            share = Share.of(routes, span.start, span.stop)
+            add_contracted(share, factors, layer, 1.0, x, y[span.start : span.stop])
+        return y
+
+    def _by_expert(
+        self, layer: int, slot: str, rows: Tensor, weight: Tensor, routes: Routes
+    ) -> Tensor:
+        if rows.is_cuda:
+            return products(rows, weight, routes)
+        out = rows.new_empty(len(rows), weight.shape[1])
+        for expert, start, stop in routes.bounds:
+            name = expert_product(slot, expert)
+            out[start:stop] = self._frozen.few_rows(layer, name, rows[start:stop], weight[expert])
+        return out
+
+    def _tuned_experts(self, layer: int, slot: str) -> Iterator[tuple[Span, adapters.Factors]]:
+        for span in (*self._spans, *self._stacked):
+            factors = span.version.experts.get((layer, slot))
+            if factors is not None:
+                yield span, factors
 
     def _add_stacked(self, layer: int, slot: str, x: Tensor, y: Tensor) -> None:
         factors = self._stacks.get(self._versions, layer, slot)

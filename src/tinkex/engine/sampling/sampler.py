@@ -93,8 +93,8 @@ class Sampler:
         self.imbalances = 0
 
     def _decode_graphs(self) -> DecodeGraphs | None:
-        """None where there is no GPU, or no Triton for it."""
-        if self._decoder.device.type != "cuda":
+        """None where there is no GPU, no Triton for it, or blocks that graphs do not know yet."""
+        if self._decoder.device.type != "cuda" or not self._decoder.config.capturable:
             return None
         try:
             from tinkex.engine.sampling.decode_graph import DecodeGraphs

@@ -14,10 +14,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from tinkex.engine import adapters
 from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.errors import UserError
-from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.decoder import Slot, slots
+from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.slots import Slot
 
 Factors: TypeAlias = tuple[Tensor, Tensor]
 """A.T [in, r] and scaled B.T [r, out], the modules of a slot side by side."""
@@ -27,6 +28,9 @@ Products: TypeAlias = Mapping[tuple[int, str], Factors]
 
 Blocks: TypeAlias = Mapping[tuple[int, str], tuple[tuple[int, int], ...]]
 """By (layer, slot), for each of the slot's modules: the first of its ranks and their number."""
+
+ExpertFactors: TypeAlias = Mapping[tuple[int, str], adapters.Factors]
+"""By (layer, slot), of that layer alone, B scaled."""
 
 GPU_RANKS = 16
 """Ranks are padded with zeros to a multiple of this on a GPU, which reads in such pieces."""
@@ -38,6 +42,7 @@ class Version:
 
     `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
     were read, so `identity` stands for the very tensors. `rank` is the largest of any module.
+    Slots of experts are in `experts`, all others in `products`.
     """
 
     id: int
@@ -48,6 +53,7 @@ class Version:
     users: int = 0
     loads: int = 0
     rank: int = 0
+    experts: ExpertFactors = field(default_factory=dict)
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -63,7 +69,7 @@ class VersionStore:
         budget_bytes: int,
         read: Callable[[str], AdapterWeights],
     ) -> None:
-        self._slots, self._layers = slots(config), config.layers
+        self._slots = slots(config)
         self._device, self._dtype = device, dtype
         self._budget = budget_bytes
         self._read = read
@@ -116,43 +122,75 @@ class VersionStore:
                 return
             if not version.users and version.folder is not None:
                 total -= version.nbytes
-                version.products, version.nbytes = None, 0
+                version.products, version.experts, version.nbytes = None, {}, 0
 
     def _load(self, version: Version) -> None:
         assert version.folder is not None
-        version.products, version.blocks = self._products(version.folder)
+        weights = self._read(version.folder)
+        self._check_fit(weights)
+        version.products, version.blocks = self._products(weights)
+        version.experts = self._experts(weights)
         version.loads += 1
         ranks = (rank for blocks in version.blocks.values() for _, rank in blocks)
         version.rank = max(ranks, default=0)
         version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
+        version.nbytes += sum(
+            factors.a.nbytes + sum(b.nbytes for b in factors.b)
+            for factors in version.experts.values()
+        )
 
-    def _products(self, folder: str) -> tuple[Products, Blocks]:
-        weights = self._read(folder)
-        self._check_fit(weights)
-        layers = sorted({layer for layer, _ in weights.factors})
+    def _experts(self, weights: AdapterWeights) -> ExpertFactors:
+        found = {}
+        for name, placed in self._slots.items():
+            for layer in placed.layers if placed.slot.of_experts else ():
+                pairs = [weights.factors.get((layer, module)) for module, _ in placed.slot.modules]
+                if any(pair is not None for pair in pairs):
+                    a, b = _expert_factors(placed.slot, pairs, weights.rank, weights.scaling)
+                    place = (self._device, self._dtype)
+                    found[layer, name] = adapters.Factors(
+                        a.to(*place)[None], tuple(one.to(*place)[None] for one in b), {layer: 0}
+                    )
+        return found
+
+    def _products(self, weights: AdapterWeights) -> tuple[Products, Blocks]:
         found, blocks = {}, {}
         step = GPU_RANKS if self._device.type == "cuda" else 1
-        for layer in layers:
-            for name, slot in self._slots.items():
-                ranks = _slot_blocks(weights, layer, slot, step)
+        for name, placed in self._slots.items():
+            for layer in () if placed.slot.of_experts else placed.layers:
+                ranks = _slot_blocks(weights, layer, placed.slot, step)
                 if any(rank for _, rank in ranks):
-                    product = _slot_product(weights, layer, slot, ranks)
+                    product = _slot_product(weights, layer, placed.slot, ranks)
                     a, b = (part.to(self._device, self._dtype) for part in product)
                     found[layer, name], blocks[layer, name] = (a, b), ranks
         return found, blocks
 
     def _check_fit(self, weights: AdapterWeights) -> None:
         shapes = {
-            module: (slot.in_features, out)
-            for slot in self._slots.values()
-            for module, out in slot.modules
+            (layer, module): placed.slot.factor_shapes(out, weights.rank)
+            for placed in self._slots.values()
+            for module, out in placed.slot.modules
+            for layer in placed.layers
         }
-        for (layer, module), (a, b) in weights.factors.items():
-            if layer >= self._layers or shapes.get(module) != (a.shape[1], b.shape[0]):
+        for (layer, module), pair in weights.factors.items():
+            if shapes.get((layer, module)) != tuple(tuple(factor.shape) for factor in pair):
                 raise UserError(
-                    f"adapter: {module} of layer {layer}, from {a.shape[1]} to {b.shape[0]},"
-                    f" does not fit this model"
+                    f"adapter: {module} of layer {layer}, from {pair[0].shape[-1]} to "
+                    f"{pair[1].shape[-2]}, does not fit this model"
                 )
+
+
+def _expert_factors(
+    slot: Slot, pairs: Sequence[tuple[Tensor, Tensor] | None], rank: int, scaling: float
+) -> tuple[Tensor, list[Tensor]]:
+    """A of all modules, one below the other, and each B, scaled; of a missing module zeros."""
+    device = next(pair[0].device for pair in pairs if pair is not None)
+    found = [
+        pair or tuple(torch.zeros(s, device=device) for s in slot.factor_shapes(out, rank))
+        for pair, (_, out) in zip(pairs, slot.modules, strict=True)
+    ]
+    a = torch.cat([pair[0] for pair in found], dim=-2)
+    b = [pair[1] * scaling for pair in found]
+    return (a if slot.experts_a else a[0]), [one if slot.experts_b else one[0] for one in b]
 
 
 def _slot_blocks(

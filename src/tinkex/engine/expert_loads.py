@@ -1,0 +1,53 @@
+"""How evenly a mixture's experts are used: the `e_*` metrics of a training call.
+
+Balance is a layer's tokens, times experts per token, over experts. Counted by call, so that a
+call's metrics do not depend on who else is in its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.model.routes import Routes
+
+
+class ExpertLoads:
+    def __init__(self) -> None:
+        self._routes: dict[int, Routes] = {}
+        self._counts: dict[int, Tensor] = {}
+
+    def note(self, layer: int, routes: Routes) -> None:
+        """Take in a layer's routes of the pass under way; a layer computed again says the same."""
+        self._routes[layer] = routes
+
+    def settle(self, shares: Iterable[tuple[int, tuple[int, int]]]) -> None:
+        """End the pass: (call, its tokens [start, stop)) of each call in it."""
+        if not self._routes:
+            return
+        passed = list(self._routes.values())
+        self._routes = {}
+        chosen = torch.stack([routes.experts for routes in passed])
+        for call, (start, stop) in shares:
+            own = chosen[:, start:stop].flatten(1)
+            counts = own.new_zeros(len(passed), passed[0].count)
+            counts.scatter_add_(1, own, torch.ones_like(own))
+            self._counts[call] = counts + self._counts.get(call, 0)
+
+    def metrics(self, call: int) -> dict[str, float]:
+        """Of a call by name; none where there are no experts."""
+        if call not in self._counts:
+            return {}
+        counts = self._counts[call].cpu().double()
+        balance = counts.mean(1, keepdim=True)
+        violation = (counts - balance) / balance
+        most, least = violation.amax(1), violation.amin(1)
+        return {
+            "e_frac_with_tokens:mean": float((counts > 0).double().mean()),
+            "e_frac_oversubscribed:mean": float((counts > balance).double().mean()),
+            "e_max_violation:mean": float(most.mean()),
+            "e_max_violation:max": float(most.max()),
+            "e_min_violation:mean": float(least.mean()),
+        }

@@ -1,0 +1,103 @@
+"""The shapes of blocks, without tensors: what a family reads from a `config.json`.
+
+No torch here, so that a folder can be judged before an engine starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinkex.engine.model.rope_config import RopeConfig
+from tinkex.engine.model.slots import Slot
+
+QKV, OUT = "qkv_proj", "o_proj"
+UP, DOWN = "experts_gate_up", "experts_down"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope: RopeConfig | None
+    """None where queries and keys are not rotated."""
+    window: int | None = None
+    """The number of positions a token may attend to, itself included; None for all before it."""
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+
+    @property
+    def q_size(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.kv_heads * self.head_dim
+
+    @property
+    def qkv_sizes(self) -> tuple[int, int, int]:
+        """Output widths of the three projections."""
+        return self.q_size, self.kv_size, self.kv_size
+
+    def slots(self, hidden: int) -> dict[str, Slot]:
+        names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        qkv = tuple(zip(names, self.qkv_sizes, strict=True))
+        return {
+            QKV: Slot("attention", hidden, qkv),
+            OUT: Slot("attention", self.q_size, (("self_attn.o_proj", hidden),)),
+        }
+
+    def kept(self, hidden: int) -> int:
+        return 2 * hidden + 3 * self.q_size + 4 * self.kv_size
+
+
+@dataclass(frozen=True, slots=True)
+class DenseMlpConfig:
+    inner: int
+    bias: bool = False
+    path: str = "mlp"
+    """Where the modules lie within the layer."""
+    prefix: str = ""
+    """Of the slots' names, where a layer has more than one such MLP."""
+
+    @property
+    def gate_up(self) -> str:
+        return f"{self.prefix}gate_up_proj"
+
+    @property
+    def down(self) -> str:
+        return f"{self.prefix}down_proj"
+
+    def slots(self, hidden: int) -> dict[str, Slot]:
+        gate_up = ((f"{self.path}.gate_proj", self.inner), (f"{self.path}.up_proj", self.inner))
+        return {
+            self.gate_up: Slot("mlp", hidden, gate_up),
+            self.down: Slot("mlp", self.inner, ((f"{self.path}.down_proj", hidden),)),
+        }
+
+    def kept(self, hidden: int) -> int:
+        return 2 * hidden + 3 * self.inner
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    experts: int
+    active: int
+    """Experts per token."""
+    inner: int
+    renormalise: bool
+    """Whether the weights of a token's choices are scaled to sum to one."""
+
+    def slots(self, hidden: int) -> dict[str, Slot]:
+        """On the side of the residual stream all experts share one factor."""
+        up = (("mlp.experts.w1", self.inner), ("mlp.experts.w3", self.inner))
+        down = (("mlp.experts.w2", hidden),)
+        return {
+            UP: Slot("mlp", hidden, up, experts_b=self.experts),
+            DOWN: Slot("mlp", self.inner, down, experts_a=self.experts),
+        }
+
+    def kept(self, hidden: int) -> int:
+        return 2 * hidden + 4 * self.active * self.inner

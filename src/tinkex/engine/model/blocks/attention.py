@@ -1,0 +1,56 @@
+"""Grouped-query attention: fused projections, optional norms of queries and keys, rotation.
+
+State: keys and values of every token, kept by the pass's `attend` strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
+from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.ops import rms_norm, rotate
+from tinkex.engine.model.passes import Angles, Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Matrices are [out, in]; q, k and v stacked."""
+
+    config: AttentionConfig
+    qkv: Tensor
+    o: Tensor
+    qkv_bias: Tensor | None = None
+    o_bias: Tensor | None = None
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+
+    def products(self) -> Iterator[NamedProduct]:
+        yield QKV, self.qkv, self.qkv_bias
+        yield OUT, self.o, self.o_bias
+
+    def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        qkv = run.project(layer, QKV, x, self.qkv, self.qkv_bias)
+        q, k, v = self._queries_keys_values(qkv, run.angles[layer])
+        mixed = run.attend(layer, q, k, v).reshape(x.shape[0], self.config.q_size)
+        return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
+
+    def _queries_keys_values(
+        self, qkv: Tensor, angles: Angles | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        config = self.config
+        heads = qkv.view(qkv.shape[0], -1, config.head_dim)
+        turned, v = heads.split_with_sizes([config.heads + config.kv_heads, config.kv_heads], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
+            q = rms_norm(q, self.q_norm, config.norm_eps)
+            k = rms_norm(k, self.k_norm, config.norm_eps)
+            turned = torch.cat([q, k], dim=1)
+        if angles is not None:
+            turned = rotate(turned, *angles)
+        q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
+        return q, k, v

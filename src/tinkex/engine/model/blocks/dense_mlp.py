@@ -1,0 +1,32 @@
+"""The dense SwiGLU MLP: gate and up in one product, then down. No state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tinkex.engine.model.block_configs import DenseMlpConfig
+from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.ops import swiglu
+from tinkex.engine.model.passes import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class DenseMlp:
+    """Matrices are [out, in]; gate and up stacked."""
+
+    config: DenseMlpConfig
+    gate_up: Tensor
+    down: Tensor
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+
+    def products(self) -> Iterator[NamedProduct]:
+        yield self.config.gate_up, self.gate_up, self.gate_up_bias
+        yield self.config.down, self.down, self.down_bias
+
+    def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        inner = swiglu(run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias))
+        return run.project_onto(onto, layer, self.config.down, inner, self.down, self.down_bias)

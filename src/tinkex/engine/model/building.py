@@ -1,0 +1,68 @@
+"""Builds blocks from tensors under the names that most families give their parts."""
+
+from __future__ import annotations
+
+from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig, ExpertsConfig
+from tinkex.engine.model.blocks.attention import Attention
+from tinkex.engine.model.blocks.block import Block
+from tinkex.engine.model.blocks.dense_mlp import DenseMlp
+from tinkex.engine.model.blocks.experts import Experts
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import Layer
+from tinkex.engine.model.tensors import Tensors
+
+
+def read_layer(tensors: Tensors, config: ModelConfig, index: int) -> Layer:
+    name, layer, hidden = f"model.layers.{index}", config.layers[index], config.hidden_size
+    return Layer(
+        input_norm=tensors.vector(f"{name}.input_layernorm.weight", hidden),
+        mixer=read_attention(tensors, layer.mixer, f"{name}.self_attn", hidden),
+        post_norm=tensors.vector(f"{name}.post_attention_layernorm.weight", hidden),
+        mlp=read_mlp(tensors, layer.mlp, f"{name}.mlp", hidden),
+    )
+
+
+def read_attention(tensors: Tensors, config: AttentionConfig, name: str, hidden: int) -> Attention:
+    qkv, o = [f"{name}.{part}_proj" for part in "qkv"], f"{name}.o_proj"
+    norms = config.qk_norm
+    return Attention(
+        config,
+        qkv=tensors.stacked(qkv, config.qkv_sizes, hidden),
+        o=tensors.matrix(o, hidden, config.q_size),
+        qkv_bias=tensors.biases(qkv, config.qkv_sizes) if config.qkv_bias else None,
+        o_bias=tensors.biases([o], [hidden]) if config.o_bias else None,
+        q_norm=tensors.vector(f"{name}.q_norm.weight", config.head_dim) if norms else None,
+        k_norm=tensors.vector(f"{name}.k_norm.weight", config.head_dim) if norms else None,
+    )
+
+
+def read_mlp(
+    tensors: Tensors, config: DenseMlpConfig | ExpertsConfig, name: str, hidden: int
+) -> Block:
+    if isinstance(config, ExpertsConfig):
+        return read_experts(tensors, config, name, hidden)
+    return read_dense_mlp(tensors, config, name, hidden)
+
+
+def read_dense_mlp(tensors: Tensors, config: DenseMlpConfig, name: str, hidden: int) -> DenseMlp:
+    gate_up, down = [f"{name}.gate_proj", f"{name}.up_proj"], f"{name}.down_proj"
+    sizes = [config.inner, config.inner]
+    return DenseMlp(
+        config,
+        gate_up=tensors.stacked(gate_up, sizes, hidden),
+        down=tensors.matrix(down, hidden, config.inner),
+        gate_up_bias=tensors.biases(gate_up, sizes) if config.bias else None,
+        down_bias=tensors.biases([down], [hidden]) if config.bias else None,
+    )
+
+
+def read_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidden: int) -> Experts:
+    count, inner = config.experts, config.inner
+    return Experts(
+        config,
+        router=tensors.exact(f"{name}.gate.weight", (count, hidden)),
+        gate_up=tensors.experts(
+            name, "gate_up_proj", ("gate_proj", "up_proj"), count, inner, hidden
+        ),
+        down=tensors.experts(name, "down_proj", ("down_proj",), count, hidden, inner),
+    )

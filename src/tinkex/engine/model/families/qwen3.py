@@ -1,0 +1,34 @@
+"""Qwen3: queries and keys are normed by head; some layers may slide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig
+from tinkex.engine.model.config import LayerConfig, ModelConfig
+from tinkex.engine.model.families.family import Family
+from tinkex.engine.model.families.keys import Keys
+from tinkex.engine.model.families.qwen2 import windows
+
+
+def parse(keys: Keys) -> ModelConfig:
+    mlp = DenseMlpConfig(keys.size("intermediate_size"))
+    return keys.model([LayerConfig(mixer, mlp) for mixer in mixers(keys)], tied=False)
+
+
+def mixers(keys: Keys) -> list[AttentionConfig]:
+    head_dim, bias = keys.get("head_dim") or 128, keys.flag("attention_bias")
+    attention = AttentionConfig(
+        heads=keys.size("num_attention_heads"),
+        kv_heads=keys.size("num_key_value_heads"),
+        head_dim=head_dim,
+        norm_eps=keys.norm_eps,
+        rope=keys.rope(head_dim, 10_000.0),
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm=True,
+    )
+    return [replace(attention, window=window) for window in windows(keys)]
+
+
+FAMILY = Family(parse)

@@ -1,0 +1,32 @@
+"""Qwen3-MoE: Qwen3's attention, a mixture of experts in place of the MLP."""
+
+from __future__ import annotations
+
+from tinkex.engine.model.block_configs import DenseMlpConfig, ExpertsConfig
+from tinkex.engine.model.config import LayerConfig, ModelConfig
+from tinkex.engine.model.families.family import Family
+from tinkex.engine.model.families.keys import Keys
+from tinkex.engine.model.families.qwen3 import mixers
+
+
+def parse(keys: Keys) -> ModelConfig:
+    # Losses that balance experts belong to pretraining; nothing here adds them.
+    keys.ignore("router_aux_loss_coef", "output_router_logits")
+    experts = ExpertsConfig(
+        experts=keys.size(keys.known_as("num_experts", "num_local_experts")),
+        active=keys.size("num_experts_per_tok"),
+        inner=keys.size("moe_intermediate_size"),
+        renormalise=keys.flag("norm_topk_prob"),
+    )
+    dense = DenseMlpConfig(keys.size("intermediate_size"))
+    apart, step = set(keys.get("mlp_only_layers") or ()), keys.get("decoder_sparse_step", 1)
+    return keys.model(
+        [
+            LayerConfig(mixer, dense if index in apart or (index + 1) % step else experts)
+            for index, mixer in enumerate(mixers(keys))
+        ],
+        tied=False,
+    )
+
+
+FAMILY = Family(parse)

@@ -1,0 +1,103 @@
+"""What a block is given for one forward pass: strategies that training and sampling each bring.
+
+Tokens of any number of sequences lie end to end in one row of N. Which tokens see which, and where
+keys and values are kept, is the `attend` strategy's business; what adapters add to the frozen
+matrices is the `lora` strategy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model.routes import Routes, products
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, q [N, heads, D], k [N, kv_heads, D], v [N, kv_heads, D]) -> [N, heads, D].
+
+Queries and keys come rotated and not yet scaled by 1/sqrt(D). The layer's sliding window is
+`config.windows[layer]`.
+"""
+
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines, each [N, 1, rotated size / 2]."""
+
+
+class Lora(Protocol):
+    """What adapters do to the frozen matrix products."""
+
+    def project(
+        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """x @ weight.T + bias, plus each token's own low-rank product for the slot's modules.
+
+        The output columns of the slot's modules lie side by side in the order it lists them.
+        """
+        ...
+
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """`onto` plus what `project` gives; without gradients `onto` may be written over."""
+        return onto + self.project(layer, slot, x, weight, bias)
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        """Every row's token [N, in] times its expert's matrix [experts, out, in], plus the
+        low-rank product: [rows, out]. Where there are experts this must be there."""
+        raise NotImplementedError
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        """Every row [rows, in] times its expert's matrix, plus the low-rank product, summed by
+        token: [N, out]."""
+        raise NotImplementedError
+
+
+Routed = Callable[[int, Routes], None]
+"""Told of every layer's routes. A layer that is computed again tells them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One forward pass, as the blocks of all its layers see it."""
+
+    attend: Attend
+    lora: Lora | None
+    angles: Sequence[Angles | None]
+    """By layer; None where a layer rotates nothing."""
+    on_routes: Routed | None = None
+
+    def routed(self, layer: int, routes: Routes) -> None:
+        if self.on_routes is not None:
+            self.on_routes(layer, routes)
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        if self.lora is None:
+            return products(routes.rows(x), weight, routes)
+        return self.lora.expand(layer, slot, x, weight, routes)
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        if self.lora is None:
+            return routes.combine(products(x, weight, routes))
+        return self.lora.contract(layer, slot, x, weight, routes)
+
+    def project(
+        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        if self.lora is None:
+            return F.linear(x, weight, bias)
+        return self.lora.project(layer, slot, x, weight, bias)
+
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        if self.lora is not None:
+            return self.lora.project_onto(onto, layer, slot, x, weight, bias)
+        if bias is None and not torch.is_grad_enabled():
+            # One kernel and one pass over the residual less, which a decode step on a GPU feels.
+            return onto.addmm_(x, weight.T)
+        return onto + F.linear(x, weight, bias)

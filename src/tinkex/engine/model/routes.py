@@ -1,0 +1,126 @@
+"""Which experts each token goes to, and products over tokens sorted by expert.
+
+A token and one of its experts are a pair; a row is a pair in the order of experts, so that each
+expert's rows lie side by side. Sorting is stable, and what comes back to a token is summed in the
+order of its choices: neither depends on who else is in the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model import steady
+
+STEADY_ROWS = 16
+"""Matrix libraries sum the rows of a smaller product in another order (see `packing.SOLO_TOKENS`):
+an expert that gets fewer rows is given empty ones."""
+
+_ALIGNMENT = 8
+"""Grouped products want rows of a multiple of 16 bytes."""
+
+
+class Routes:
+    def __init__(self, experts: Tensor, count: int) -> None:
+        """`experts` [N, active] are the choices of each token among `count`."""
+        self.experts, self.count = experts, count
+        flat = experts.flatten()
+        ranked, self.order = flat.sort(stable=True)
+        self.row_experts = ranked
+        self.places = torch.empty_like(self.order)
+        self.places[self.order] = torch.arange(len(flat), device=flat.device)
+        self.tokens = self.order // experts.shape[1]
+        self._within: dict[tuple[int, int], tuple[Routes, Tensor]] = {}
+
+    @functools.cached_property
+    def ends(self) -> Tensor:
+        """Where each expert's rows end, int32 on the device."""
+        every = torch.arange(self.count, device=self.experts.device)
+        return torch.searchsorted(self.row_experts, every, right=True).to(torch.int32)
+
+    @functools.cached_property
+    def bounds(self) -> list[tuple[int, int, int]]:
+        """(expert, first row, last row + 1) of the experts that got any. Waits for the device."""
+        ends = self.ends.tolist()
+        starts = [0, *ends[:-1]]
+        return [(e, a, b) for e, (a, b) in enumerate(zip(starts, ends, strict=True)) if a < b]
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Each row's own token of [N, width]."""
+        return x.index_select(0, self.tokens)
+
+    def combine(self, rows: Tensor) -> Tensor:
+        """[N, width]: the sum of each token's rows."""
+        found = rows.index_select(0, self.places)
+        return found.view(*self.experts.shape, rows.shape[1]).sum(1)
+
+    def within(self, start: int, stop: int) -> tuple[Routes, Tensor | None]:
+        """The routes of tokens [start, stop) alone, and which rows of ours theirs are: None for
+        all of them."""
+        if (start, stop) == (0, len(self.experts)):
+            return self, None
+        if (start, stop) not in self._within:
+            own, width = Routes(self.experts[start:stop], self.count), self.experts.shape[1]
+            rows = self.places[start * width : stop * width].index_select(0, own.order)
+            self._within[start, stop] = own, rows
+        return self._within[start, stop]
+
+
+def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    """Each row times its expert's matrix: x[row] @ weight[expert].T."""
+    if _groups(x, weight):
+        return _grouped(x, weight.mT, routes)
+    out = x.new_empty(len(x), weight.shape[1])
+    for expert, start, stop in routes.bounds:
+        out[start:stop] = _steady(x[start:stop], weight[expert])
+    return out
+
+
+def products_back(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    """x[row] @ weight[expert]."""
+    return products(x, weight.mT, routes)
+
+
+def thin_products(x: Tensor, factor: Tensor, routes: Routes) -> Tensor:
+    """The same as `products` for the factors of one adapter, whose rows all are its own."""
+    if _groups(x, factor):
+        return _grouped(x, factor.mT, routes)
+    out = x.new_empty(len(x), factor.shape[1])
+    for expert, start, stop in routes.bounds:
+        torch.mm(x[start:stop], factor[expert].T, out=out[start:stop])
+    return out
+
+
+def add_sums(total: Tensor, left: Tensor, right: Tensor, routes: Routes, scaling: float) -> None:
+    """total[expert] += scaling · left.T @ right over the expert's rows, in the total's float32."""
+    if _groups(left, right):
+        total.add_(_grouped(left.mT, right, routes), alpha=scaling)
+        return
+    for expert, start, stop in routes.bounds:
+        part, other = left[start:stop].T, right[start:stop]
+        if part.dtype == total.dtype:
+            total[expert].addmm_(part, other, alpha=scaling)
+        else:
+            total[expert].add_(part @ other, alpha=scaling)
+
+
+def _steady(x: Tensor, weight: Tensor) -> Tensor:
+    short = STEADY_ROWS - len(x)
+    if short <= 0 or not x.is_cpu:
+        return steady.linear(x, weight, None)
+    return steady.linear(F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
+
+
+def _groups(x: Tensor, other: Tensor) -> bool:
+    """Whether one grouped kernel takes these: bfloat16 on a GPU, widths it can read."""
+    aligned = x.shape[-1] % _ALIGNMENT == 0 == other.shape[-1] % _ALIGNMENT
+    aligned = (aligned and other.shape[-2] % _ALIGNMENT == 0) or x.shape == other.shape[:1]
+    return x.is_cuda and x.dtype == other.dtype == torch.bfloat16 and aligned
+
+
+def _grouped(left: Tensor, right: Tensor, routes: Routes) -> Tensor:
+    result: Tensor = F.grouped_mm(left, right, offs=routes.ends)
+    return result

@@ -1,0 +1,151 @@
+"""A model's tensors by their names in a Hugging Face folder, each at its final place and dtype.
+
+`FolderTensors` reads files: they are memory-mapped and every tensor is copied at most once; one
+that already has the right dtype and device is used where it lies. A folder that is damaged or
+incomplete is refused with the file or the tensor that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from tinkex.engine.errors import ModelError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+class Tensors(ABC):
+    """What a family asks for when it builds its blocks. Modules are named without `.weight`."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+
+    @abstractmethod
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor of this name and shape as it is stored."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name."""
+
+    def exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """In float32, whatever the model's dtype."""
+        return self.read(name, shape).to(device=self.device, dtype=torch.float32)
+
+    def matrix(self, module: str, rows: int, columns: int) -> Tensor:
+        return self._place(self.read(f"{module}.weight", (rows, columns)))
+
+    def vector(self, name: str, size: int) -> Tensor:
+        return self._place(self.read(name, (size,)))
+
+    def stacked(self, modules: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor:
+        """Matrices of one width, one below the other."""
+        fused = torch.empty(sum(sizes), columns, dtype=self.dtype, device=self.device)
+        for module, part in zip(modules, fused.split_with_sizes(list(sizes)), strict=True):
+            part.copy_(self.read(f"{module}.weight", tuple(part.shape)))
+        return fused
+
+    def experts(
+        self, name: str, fused: str, parts: Sequence[str], count: int, rows: int, columns: int
+    ) -> Tensor:
+        """[count, parts · rows, columns]: stored as one tensor, or as matrices by expert."""
+        shape = (count, len(parts) * rows, columns)
+        if self.has(f"{name}.experts.{fused}"):
+            return self._place(self.read(f"{name}.experts.{fused}", shape))
+        stack = torch.empty(shape, dtype=self.dtype, device=self.device)
+        for expert, matrix in enumerate(stack):
+            for part, target in zip(parts, matrix.split(rows), strict=True):
+                module = f"{name}.experts.{expert}.{part}.weight"
+                target.copy_(self.read(module, (rows, columns)))
+        return stack
+
+    def biases(self, modules: Sequence[str], sizes: Sequence[int]) -> Tensor:
+        parts = [self.vector(f"{m}.bias", size) for m, size in zip(modules, sizes, strict=True)]
+        return torch.cat(parts)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        return tensor.to(device=self.device, dtype=self.dtype)
+
+
+class FolderTensors(Tensors):
+    """Takes tensors by name from a folder's safetensors files."""
+
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(device, dtype)
+        self._files = _open_files(folder)
+        self._unread = set(self._files)
+
+    def has(self, name: str) -> bool:
+        return name in self._files
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._files:
+            raise ModelError(
+                f"the model folder is incomplete: tensor {name!r} is in none of its files"
+            )
+        self._unread.discard(name)
+        try:
+            tensor: Tensor = self._files[name].get_tensor(name)
+        except SafetensorError as error:
+            raise ModelError(f"tensor {name!r} cannot be read: {error}") from None
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            raise ModelError(
+                f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
+                f"config.json asks for a floating-point one of shape {shape}"
+            )
+        return tensor
+
+    def refuse_leftovers(self, family: str, harmless: tuple[str, ...]) -> None:
+        """A tensor nobody reads means that the maths of this folder is not ours."""
+        left = sorted(name for name in self._unread if not name.endswith(harmless))
+        if left:
+            raise ModelError(
+                f"the model folder holds {len(left)} tensors that {family!r} does not "
+                f"use, first {left[0]!r}: its config.json does not describe its weights"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ModelError(f"the model folder is incomplete: {path.name} is missing in {path.parent}")
+    try:
+        value = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{path.name} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path.name} must hold a JSON object")
+    return value
+
+
+def _open_files(folder: Path) -> dict[str, Any]:
+    """Which open file holds which tensor."""
+    if not (folder / INDEX).exists():
+        handle = _open(folder / SINGLE)
+        return dict.fromkeys(handle.keys(), handle)
+    shards = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(shards, dict):
+        raise ModelError(f"{INDEX} has no weight_map")
+    handles = {name: _open(folder / name) for name in sorted(set(shards.values()))}
+    held = {name: set(handle.keys()) for name, handle in handles.items()}
+    for tensor, name in shards.items():
+        if tensor not in held[name]:
+            raise ModelError(f"the model folder is incomplete: {name} does not hold {tensor!r}")
+    return {tensor: handles[name] for tensor, name in shards.items()}
+
+
+def _open(path: Path) -> Any:
+    if not path.is_file():
+        raise ModelError(f"the model folder is incomplete: {path.name} is missing in {path.parent}")
+    try:
+        return safe_open(str(path), framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path.name} is damaged or cut short: {error}") from None

@@ -1,0 +1,95 @@
+"""The layers of the built-in tiny models: seeded tensors under their names in files. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAYERS = 4
+HIDDEN = 128
+HEADS = 4
+KV_HEADS = 2
+HEAD_DIM = 32
+INTERMEDIATE = 384
+
+EXPERTS = 8
+EXPERT_INNER = 96
+QWEN3_MOE: dict[str, object] = {
+    "num_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": EXPERT_INNER,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+
+RESIDUAL = float(1.0 / np.sqrt(2 * LAYERS))
+"""Each block adds to the stream; this keeps the sum of all of them near the embedding's size."""
+
+Array: TypeAlias = NDArray[np.float32]
+Named: TypeAlias = Iterator[tuple[str, Array]]
+
+
+class Draw:
+    """Numbers from a seed. What is drawn, and in which order, is part of the recipe."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = np.random.default_rng(seed)
+
+    def matrix(self, rows: int, columns: int, gain: float = 1.0) -> Array:
+        scale = gain / np.sqrt(columns)
+        return np.asarray(self._draw.standard_normal((rows, columns)) * scale, dtype=np.float32)
+
+    def norm(self, size: int, gain: float = 1.0) -> Array:
+        return np.full(size, gain, dtype=np.float32)
+
+
+DrawLayer: TypeAlias = Callable[[Draw, str, int], Named]
+"""(numbers, the layer's name, its index) -> its tensors."""
+
+
+def llama(draw: Draw, at: str, layer: int) -> Named:
+    yield from _attention(draw, at, qk_norm=False)
+    yield from _dense_mlp(draw, at)
+
+
+def qwen3(draw: Draw, at: str, layer: int) -> Named:
+    yield from _attention(draw, at, qk_norm=True)
+    yield from _dense_mlp(draw, at)
+
+
+def qwen3_moe(draw: Draw, at: str, layer: int) -> Named:
+    yield from _attention(draw, at, qk_norm=True)
+    yield from _experts(draw, at)
+
+
+def _attention(draw: Draw, at: str, *, qk_norm: bool) -> Named:
+    yield f"{at}.input_layernorm.weight", draw.norm(HIDDEN)
+    yield f"{at}.self_attn.q_proj.weight", draw.matrix(HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.self_attn.k_proj.weight", draw.matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.self_attn.v_proj.weight", draw.matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.self_attn.o_proj.weight", draw.matrix(HIDDEN, HEADS * HEAD_DIM, RESIDUAL)
+    if qk_norm:
+        yield f"{at}.self_attn.q_norm.weight", draw.norm(HEAD_DIM)
+        yield f"{at}.self_attn.k_norm.weight", draw.norm(HEAD_DIM)
+
+
+def _dense_mlp(draw: Draw, at: str) -> Named:
+    yield f"{at}.post_attention_layernorm.weight", draw.norm(HIDDEN)
+    yield from _swiglu(draw, f"{at}.mlp", INTERMEDIATE)
+
+
+def _experts(draw: Draw, at: str) -> Named:
+    yield f"{at}.post_attention_layernorm.weight", draw.norm(HIDDEN)
+    yield f"{at}.mlp.gate.weight", draw.matrix(EXPERTS, HIDDEN)
+    for expert in range(EXPERTS):
+        yield from _swiglu(draw, f"{at}.mlp.experts.{expert}", EXPERT_INNER)
+
+
+def _swiglu(draw: Draw, at: str, inner: int) -> Named:
+    yield f"{at}.gate_proj.weight", draw.matrix(inner, HIDDEN)
+    yield f"{at}.up_proj.weight", draw.matrix(inner, HIDDEN)
+    yield f"{at}.down_proj.weight", draw.matrix(HIDDEN, inner, RESIDUAL)

@@ -1,0 +1,74 @@
+"""LoRA on a transformers model by plain autograd: the reference for layouts that PEFT cannot hold.
+
+Every factor is a leaf. Linear modules get a hook that adds scaling · B A x; mixtures of experts are
+computed expert by expert, with one factor shared by all on the side of the residual stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.export import module_path
+
+Leaves = dict[tuple[int, str], tuple[Tensor, Tensor]]
+
+
+@contextmanager
+def attached(model: Any, weights: AdapterWeights) -> Iterator[Leaves]:
+    """The model computes with these factors inside; yields the leaves that gather gradients."""
+    leaves = {
+        key: tuple(factor.detach().cpu().clone().requires_grad_() for factor in pair)
+        for key, pair in weights.factors.items()
+    }
+    undo = [_attach(model, key, leaves, weights.scaling) for key in leaves]
+    yield leaves  # type: ignore[misc]
+    for step in undo:
+        step()
+
+
+def _attach(model: Any, key: tuple[int, str], leaves: Any, scaling: float) -> Callable[[], None]:
+    layer, module = key
+    if ".experts." in module:
+        return _attach_experts(model, layer, leaves, scaling)
+    handle = _find(model, module_path(layer, module)).register_forward_hook(
+        _added(*leaves[key], scaling)
+    )
+    return handle.remove  # type: ignore[no-any-return]
+
+
+def _find(model: Any, path: str) -> Any:
+    return model.get_submodule(path)
+
+
+def _added(a: Tensor, b: Tensor, scaling: float) -> Any:
+    return lambda _, inputs, output: output + scaling * (inputs[0] @ a.T) @ b.T
+
+
+def _attach_experts(model: Any, layer: int, leaves: Any, scaling: float) -> Callable[[], None]:
+    experts = model.model.layers[layer].mlp.experts
+    w1, w2, w3 = (leaves[layer, f"mlp.experts.w{n}"] for n in (1, 2, 3))
+
+    def product(x: Tensor, weight: Tensor, pair: tuple[Tensor, Tensor], expert: int) -> Tensor:
+        a, b = (factor[expert if len(factor) > 1 else 0] for factor in pair)
+        return F.linear(x, weight) + scaling * (x @ a.T) @ b.T
+
+    def forward(x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        for expert in chosen.unique().tolist():
+            token, rank = torch.where(chosen == expert)
+            gate, up = experts.gate_up_proj[expert].chunk(2)
+            own = x[token]
+            inner = F.silu(product(own, gate, w1, expert)) * product(own, up, w3, expert)
+            found = product(inner, experts.down_proj[expert], w2, expert)
+            out = out.index_add(0, token, found * shares[token, rank, None])
+        return out
+
+    experts.forward = forward
+    return lambda: experts.__dict__.pop("forward", None)
