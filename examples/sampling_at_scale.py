@@ -17,7 +17,7 @@ import connection
 import curve
 
 import tinkex
-from tinkex.client.events import default_bus
+from tinkex.events import default_bus
 
 WORKERS = 64
 PARAMS = tinkex.SamplingParams(max_tokens=16, temperature=1.0)

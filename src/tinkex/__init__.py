@@ -12,20 +12,32 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
+    from tinkex import events as events
+    from tinkex import metrics as metrics
+    from tinkex import recovery as recovery
+    from tinkex import regularizers as regularizers
     from tinkex import types as types
     from tinkex.client import auth as auth
     from tinkex.client.admin import AdminClient as AdminClient
+    from tinkex.client.breaker import BreakerConfig as BreakerConfig
     from tinkex.client.config import Config as Config
     from tinkex.client.config import RequestOptions as RequestOptions
     from tinkex.client.config import Timeout as Timeout
     from tinkex.client.custom_loss import LossHandle as LossHandle
     from tinkex.client.custom_loss import PerDatumLossFn as PerDatumLossFn
     from tinkex.client.errors import *  # noqa: F403
+    from tinkex.client.events import attach_logger as attach_logger
     from tinkex.client.futures import APIFuture as APIFuture
+    from tinkex.client.futures import ResultFuture as ResultFuture
+    from tinkex.client.queue_state import QueueState as QueueState
+    from tinkex.client.queue_state import QueueStateObserver as QueueStateObserver
     from tinkex.client.rest import RestClient as RestClient
     from tinkex.client.retry import RetryConfig as RetryConfig
     from tinkex.client.sampling import SamplingClient as SamplingClient
     from tinkex.client.service import ServiceClient as ServiceClient
+    from tinkex.client.streaming import SampleStream as SampleStream
+    from tinkex.client.streaming import StreamedTokens as StreamedTokens
+    from tinkex.client.timings import Timings as Timings
     from tinkex.client.training import TrainingClient as TrainingClient
     from tinkex.types.checkpoints import *  # noqa: F403
     from tinkex.types.datum import *  # noqa: F403
@@ -47,15 +59,21 @@ _NAMES = {
     "client.sampling": "SamplingClient",
     "client.rest": "RestClient",
     "client.admin": "AdminClient",
-    "client.futures": "APIFuture",
+    "client.futures": "APIFuture ResultFuture",
     "client.custom_loss": "LossHandle PerDatumLossFn",
     "client.config": "Config RequestOptions Timeout",
     "client.retry": "RetryConfig",
+    "client.breaker": "BreakerConfig",
+    "client.timings": "Timings",
+    "client.streaming": "SampleStream StreamedTokens",
+    "client.events": "attach_logger",
+    "client.queue_state": "QueueState QueueStateObserver",
     "client.errors": (
         "TinkerError APIError APIStatusError APITimeoutError APIConnectionError "
         "APIResponseValidationError RequestFailedError BadRequestError AuthenticationError "
         "BillingError PermissionDeniedError NotFoundError ConflictError UnprocessableEntityError "
-        "RateLimitError InternalServerError ExperimentalWarning"
+        "RateLimitError InternalServerError ExperimentalWarning CircuitOpenError "
+        "FutureRetrievalError RetryableException ClientClosedError TokenizerError"
     ),
     "types": (
         "AdamOptimizerConfig AdamParams DimuonOptimizerConfig DimuonParams OptimParams Checkpoint "
@@ -68,7 +86,7 @@ _NAMES = {
 """Module -> the public names it gives to this one."""
 
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-_SUBMODULES = ("types", "auth")
+_SUBMODULES = ("types", "auth", "events", "metrics", "recovery", "regularizers")
 
 __all__ = [*_HOME, *_SUBMODULES, "__title__", "__version__"]
 

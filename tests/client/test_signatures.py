@@ -43,6 +43,15 @@ def test_the_method_is_the_same(client: str, name: str) -> None:
         assert inspect.iscoroutinefunction(getattr(ours, name))
 
 
+@pytest.mark.parametrize("client", ["TrainingClient", "SamplingClient"])
+def test_the_public_coroutines_are_those_that_programs_know_to_wrap(client: str) -> None:
+    """The cookbook wraps all of them for its traces, by a list of the official names."""
+    ours, official = getattr(tinkex, client), getattr(tinker, client)
+    public = [name for name in dir(ours) if not name.startswith("_")]
+    coroutines = [name for name in public if inspect.iscoroutinefunction(getattr(ours, name))]
+    assert [name for name in coroutines if not hasattr(official, name)] == []
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_methods_are_plain_functions_that_can_be_patched(
     client: str, monkeypatch: pytest.MonkeyPatch

@@ -1,39 +1,18 @@
 """Streams of tokens, read with ``for`` and with ``async for``, whole and cut short."""
 
-import base64
-import json
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tinkex
 from support.clients import PARAMS, prompt, service_for
 from support.protocol_server import ProtocolServer
-from support.socket_server import Answer, Cut, Reply
-from tinkex.types import SampledSequence, SampleResponse
-from tinkex.wire.protobuf import encode_sample_response
-
-RESULT = encode_sample_response(
-    SampleResponse(
-        sequences=[
-            SampledSequence(
-                stop_reason="stop", sequence_id="", tokens_np=np.array([1, 2, 3], dtype=np.int32)
-            )
-        ]
-    )
-)
-START = {"type": "start", "request_id": "r", "sample_sequence_ids": ["a"]}
-PIECES = [
-    {"type": "tokens", "index": 0, "tokens": [1], "logprobs": [-0.5]},
-    {"type": "tokens", "index": 0, "tokens": [2, 3], "logprobs": [-0.25, -1.0]},
-]
-DONE = {"type": "done", "result": base64.b64encode(RESULT).decode()}
-
-
-def lines(*events: Any) -> Answer:
-    body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    return Answer(Reply(200, body, "application/x-ndjson"))
+from support.socket_server import Answer, Cut, Reply, Stall
+from support.streams import DONE, PIECES, START, lines
+from tinkex.client.futures import ResultFuture
 
 
 @pytest.fixture
@@ -94,3 +73,48 @@ def test_streams_that_end_badly_say_why(
         with pytest.raises(kind, match=says):
             list(sampler.stream(prompt(9), PARAMS))
         assert sampler.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
+
+
+def test_an_interrupt_while_a_token_is_awaited_ends_the_stream_and_nothing_else(
+    server: ProtocolServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives in the main thread, while the SDK's loop waits for the next token."""
+    server.fail("/asample_stream", Stall(3600.0), lines(START, *PIECES, DONE))
+    with service_for(server) as service:
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        stream = sampler.stream(prompt(9), PARAMS)
+
+        def interrupted(*_: Any) -> Any:
+            wait_until(lambda: server.count("/asample_stream") == 1)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ResultFuture, "result_here", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(stream))
+        assert tokens_of(list(sampler.stream(prompt(9), PARAMS))) == [1, 2, 3]
+
+
+async def test_a_cancelled_reader_ends_the_stream(server: ProtocolServer) -> None:
+    server.fail("/asample_stream", Stall(3600.0))
+    service = service_for(server)
+    sampler = await service.create_sampling_client_async(base_model="acme/tiny")
+
+    async def read() -> list[Any]:
+        return [piece async for piece in sampler.stream(prompt(9), PARAMS)]
+
+    reading = asyncio.create_task(read())
+    await asyncio.to_thread(wait_until, lambda: server.count("/asample_stream") == 1)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert (await sampler.sample_async(prompt(1), 1, PARAMS)).sequences
+    await service.close("success")
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    for _ in range(30_000):
+        if happened():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it did not happen")

@@ -15,6 +15,7 @@ import tinkex
 from support import sampling_worker
 from support.clients import PARAMS, prompt, service_for
 from support.protocol_server import ProtocolServer
+from support.streams import DONE, PIECES, START, lines
 
 
 @pytest.fixture
@@ -96,6 +97,25 @@ def test_a_forked_child_samples_although_the_parent_already_did(server: Protocol
     assert numbers[0] == 0
     assert numbers[1] >= 10**9
     assert numbers[2] == 1
+
+
+def test_a_forked_child_streams_although_the_parent_already_did(server: ProtocolServer) -> None:
+    with service_for(server) as service:
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        assert sampler.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
+        server.fail("/asample_stream", lines(START, *PIECES, DONE))
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                pieces = list(sampler.stream(prompt(9), PARAMS))
+                writer.send([token for piece in pieces for token in piece.tokens])
+            except BaseException as error:
+                writer.send(repr(error))
+            os._exit(0)
+        assert reader.poll(60), "the forked child hangs"
+        assert reader.recv() == [1, 2, 3]
+        os.waitpid(pid, 0)
 
 
 def test_a_handle_names_the_sampler_without_the_key(server: ProtocolServer) -> None:

@@ -85,7 +85,7 @@ def test_the_default_retry_config_submits_again_with_a_new_number(server: Protoc
 def test_a_429_holds_back_and_sends_the_same_request_again(server: ProtocolServer) -> None:
     server.fail("/asample", status(429), status(429))
     with service_for(server) as service:
-        sampler = service.create_sampling_client(base_model="acme/tiny", retry_config=NO_RETRY)
+        sampler = service.create_sampling_client(base_model="acme/tiny")
         assert sampler.sample(prompt(1), 1, PARAMS).result(timeout=30).sequences
     asked = server.asked("/asample")
     assert [c.body["seq_id"] for c in asked] == [0, 0, 0]
@@ -136,6 +136,65 @@ def test_queue_state_reaches_observer_event_and_log_once(
     assert seen == [("paused_capacity", "maintenance")] * 4
     assert [e.data["state"] for e in events] == ["paused_capacity"]
     assert sum("maintenance" in record.getMessage() for record in caplog.records) == 1
+
+
+class Seen(tinkex.QueueStateObserver):
+    """An observer as a user writes it."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[str, str | None]] = []
+
+    def on_queue_state_change(
+        self, queue_state: tinkex.QueueState, queue_state_reason: str | None
+    ) -> None:
+        self.states.append((queue_state.value, queue_state_reason))
+        if len(self.states) == 1:
+            raise ValueError("a bug of the observer's own")
+
+
+def test_an_observer_given_as_an_argument_sees_pauses_and_the_resume(
+    server: ProtocolServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.pending_polls = 2
+    server.queue_state = {"queue_state": "paused_capacity"}
+    observer = Seen()
+    service = tinkex.ServiceClient(
+        base_url=server.url,
+        api_key="tml-test",
+        queue_state_observer=observer,
+        events=(bus := tinkex.events.EventBus()),
+        telemetry=False,
+    )
+    with service, bus.capture("tinkex.queue") as events:
+        sampler = service.create_sampling_client(base_model="acme/tiny")
+        sampler.sample(prompt(2), 1, PARAMS).result(timeout=30)
+        server.queue_state = {"queue_state": "active", "queue_state_reason": "was full"}
+        sampler.sample(prompt(2), 1, PARAMS).result(timeout=30)
+    reason = "the server is running short on capacity"
+    assert observer.states == [("paused_capacity", reason)] * 2 + [("active", None)] * 2
+    told = [(event.data["state"], event.data["reason"]) for event in events]
+    assert told == [("paused_capacity", reason), ("active", None)]
+    assert sum("observer" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_results_of_samples_and_of_rest_calls_can_be_awaited(
+    server: ProtocolServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = service_for(server)
+    sampler = await service.create_sampling_client_async(base_model="acme/tiny")
+    assert (await sampler.sample(prompt(2), 1, PARAMS)).sequences[0].tokens[0] == 2
+    assert (await sampler.compute_logprobs(prompt(2, 3)))[0] is None
+    rest = service._rest()
+    with caplog.at_level(logging.WARNING):
+        assert (await rest.list_sessions()).sessions
+    assert caplog.text == "", "nothing was blocked"
+    server.fail("/checkpoints", status(404))
+    with pytest.raises(tinkex.NotFoundError):
+        await rest.list_checkpoints("gone")
+    with caplog.at_level(logging.WARNING):
+        assert rest.list_sessions().result(timeout=30).sessions
+    assert "await what it was called on" in caplog.text
+    await service.close("success")
 
 
 async def test_cancelling_a_sample_tells_the_server(server: ProtocolServer) -> None:

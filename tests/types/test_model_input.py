@@ -1,5 +1,8 @@
 """A model input is chunks in order; every change makes a new one."""
 
+import re
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -22,20 +25,32 @@ def test_ints_round_trip_and_appending_makes_new_inputs() -> None:
     assert ModelInput.empty().length == 0
 
 
+class Tokenizer:
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def encode(self, text: str) -> object:
+        assert text == "hello"
+        return self.result
+
+
 def test_text_is_encoded_by_the_tokenizer_it_is_given() -> None:
     class Ids:
         ids = (5, 6)
 
-    class Tokenizer:
-        def __init__(self, result: object) -> None:
-            self.result = result
-
-        def encode(self, text: str) -> object:
-            assert text == "hello"
-            return self.result
-
     assert ModelInput.from_text("hello", Tokenizer([5, 6])).to_ints() == [5, 6]
     assert ModelInput.from_text("hello", Tokenizer(Ids())).to_ints() == [5, 6]
+
+
+@pytest.mark.parametrize("wrong", ["acme/llama-9b", b"acme/llama-9b", None, 3])
+def test_what_is_no_tokenizer_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{wrong!r}. Load it first")):
+        ModelInput.from_text("hello", wrong)
+
+
+def test_text_must_be_text() -> None:
+    with pytest.raises(TypeError, match="text: expected a string, got list"):
+        ModelInput.from_text(["hello"], Tokenizer([5, 6]))  # type: ignore[arg-type]
 
 
 def test_images_take_base64_and_give_it_back() -> None:

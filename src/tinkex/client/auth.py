@@ -58,6 +58,6 @@ def _probe(config: Config) -> None:
         api.decode(response, GetServerCapabilitiesResponse, routes.SERVER_CAPABILITIES)
 
     try:
-        holder.submit(ask()).result()
+        holder.submit(ask()).result_here()
     finally:
         holder.close()

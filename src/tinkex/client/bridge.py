@@ -12,17 +12,16 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from tinkex.client.futures import AwaitableConcurrentFuture
+from tinkex.client.futures import AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.running_loop import refuse_on_sdk_loop, warn_if_blocking
 
 
 class RunsOnLoop(Protocol):
     """What an object needs for its cores to be bridged."""
 
-    def _submit(self, work: Coroutine[Any, Any, Any]) -> ConcurrentFuture[Any]: ...
+    def _submit(self, work: Coroutine[Any, Any, Any]) -> ResultFuture[Any]: ...
 
 
 S = TypeVar("S", bound=RunsOnLoop)
@@ -41,12 +40,11 @@ def on_sdk_loop(core: _Async[S, P, T]) -> _Async[S, P, T]:
     return functools.update_wrapper(method, core)
 
 
-def future_of(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], ConcurrentFuture[T]]:
-    """The sync twin that starts the work and returns a ``concurrent.futures.Future``."""
+def future_of(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], ResultFuture[T]]:
+    """The sync twin that starts the work and returns a ``ResultFuture``."""
     core = inspect.unwrap(method)
 
-    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> ConcurrentFuture[T]:
-        warn_if_blocking(twin.__name__, method.__name__)
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> ResultFuture[T]:
         return self._submit(core(self, *args, **kwargs))
 
     return _named_after(method, twin)
@@ -71,7 +69,7 @@ def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         refuse_on_sdk_loop(twin.__name__)
         warn_if_blocking(twin.__name__, method.__name__)
-        return self._submit(core(self, *args, **kwargs)).result()  # type: ignore[no-any-return]
+        return self._submit(core(self, *args, **kwargs)).result_here()  # type: ignore[no-any-return]
 
     return _named_after(method, twin)
 

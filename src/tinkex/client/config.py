@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -23,6 +23,7 @@ from tinkex.wire.limits import API_KEY_PREFIX, CONNECT_TIMEOUT, JWT_PREFIX, REQU
 
 if TYPE_CHECKING:
     from tinkex.client.breaker import BreakerConfig
+    from tinkex.client.queue_state import QueueStateObserver
     from tinkex.client.transport import Transport
 
 DEFAULT_BASE_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
@@ -150,6 +151,7 @@ class Config:
     breaker: BreakerConfig | None = None
     trace_context: Callable[[], str | None] | None = None
     events: EventBus = field(default=default_bus, repr=False, compare=False)
+    queue_state_observer: QueueStateObserver | None = field(default=None, repr=False, compare=False)
     transport: Callable[[Config], Transport] | None = field(default=None, repr=False)
     cache_directory: Path | None = None
     hub_url: str = DEFAULT_HUB_URL
@@ -202,6 +204,12 @@ class Config:
         if "headers" in given:
             given["headers"] = MappingProxyType({**values["headers"], **given["headers"]})
         return cls(base_url=url, **{**values, **given})
+
+    @classmethod
+    def settings(cls) -> frozenset[str]:
+        """The names of what can be set beside address, key and headers."""
+        names = frozenset(each.name for each in fields(cls))
+        return names - {"base_url", "api_key", "headers"}
 
     def with_key(self, api_key: str) -> Config:
         """The same configuration speaking for another account."""

@@ -51,6 +51,40 @@ NAMES: frozenset[str] = frozenset(
     value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str)
 )
 
+__all__ = [
+    "BREAKER_CLOSE",
+    "BREAKER_OPEN",
+    "FUTURE_CANCELLED",
+    "FUTURE_COMPLETED",
+    "FUTURE_CREATED",
+    "FUTURE_EXPIRED",
+    "FUTURE_FAILED",
+    "HTTP_EXCEPTION",
+    "HTTP_START",
+    "HTTP_STOP",
+    "LIMITER_HOLD",
+    "LIMITER_WAIT",
+    "NAMES",
+    "QUEUE_STATE_CHANGE",
+    "RECOVERY_COMPLETED",
+    "RECOVERY_STARTED",
+    "RETRY_EXHAUSTED",
+    "RETRY_SCHEDULED",
+    "SAMPLING_BACKPRESSURE",
+    "SESSION_HEARTBEAT",
+    "SESSION_HEARTBEAT_MISSED",
+    "SESSION_START",
+    "SESSION_STOP",
+    "TELEMETRY_DROPPED",
+    "TELEMETRY_SENT",
+    "TRAINING_SUBMITTED",
+    "Event",
+    "EventBus",
+    "Handler",
+    "attach_logger",
+    "default_bus",
+]
+
 logger = logging.getLogger("tinkex.events")
 
 

@@ -32,6 +32,28 @@ class APIFuture(ABC, Generic[T]):
         return self.result_async().__await__()
 
 
+class ResultFuture(ConcurrentFuture[T]):
+    """A ``concurrent.futures.Future`` that can also be awaited, from any event loop.
+
+    What ``sample``, ``compute_logprobs`` and the REST calls return. Cancelling the task that
+    awaits it cancels the work, as cancelling the future does.
+    """
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return asyncio.wrap_future(self).__await__()
+
+    def result(self, timeout: float | None = None) -> T:
+        """Block until the result is there. TimeoutError after ``timeout`` seconds."""
+        if not self.done():
+            refuse_on_sdk_loop("result")
+            warn_if_blocking("result")
+        return super().result(timeout)
+
+    def result_here(self) -> T:
+        """Like ``result``, for callers that have warned already."""
+        return super().result()
+
+
 class AwaitableConcurrentFuture(APIFuture[T]):
     """A ``concurrent.futures.Future`` that can also be awaited."""
 
@@ -39,9 +61,6 @@ class AwaitableConcurrentFuture(APIFuture[T]):
         self._future = future
 
     def result(self, timeout: float | None = None) -> T:
-        if not self._future.done():
-            refuse_on_sdk_loop("result")
-            warn_if_blocking("result", "result_async")
         return self._future.result(timeout)
 
     async def result_async(self, timeout: float | None = None) -> T:

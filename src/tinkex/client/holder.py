@@ -24,7 +24,7 @@ from tinkex.client.api import Api
 from tinkex.client.budgets import ByteBudget
 from tinkex.client.config import Config
 from tinkex.client.errors import APIError, ClientClosedError
-from tinkex.client.futures import AwaitableConcurrentFuture
+from tinkex.client.futures import AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.logs import apply_log_level
 from tinkex.client.polling import Poller
 from tinkex.client.sampling_dispatch import SamplingDispatch
@@ -104,7 +104,7 @@ class InternalClientHolder:
 
     # ---- running work
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         """Run a coroutine on the SDK's loop; refuses after close and after a fork."""
         try:
             self._check_usable()

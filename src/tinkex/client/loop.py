@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakMethod
 
+from tinkex.client.futures import ResultFuture
 from tinkex.client.running_loop import SDK_THREAD
 
 T = TypeVar("T")
@@ -82,12 +83,23 @@ class Lease:
         """Whether the caller is on the loop's own thread, where blocking would deadlock."""
         return threading.current_thread() is self._owner.thread
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         """Run a coroutine on the loop from any thread."""
         if not self.usable:
             work.close()
             raise RuntimeError("the SDK's event loop was used after its client was closed")
-        return asyncio.run_coroutine_threadsafe(work, self._owner.loop)
+        future: ResultFuture[T] = ResultFuture()
+        self._owner.loop.call_soon_threadsafe(self._begin, work, future)
+        return future
+
+    def _begin(self, work: Coroutine[Any, Any, T], future: ResultFuture[T]) -> None:
+        task = self._owner.loop.create_task(work)
+        task.add_done_callback(lambda done: _settle(future, done))
+        future.add_done_callback(lambda known: self._cancel_if(known.cancelled(), task))
+
+    def _cancel_if(self, cancelled: bool, task: asyncio.Task[Any]) -> None:
+        if cancelled and not task.done():
+            self._owner.loop.call_soon_threadsafe(task.cancel)
 
     async def encode(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy work off the loop; call it from the loop."""
@@ -112,6 +124,18 @@ class Lease:
         """After release: wait for the thread to end if nobody else uses it."""
         if self._owner.leases == 0 and not self.on_loop:
             self._owner.thread.join(timeout)
+
+
+def _settle(future: Future[T], done: asyncio.Task[T]) -> None:
+    """Hand a task's end to the future that stands for it on other threads."""
+    if done.cancelled():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    if (error := done.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
 
 
 _lock = threading.Lock()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import Future as ConcurrentFuture
 from datetime import date, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 from tinkex.client import arguments, purposes
 from tinkex.client.bridge import awaitable_of, future_of, on_sdk_loop
 from tinkex.client.errors import ExperimentalWarning
+from tinkex.client.futures import ResultFuture
 from tinkex.client.sessionless import SessionlessClient, sdk_headers
 from tinkex.client.tokens import jwt_claims
 from tinkex.types import (
@@ -54,7 +54,8 @@ AccessScope = Literal["owned", "accessible"]
 class RestClient(SessionlessClient):
     """Reads and edits what the server keeps. Opens no session.
 
-    Sync methods return a ``concurrent.futures.Future``; ``_async`` methods return the value.
+    Sync methods return a ``concurrent.futures.Future`` that can also be awaited; ``_async`` methods
+    return the value.
     """
 
     # ---- how requests are made
@@ -396,7 +397,7 @@ class RestClient(SessionlessClient):
 
     def get_audit_log(
         self, event_type: AuditEventType = "all", day: date | None = None
-    ) -> ConcurrentFuture[AuditLogResponse]:
+    ) -> ResultFuture[AuditLogResponse]:
         """Deprecated: use ``AdminClient.get_audit_log``."""
         return self._admin("get_audit_log").get_audit_log(event_type, day)
 
@@ -408,7 +409,7 @@ class RestClient(SessionlessClient):
 
     def get_billing_usage(
         self, starting_on: datetime | str, ending_before: datetime | str
-    ) -> ConcurrentFuture[BillingUsageResponse]:
+    ) -> ResultFuture[BillingUsageResponse]:
         """Deprecated: use ``AdminClient.get_billing_usage``."""
         return self._admin("get_billing_usage").get_billing_usage(starting_on, ending_before)
 
@@ -421,7 +422,7 @@ class RestClient(SessionlessClient):
 
     def get_current_checkpoint_storage_usage(
         self, project_id: str | None = None
-    ) -> ConcurrentFuture[CurrentCheckpointStorageUsageResponse]:
+    ) -> ResultFuture[CurrentCheckpointStorageUsageResponse]:
         """Deprecated: use ``AdminClient.get_current_checkpoint_storage_usage``."""
         admin = self._admin("get_current_checkpoint_storage_usage")
         return admin.get_current_checkpoint_storage_usage(project_id)

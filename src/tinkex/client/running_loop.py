@@ -20,7 +20,7 @@ def refuse_on_sdk_loop(method: str) -> None:
         )
 
 
-def warn_if_blocking(method: str, async_method: str) -> None:
+def warn_if_blocking(method: str, async_method: str | None = None) -> None:
     """Log a warning when a blocking call is made on a running event loop.
 
     The call then goes on: it works, but everything else on that loop waits. Notebooks always run a
@@ -32,10 +32,9 @@ def warn_if_blocking(method: str, async_method: str) -> None:
         return
     if "ipykernel" in sys.modules:
         return
+    instead = "await what it was called on" if async_method is None else f"use {async_method}()"
     logger.warning(
-        "%s() was called from a running event loop and blocks it; use `await …%s()` instead.",
-        method,
-        async_method,
+        "%s() was called from a running event loop and blocks it: %s instead.", method, instead
     )
     stack = "".join(traceback.format_stack(limit=6)[:-2])
     logger.warning("%s() was called here:\n%s", method, stack)

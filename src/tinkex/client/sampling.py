@@ -7,7 +7,6 @@ import itertools
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future as ConcurrentFuture
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,7 @@ from tinkex.client.errors import (
     FutureRetrievalError,
     RateLimitError,
 )
-from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture
+from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.polling import ResultKind
 from tinkex.client.queue_state import (
     SAMPLING_RATE_REASON,
@@ -86,8 +85,7 @@ class SamplingClient(QueueStateObserver):
         self._queue = QueueReporter(
             f"Sampling for sampler {sampling_session_id}",
             SAMPLING_RATE_REASON,
-            holder.config.events,
-            holder.config.timings.queue_log_interval,
+            holder.config,
         )
 
     def __repr__(self) -> str:
@@ -102,7 +100,7 @@ class SamplingClient(QueueStateObserver):
         self._handler: RetryHandler | None = None
         self._completions: CompletionPoller | None = None
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         if self._pid != os.getpid():
             self._adopt_process()
         return self.holder.submit(work)
@@ -127,7 +125,7 @@ class SamplingClient(QueueStateObserver):
         target_prompt_logprobs: TensorData | None = None,
         prompt_alt_tokens_k: int = 0,
         prompt_logprobs_last_n: int | None = None,
-    ) -> ConcurrentFuture[SampleResponse]:
+    ) -> ResultFuture[SampleResponse]:
         """Generate ``num_samples`` continuations of a prompt.
 
         The prompt can be scored in the same request: all of it (``include_prompt_logprobs``), its
@@ -176,7 +174,7 @@ class SamplingClient(QueueStateObserver):
 
     def compute_logprobs(
         self, prompt: ModelInput, prompt_logprobs_last_n: int | None = None
-    ) -> ConcurrentFuture[list[float | None]]:
+    ) -> ResultFuture[list[float | None]]:
         """The logprob of every prompt token given those before it; the first is None."""
         call = SampleCall.scoring(prompt, prompt_logprobs_last_n)
         return self._submit(self._score(call))
@@ -311,7 +309,7 @@ class SamplingClient(QueueStateObserver):
 
     sample_stream = stream
 
-    async def stream_body(self, call: SampleCall) -> bytes:
+    async def _stream_body(self, call: SampleCall) -> bytes:
         """The request of a stream, with the next number. Only on the SDK's loop."""
         await self.holder.ready()
         return await call.encode(
@@ -358,7 +356,7 @@ class SamplingClient(QueueStateObserver):
         """The tokenizer of the base model; see ``tinkex.client.tokenizer``."""
         from tinkex.client.tokenizer import tokenizer_for
 
-        info = self._submit(self._sampler_info()).result()
+        info = self._submit(self._sampler_info()).result_here()
         return tokenizer_for(info.base_model, None, self.holder)
 
     def get_telemetry(self) -> Telemetry | None:

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future as ConcurrentFuture
+from concurrent.futures import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -14,7 +15,7 @@ from tinkex.client.bridge import blocking, on_sdk_loop
 from tinkex.client.config import Config
 from tinkex.client.custom_loss import LossHandle, PerDatumLossFn
 from tinkex.client.errors import ClientClosedError
-from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture
+from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.holder import HolderKind, InternalClientHolder
 from tinkex.client.queue_state import TRAINING_RATE_REASON, QueueReporter
 from tinkex.client.rest import RestClient
@@ -53,7 +54,8 @@ class ServiceClient:
     """The entry point. Constructing one does no I/O; the first use opens a session.
 
     Use it as a context manager, or call ``close``: either ends the session on the server and
-    leaves nothing running here. ``base_url="local"`` uses the embedded server.
+    leaves nothing running here. ``base_url="local"`` uses the embedded server. Any setting of
+    ``Config`` can be given by name, such as ``queue_state_observer=…`` or ``breaker=…``.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ServiceClient:
         default_headers_overrides: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        settings = {name: kwargs.pop(name) for name in Config.settings() & kwargs.keys()}
         if kwargs:
             warnings.warn(
                 f"ServiceClient ignores unknown arguments: {', '.join(sorted(kwargs))}",
@@ -74,7 +77,7 @@ class ServiceClient:
                 stacklevel=2,
             )
         config = Config.resolve(
-            base_url=base_url, api_key=api_key, headers=default_headers_overrides
+            base_url=base_url, api_key=api_key, headers=default_headers_overrides, **settings
         )
         self._initialise(config, user_metadata, project_id, display_name)
 
@@ -139,7 +142,7 @@ class ServiceClient:
         if self._closed:
             raise ClientClosedError("ServiceClient is closed")
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         try:
             holder = self._get_session_holder()
         except ClientClosedError:
@@ -152,7 +155,7 @@ class ServiceClient:
         """The internals of this session; reading it opens the session."""
         holder = self._get_session_holder()
         if not holder.on_loop:
-            holder.submit(holder.ready()).result()
+            holder.submit(holder.ready()).result_here()
         return holder
 
     # ---- asking
@@ -300,7 +303,7 @@ class ServiceClient:
         client = await self._create_model(
             base_model or info.base_model, lora, user_metadata, family
         )
-        await client.load_after_creation(path, weights_access_token, optimizer=with_optimizer)
+        await client._load_operation(path, weights_access_token, optimizer=with_optimizer)
         return client
 
     async def _weights_info(self, path: str, weights_access_token: str | None) -> Any:
@@ -483,7 +486,8 @@ class ServiceClient:
         if exc_type is not None:
             status = "errored" if issubclass(exc_type, Exception) else "interrupted"
         try:
-            self.close(status).future().result()
+            wait([closing := self.close(status).future()])
+            closing.result()
         finally:
             for holder in (self._session_holder, self._sessionless_holder):
                 if holder is not None:
@@ -509,8 +513,7 @@ def _creation_reporter(holder: InternalClientHolder, subject: str) -> QueueRepor
     return QueueReporter(
         f"Model creation for {subject}",
         TRAINING_RATE_REASON,
-        holder.config.events,
-        holder.config.timings.queue_log_interval,
+        holder.config,
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future as ConcurrentFuture
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel
 
 from tinkex.client import purposes
 from tinkex.client.config import Config
+from tinkex.client.futures import ResultFuture
 from tinkex.client.holder import HolderKind, InternalClientHolder
 from tinkex.wire import limits
 
@@ -52,7 +52,7 @@ class SessionlessClient:
     def get_telemetry(self) -> Telemetry | None:
         return self.holder.get_telemetry()
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         return self.holder.submit(work)
 
     async def _get(self, method: str, path: str, model: type[M], **params: Any) -> M:
@@ -76,7 +76,7 @@ def open_shared_holder(config: Config) -> InternalClientHolder:
         if holder is None or holder.closed or holder.forked:
             holder = _shared[config] = InternalClientHolder(config, kind=HolderKind.SESSIONLESS)
     if not holder.on_loop:
-        holder.submit(holder.ready()).result()
+        holder.submit(holder.ready()).result_here()
     return holder
 
 

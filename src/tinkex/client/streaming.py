@@ -19,6 +19,7 @@ from tinkex.client.errors import (
     RequestFailedError,
     TinkerError,
 )
+from tinkex.client.futures import ResultFuture
 from tinkex.client.polling import error_category
 from tinkex.client.sample_call import SampleCall
 from tinkex.types import SampleResponse
@@ -46,38 +47,49 @@ class SampleStream:
     def __init__(self, client: SamplingClient, call: SampleCall) -> None:
         self._client = client
         self._pieces = self._read(call)
+        self._reading = asyncio.Lock()
+        self._waited_for: ResultFuture[StreamedTokens | None] | None = None
         self.response: SampleResponse | None = None
 
     # ---- for
 
     def __iter__(self) -> Iterator[StreamedTokens]:
         try:
-            while (piece := self._client._submit(self._next()).result()) is not None:
+            while (piece := self._start_next().result_here()) is not None:
                 yield piece
         finally:
-            self._client._submit(self._close()).result()
+            self._start_close().result_here()
 
     # ---- async for
 
     async def __aiter__(self) -> AsyncIterator[StreamedTokens]:
         try:
-            while (
-                piece := await asyncio.wrap_future(self._client._submit(self._next()))
-            ) is not None:
+            while (piece := await self._start_next()) is not None:
                 yield piece
         finally:
-            await asyncio.wrap_future(self._client._submit(self._close()))
+            await self._start_close()
+
+    def _start_next(self) -> ResultFuture[StreamedTokens | None]:
+        self._waited_for = self._client._submit(self._next())
+        return self._waited_for
+
+    def _start_close(self) -> ResultFuture[None]:
+        if self._waited_for is not None:
+            self._waited_for.cancel()  # whoever waited for it was interrupted
+        return self._client._submit(self._close())
 
     # ---- on the SDK's loop
 
     async def _next(self) -> StreamedTokens | None:
-        return await anext(self._pieces, None)
+        async with self._reading:
+            return await anext(self._pieces, None)
 
     async def _close(self) -> None:
-        await self._pieces.aclose()
+        async with self._reading:  # a read that was cancelled needs a moment to end
+            await self._pieces.aclose()
 
     async def _read(self, call: SampleCall) -> AsyncGenerator[StreamedTokens, None]:
-        body = await self._client.stream_body(call)
+        body = await self._client._stream_body(call)
         ids: list[str] = []
         request_id = ""
         try:

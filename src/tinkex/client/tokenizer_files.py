@@ -106,7 +106,7 @@ class TokenizerFiles:
             path = SERVED_FILE.format(model_name=quote(model_name, safe="/:"), file=file)
             api = self._holder.api
             try:
-                return self._holder.submit(api.send("GET", path, _SERVED)).result().content
+                return self._holder.submit(api.send("GET", path, _SERVED)).result_here().content
             except NotFoundError:
                 return None
 
@@ -127,7 +127,7 @@ class TokenizerFiles:
 
         def fetch(file: str) -> bytes | None:
             url = f"{self._config.hub_url}/{name}/resolve/{revision}/{file}"
-            return self._holder.submit(_get(self._config, url)).result()
+            return self._holder.submit(_get(self._config, url)).result_here()
 
         try:
             if (folder := _download(fetch, self._hub_folder(name))) is not None:

@@ -7,13 +7,14 @@ import logging
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future as ConcurrentFuture
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tinkex.client import arguments, purposes
 from tinkex.client.bridge import async_twin, blocking, on_sdk_loop
 from tinkex.client.custom_loss import CustomLossFnV1, CustomLossStep, LossHandle, custom_step
 from tinkex.client.errors import FutureRetrievalError
-from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture
+from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.queue_state import TRAINING_RATE_REASON, QueueReporter, QueueState
 from tinkex.client.running_loop import warn_if_blocking
 from tinkex.client.training_run import TrainingRun, json_kind
@@ -68,8 +69,7 @@ class TrainingClient:
         self._queue = QueueReporter(
             f"Training for {model_id}",
             TRAINING_RATE_REASON,
-            holder.config.events,
-            holder.config.timings.queue_log_interval,
+            holder.config,
         )
         self._run = TrainingRun(holder, model_id, self)  # type: ignore[arg-type]
         logger.info("training run %s is ready", model_id)
@@ -77,7 +77,7 @@ class TrainingClient:
     def __repr__(self) -> str:
         return f"TrainingClient(model_id={self.model_id!r})"
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ConcurrentFuture[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         return self.holder.submit(work)
 
     def _start(self, work: Coroutine[Any, Any, T]) -> AwaitableConcurrentFuture[T]:
@@ -148,7 +148,8 @@ class TrainingClient:
         forward = self._forward_backward(
             step.forward_data, "cross_entropy", None, forward_only=True
         )
-        return self._backward(step, forward.future().result())
+        wait([done := forward.future()])
+        return self._backward(step, done.result())
 
     async def forward_backward_custom_async(
         self,
@@ -265,12 +266,6 @@ class TrainingClient:
         logger.error("%s", text)
         return self._load(path, weights_access_token, optimizer=optimizer)
 
-    async def load_after_creation(
-        self, path: str, weights_access_token: str | None, *, optimizer: bool
-    ) -> None:
-        """Fill a model that was just created from a checkpoint. Only on the SDK's loop."""
-        await self._load_operation(path, weights_access_token, optimizer=optimizer)
-
     def _load(
         self, path: str, weights_access_token: str | None, *, optimizer: bool
     ) -> AwaitableConcurrentFuture[LoadWeightsResponse]:
@@ -363,7 +358,7 @@ class TrainingClient:
         """The tokenizer of the base model; see ``tinkex.client.tokenizer``."""
         from tinkex.client.tokenizer import tokenizer_for
 
-        data = self._submit(_core(self.get_info_async)(self)).result().model_data
+        data = self._submit(_core(self.get_info_async)(self)).result_here().model_data
         arguments.check_text(data.model_name, "model_name of the server's model info")
         return tokenizer_for(str(data.model_name), data.tokenizer_id, self.holder)
 

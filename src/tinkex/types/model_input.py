@@ -169,6 +169,13 @@ class ModelInput(Strict):
     @classmethod
     def from_text(cls, text: str, tokenizer: _Tokenizer) -> "ModelInput":
         """Encode `text` with `tokenizer.encode` (an addition of tinkex)."""
+        if isinstance(tokenizer, str | bytes) or not hasattr(tokenizer, "encode"):
+            raise TypeError(
+                f"tokenizer: expected one with an encode method, got {tokenizer!r:.80}. Load it "
+                "first: get_tokenizer() of a training or sampling client returns the model's own."
+            )
+        if not isinstance(text, str):
+            raise TypeError(f"text: expected a string, got {type(text).__name__}")
         encoded = tokenizer.encode(text)
         return cls.from_ints(getattr(encoded, "ids", encoded))
 
