@@ -1,6 +1,7 @@
 """Tokenizers: what they do, where they come from, and that being offline never hangs."""
 
 import copy
+import inspect
 import json
 import pickle
 import sys
@@ -93,9 +94,10 @@ def test_chat_templates_render_like_those_of_transformers(folder: Path) -> None:
         options: Any = {"add_generation_prompt": generation, "chat_template": TEMPLATE}
         expected = theirs.apply_chat_template(messages, tokenize=False, **options)
         assert ours.apply_chat_template(messages, tokenize=False, **options) == expected
-    assert ours.apply_chat_template(messages) == ours.encode(
-        ours.apply_chat_template(messages, tokenize=False), add_special_tokens=False
-    )
+    text = ours.apply_chat_template(messages, tokenize=False)
+    ids = ours.encode(text, add_special_tokens=False)
+    assert ours.apply_chat_template(messages)["input_ids"] == ids
+    assert ours.apply_chat_template(messages, return_dict=False) == ids
 
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -112,6 +114,14 @@ USES: dict[str, Any] = {
     "rows": lambda t: t.decode([[65], [66]]),
     "an array": lambda t: t.decode(np.array([65, 66])),
     "settings": lambda t: (t.padding_side, t.is_fast, t.sep_token, t.vocab["a"]),
+    "a chat": lambda t: dict(t.apply_chat_template(MESSAGES)),
+    "a chat's attributes": lambda t: t.apply_chat_template(MESSAGES).input_ids,
+    "a chat to be continued": lambda t: dict(
+        t.apply_chat_template(MESSAGES, continue_final_message=True)
+    ),
+    "a chat's ids to be continued": lambda t: t.apply_chat_template(
+        MESSAGES, continue_final_message=True, return_dict=False
+    ),
     "a chat's ids": lambda t: list(t.apply_chat_template(MESSAGES, return_dict=False)),
     "a chat as a dictionary": lambda t: dict(t.apply_chat_template(MESSAGES, return_dict=True)),
     "a chat in tensors": lambda t: (
@@ -133,11 +143,11 @@ def test_code_for_the_tokenizers_of_transformers_runs_on_the_light_one(
     assert USES[use](ours) == USES[use](theirs)
 
 
-def test_a_chat_answers_code_for_older_and_newer_transformers(folder: Path) -> None:
-    ids = Tokenizer(folder, "t").apply_chat_template(MESSAGES)
-    assert ids == ids["input_ids"] == ids.input_ids
-    assert ids[0] == ids["input_ids"][0]
-    assert ids.attention_mask == [1] * len(ids)
+def test_a_chats_parameters_are_those_of_transformers(folder: Path) -> None:
+    theirs = pytest.importorskip("transformers").PreTrainedTokenizerFast.apply_chat_template
+    ours = inspect.signature(Tokenizer.apply_chat_template).parameters
+    wanted = [(p.name, p.default) for p in inspect.signature(theirs).parameters.values()]
+    assert [(p.name, p.default) for p in ours.values()][:-1] == wanted[:-1]
 
 
 def test_changed_special_tokens_are_kept(folder: Path) -> None:

@@ -71,5 +71,5 @@ def self_distillation(work: Path, base_url: str, model: str, renderer: str) -> d
     asyncio.run(sdft_recipe.cli_main(config))
     return {
         "entropy": rows(log, "sdft/mean_teacher_entropy"),
-        "gradients": rows(log, "grad_norm"),
+        "gradients": rows(log, "optim/grad_norm"),
     }

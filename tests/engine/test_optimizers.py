@@ -65,9 +65,10 @@ def test_both_families_learn_and_report_their_step(decoder: Decoder, family: str
     for step in range(1, 13):
         losses.append(train(trainer, call("run", datum))[0].metrics["loss:sum"])
         metrics = trainer.optim_step(OptimStep("op", "run", family, params)).metrics
-        assert metrics["step"] == step
-        assert metrics["grad_norm"] > 0
-        assert math.isfinite(metrics["update_norm"])
+        assert {name.partition("/")[0] for name in metrics} == {"optim"}, "nobody's own names"
+        assert metrics["optim/step"] == step
+        assert metrics["optim/grad_norm"] > 0
+        assert math.isfinite(metrics["optim/update_norm"])
     assert losses[-1] < 0.5 * losses[0]
 
 
@@ -75,5 +76,5 @@ def test_a_step_with_nothing_gathered_has_a_zero_gradient(decoder: Decoder) -> N
     trainer = Trainer(decoder)
     trainer.create_run(CreateRun("op", "run", LoraSpec(8, seed=0)))
     before = trainer._find("run").adapter.master.clone()
-    assert trainer.optim_step(adam_step("run")).metrics["grad_norm"] == 0.0
+    assert trainer.optim_step(adam_step("run")).metrics["optim/grad_norm"] == 0.0
     assert torch.equal(trainer._find("run").adapter.master, before)

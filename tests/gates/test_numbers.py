@@ -38,7 +38,7 @@ def test_gate_01_split_invariance(service: Any) -> None:
             start += size
         update = client.optim_step(ADAM)
         loss = sum(call.result().metrics["loss:sum"] for call in calls)
-        norms.append((loss, update.result().metrics["grad_norm"]))
+        norms.append((loss, update.result().metrics["optim/grad_norm"]))
     for loss, norm in norms[1:]:
         assert loss == pytest.approx(norms[0][0], rel=1e-5)
         assert norm == pytest.approx(norms[0][1], rel=1e-4)

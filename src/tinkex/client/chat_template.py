@@ -18,11 +18,10 @@ def render_chat(template: str, **variables: Any) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _compiled(template: str) -> Any:
-    try:
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as error:
-        raise TokenizerError("Chat templates need jinja2: pip install jinja2") from error
+    # Imported when a template is rendered: most programs never do.
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )

@@ -17,19 +17,6 @@ from tinkex.client.chat_template import render_chat
 from tinkex.client.errors import TokenizerError
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
-_TEMPLATE_OPTIONS = frozenset(
-    [
-        "return_tensors",
-        "padding",
-        "truncation",
-        "max_length",
-        "continue_final_message",
-        "tokenizer_kwargs",
-        "return_assistant_tokens_mask",
-        "documents",
-    ]
-)
-"""Options of ``apply_chat_template`` that are no variables of the template."""
 
 
 class Encoding(dict[str, Any]):
@@ -40,22 +27,6 @@ class Encoding(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-class ChatIds(list[int]):
-    """The ids of a conversation. Also answers like the dictionary that newer releases of
-    ``transformers`` return, so code for either works."""
-
-    @property
-    def input_ids(self) -> list[int]:
-        return list(self)
-
-    @property
-    def attention_mask(self) -> list[int]:
-        return [1] * len(self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return getattr(self, key) if isinstance(key, str) else super().__getitem__(key)
 
 
 class _SpecialToken:
@@ -246,28 +217,49 @@ class Tokenizer:
         self,
         conversation: Sequence[Any],
         tools: Sequence[Any] | None = None,
-        *,
-        tokenize: bool = True,
-        add_generation_prompt: bool = False,
+        documents: Sequence[Any] | None = None,
         chat_template: str | None = None,
-        return_dict: bool | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tokenize: bool = True,
+        padding: Any = False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors: Any = None,
+        return_dict: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        tokenizer_kwargs: dict[str, Any] | None = None,
         **variables: Any,
     ) -> Any:
-        """Messages as the model was trained to read them: ids, or text with ``tokenize=False``."""
-        options = {"tokenize": tokenize, "add_generation_prompt": add_generation_prompt}
-        if variables.keys() & _TEMPLATE_OPTIONS or _is_batch(conversation):
-            given = {"chat_template": chat_template, "return_dict": return_dict}
-            set_ones = {name: value for name, value in given.items() if value is not None}
-            full = self._complete("apply_chat_template")
-            return full.apply_chat_template(
-                conversation, tools=tools, **options, **set_ones, **variables
+        """Messages as the model was trained to read them, with the parameters, the order and the
+        defaults of ``transformers`` 5: a dictionary with ``input_ids``, a list of ids with
+        ``return_dict=False``, or text with ``tokenize=False``."""
+        for_transformers = {
+            "documents": documents,
+            "continue_final_message": continue_final_message,
+            "padding": padding,
+            "truncation": truncation,
+            "max_length": max_length,
+            "return_tensors": return_tensors,
+            "return_assistant_tokens_mask": return_assistant_tokens_mask,
+            "tokenizer_kwargs": tokenizer_kwargs,
+        }
+        if any(for_transformers.values()) or _is_batch(conversation):
+            return self._complete("apply_chat_template").apply_chat_template(
+                conversation,
+                tools=tools,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=tokenize,
+                return_dict=return_dict,
+                **for_transformers,
+                **variables,
             )
         text = self._rendered(chat_template, conversation, tools, add_generation_prompt, variables)
         if not tokenize:
             return text
-        if return_dict:
-            return self(text, add_special_tokens=False)
-        return ChatIds(self.encode(text, add_special_tokens=False))
+        encoded = self(text, add_special_tokens=False)
+        return encoded if return_dict else encoded["input_ids"]
 
     def _rendered(
         self,

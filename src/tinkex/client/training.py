@@ -203,7 +203,11 @@ class TrainingClient:
     def optim_step(
         self, optim_params: OptimParams | None = None, *, adam_params: AdamParams | None = None
     ) -> APIFuture[OptimStepResponse]:
-        """Apply the accumulated gradients and clear them. ``adam_params`` is the older name."""
+        """Apply the accumulated gradients and clear them. ``adam_params`` is the older name.
+
+        Metrics, where the server sends any, have names of their own (``optim/grad_norm``): they
+        can be merged into any log.
+        """
         params = _optimizer_params(optim_params, adam_params)
         return self._start(
             self._run.operation(

@@ -113,11 +113,11 @@ class Trainer:
             run.adapter.refresh()
         run.gradient = None
         run.step += 1
+        # Programs merge these into logs of their own, where plain names are taken.
         metrics = {
-            "grad_norm": norm,
-            "update_norm": moved,
-            "step": float(run.step),
-            "learning_rate": command.params["learning_rate"],
+            "optim/grad_norm": norm,
+            "optim/update_norm": moved,
+            "optim/step": float(run.step),
         }
         return OptimStepResult(metrics)
 

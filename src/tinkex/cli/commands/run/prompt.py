@@ -30,13 +30,12 @@ class Prompt:
             return [int(token) for token in tokenizer.encode(self.text)]
         turn = [{"role": "user", "content": self.text}]
         try:
-            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True)
+            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
         except Exception as error:
             raise CliError(
                 "This model has no usable chat template", f"Details: {error}", "Leave out --chat"
             ) from error
-        # Some tokenizers wrap the ids in a mapping.
-        return [int(token) for token in (ids["input_ids"] if isinstance(ids, dict) else ids)]
+        return [int(token) for token in ids]
 
 
 def read_prompt(context: CommandContext, text: str | None, file: str | None, chat: bool) -> Prompt:
