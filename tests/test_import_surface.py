@@ -34,7 +34,20 @@ PAGE = Path(__file__).parent.parent / "docs" / "names.md"
 TYPES = type_names(official_types)
 OURS_AS_WELL = {
     "SampleResponse": [("weights", "None")],
-    "TrainingRun": [("sampler_gap", "None")],
+    "TrainingRun": [
+        (name, "None")
+        for name in [
+            "sampler_gap",
+            "name",
+            "note",
+            "created_at",
+            "state",
+            "step",
+            "last_loss",
+            "tokens",
+        ]
+    ],
+    "Checkpoint": [("base_model", "None"), ("step", "None")],
 }
 """Fields of our own, behind all of theirs."""
 HEAVY = ("numpy", "pydantic", "google.protobuf", "pyqwest", "rich", "torch", "click", "zstandard")

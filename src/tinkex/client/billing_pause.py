@@ -33,7 +33,7 @@ class BillingPause:
         quiet = now - self._logged >= self._timings.billing_incident_reset
         if self._since is None or quiet:
             self._since = now
-        if now - self._since > self.window:
+        if now - self._since >= min(self.window, self._timings.billing_window):
             return False
         if now - self._logged >= self._timings.billing_log_interval:
             self._logged = now

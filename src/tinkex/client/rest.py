@@ -15,10 +15,11 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from tinkex.client import arguments, purposes
+from tinkex.client.additions import Additions
 from tinkex.client.bridge import awaitable_of, future_of, on_sdk_loop
 from tinkex.client.errors import ExperimentalWarning
 from tinkex.client.futures import ResultFuture
-from tinkex.client.sessionless import SessionlessClient, sdk_headers
+from tinkex.client.sessionless import sdk_headers
 from tinkex.client.tokens import jwt_claims
 from tinkex.types import (
     AuditLogResponse,
@@ -51,7 +52,7 @@ M = TypeVar("M", bound=BaseModel)
 AccessScope = Literal["owned", "accessible"]
 
 
-class RestClient(SessionlessClient):
+class RestClient(Additions):
     """Reads and edits what the server keeps. Opens no session.
 
     Sync methods return a ``concurrent.futures.Future`` that can also be awaited; ``_async`` methods

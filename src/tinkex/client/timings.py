@@ -22,6 +22,7 @@ class Timings:
     outer_window: float = 300.0
     outer_delay_first: float = 1.0
     outer_delay_max: float = 30.0
+    billing_window: float = float("inf")
     billing_delay: float = 5.0
     billing_log_interval: float = 60.0
     billing_incident_reset: float = 300.0
@@ -59,4 +60,10 @@ class Timings:
     @classmethod
     def impatient(cls) -> "Timings":
         """For a person waiting at a terminal: a few quick attempts, then the error."""
-        return cls(inner_retries=2, inner_delay_max=2.0, outer_window=0.0, outage_log_after=60.0)
+        return cls(
+            inner_retries=2,
+            inner_delay_max=2.0,
+            outer_window=0.0,
+            billing_window=0.0,
+            outage_log_after=60.0,
+        )

@@ -107,8 +107,15 @@ class Browsing:
         live = self._live.find(row.model_id)
         broken = live is not None and live.broken is not None
         gap = None if live is None or row.tenant != tenant else live.gaps.gap
-        visible = self._visible(db, row, tenant)
-        return show.training_run(row, visible, corrupted=broken, gap=gap)
+        session = sessions.get(db, row.session_id)
+        return show.training_run(
+            row,
+            self._visible(db, row, tenant),
+            corrupted=broken,
+            gap=gap,
+            is_owner=row.tenant == tenant,
+            session_name=None if session is None else session.display_name,
+        )
 
     # ---- sessions
 

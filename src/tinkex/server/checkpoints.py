@@ -262,6 +262,11 @@ class Checkpoints:
         row = replace(row, project_id=None if session is None else session.project_id)
         self._store_row(connection, row, "checkpoint.create", {"size_bytes": row.size_bytes})
 
+    def forget_run(self, connection: sqlite3.Connection, model_id: str) -> None:
+        """Forget all checkpoints of a run, within the transaction that forgets the run."""
+        for row in checkpoints.of_run(connection, model_id):
+            self._remove(connection, row, "checkpoint.delete", {"with": "its run"})
+
     def _store_row(
         self,
         connection: sqlite3.Connection,

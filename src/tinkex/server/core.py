@@ -12,7 +12,6 @@ from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
 from tinkex.server.browsing import Browsing
 from tinkex.server.budgets import ByteBudget
-from tinkex.server.carrying import Carrier
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.codec import encode_sample
@@ -32,6 +31,7 @@ from tinkex.server.losses import Losses
 from tinkex.server.pins import Pins
 from tinkex.server.reaper import Reaper
 from tinkex.server.residence import Residence
+from tinkex.server.run_records import RunRecords
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sample_windows import SampleWindows
 from tinkex.server.samplers import Samplers
@@ -87,16 +87,17 @@ class Core:
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
-        residence = Residence(self.engines, self.snapshots, clock)
-        self.carrier = Carrier(
+        residence = Residence(self.engines, self.snapshots)
+        self.scheduler = Scheduler(
+            self.runs,
+            self.engines,
             Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
             self.snapshots,
-            settings.scheduling,
-        )
-        self.scheduler = Scheduler(
-            self.runs, self.engines, self.carrier, residence, clock, settings
+            residence,
+            clock,
+            settings,
         )
         self.submissions = Submissions(
             self.store,
@@ -143,6 +144,9 @@ class Core:
         )
         self.exports = Exports(home.root / "exports")
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
+        self.run_records = RunRecords(
+            self.store, self.blobs, self.runs, self.checkpoints, clock, self.scheduler.pump
+        )
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)
         self.reaper = Reaper(

@@ -17,12 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-BUILT_IN = (
-    "tinkex/tiny-llama",
-    "tinkex/tiny-qwen3",
-    "tinkex/tiny-qwen3-moe",
-    "tinkex/tiny-qwen3.5",
-)
+BUILT_IN = ("tinkex/tiny-llama", "tinkex/tiny-qwen3", "tinkex/tiny-qwen3-moe")
 Kind = Literal["folder", "cache", "huggingface", "wheel", "builtin", "hub"]
 
 _HUB_TIMEOUT_S = 5.0

@@ -56,6 +56,8 @@ def checkpoint(row: CheckpointRow) -> dict[str, Any]:
         "public": row.public,
         "user_metadata": texts(row.user_metadata),
         "expires_at": None if row.expires_at is None else moment(row.expires_at),
+        "base_model": row.base_model,
+        "step": row.step,
     }
 
 
@@ -85,8 +87,12 @@ def training_run(
     *,
     corrupted: bool = False,
     gap: SamplerGap | None = None,
+    is_owner: bool = True,
+    session_name: str | None = None,
 ) -> dict[str, Any]:
-    """A run with the newest of its checkpoints (`saved` is newest first)."""
+    """A run with the newest of its checkpoints (`saved` is newest first). How it fares and what is
+    noted about it is its owner's business."""
+    private = {"note": row.note, "last_loss": row.loss, "tokens": row.tokens}
     return {
         "training_run_id": row.model_id,
         "base_model": row.base_model,
@@ -99,7 +105,19 @@ def training_run(
         "last_sampler_checkpoint": _newest(saved, "sampler_weights"),
         "user_metadata": texts(row.user_metadata),
         "sampler_gap": None if gap is None else asdict(gap),
+        "name": run_name(row, session_name),
+        "created_at": moment(row.created_at),
+        "state": row.state,
+        "step": row.step,
+        **(private if is_owner else {}),
     }
+
+
+def run_name(row: RunRow, session_name: str | None) -> str | None:
+    """The name its owner gave it, or the one its script did."""
+    said = row.user_metadata or {}
+    found = (row.name, said.get("name"), said.get("run_name"), session_name)
+    return next((name for name in found if isinstance(name, str) and name), None)
 
 
 def _newest(saved: Iterable[CheckpointRow], kind: str) -> dict[str, Any] | None:

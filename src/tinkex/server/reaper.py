@@ -124,9 +124,9 @@ class Reaper:
                 logger.exception("maintenance failed; it is tried again")
 
     async def _end_runs(self) -> None:
-        """A run goes with its session, once nothing of it is left to do."""
+        """A run goes when it was stopped or with its session, once nothing of it is left to do."""
         for run in self._runs:
-            over = not self._sessions.is_alive(run.row.session_id)
+            over = run.stopped or not self._sessions.is_alive(run.row.session_id)
             if over and not run.active and not run.log.unfinished():
                 await self._end(run)
 
@@ -134,7 +134,7 @@ class Reaper:
         self._runs.remove(run)
 
         def work(db: sqlite3.Connection) -> tuple[list[str], list[str]]:
-            runs_table.end(db, run.model_id)
+            runs_table.end(db, run.model_id, self._clock.now())
             snapshots_table.delete(db, run.model_id)
             loads = operations_table.loads_through(db, run.model_id, 2**62)
             return operations_table.drop_payloads(db, run.model_id, 2**62), loads

@@ -23,9 +23,6 @@ from tinkex.server.store.operations import OperationRow
 from tinkex.server.store.runs import RunRow
 from tinkex.server.store.snapshots import SnapshotRow
 
-NEVER_MADE = "its creation failed"
-_FIRST_STAY_S, _LONGEST_STAY_S = 1.0, 60.0
-
 
 @dataclass(slots=True, eq=False)
 class Run:
@@ -35,18 +32,8 @@ class Run:
     carries the newest operation; `active` counts everything of this run that is with the engine or
     being written down; `restoring` says in words what is being rebuilt, `broken` why it never can.
     `before` is the snapshot to fall back to when the newest is damaged; the operations between the
-    two keep their bodies for that, `spare_bytes` of them. `gaps` compares it with its sampler.
-
-    Where its state lives changes in four ways only; numbers are lives of the engine, 0 is none:
-
-    ===============  =======  ============  ========================================================
-    transition       `place`  `generation`  when
-    ===============  =======  ============  ========================================================
-    `take_place`     life     0             before it is sent for: room is counted by places
-    `settle`         life     life          the engine has its state, or an empty log to make it by
-    `stay`           life     life          letting it go failed; it is left alone for a while
-    `leave`          0        0             the engine let it go, lost it, or died
-    ===============  =======  ============  ========================================================
+    two keep their bodies for that, `spare_bytes` of them. `stopped` is its owner's wish that it
+    ends. `gaps` compares it with its sampler.
     """
 
     row: RunRow
@@ -54,11 +41,7 @@ class Run:
     snapshot: SnapshotRow | None = None
     before: SnapshotRow | None = None
     spare_bytes: int = 0
-    place: int = 0
     generation: int = 0
-    settled_at: float = 0.0
-    stays_until: float = 0.0
-    failed_evictions: int = 0
     sending: int = 0
     active: int = 0
     latest: asyncio.Task[None] | None = None
@@ -69,6 +52,7 @@ class Run:
     used_at: float = 0.0
     restoring: str | None = None
     broken: str | None = None
+    stopped: bool = False
     gaps: GapWatch = field(default_factory=GapWatch)
     _progress: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -80,25 +64,10 @@ class Run:
     def tenant(self) -> str:
         return self.row.tenant
 
-    # ---- where its state lives
-
-    def take_place(self, life: int) -> None:
-        self.place, self.generation, self.evict = life, 0, False
-
-    def settle(self, life: int, now: float) -> None:
-        self.place = self.generation = life
-        self.settled_at = self.stays_until = now
-        self.failed_evictions = 0
-
-    def stay(self, now: float) -> None:
-        pause = _FIRST_STAY_S * 2.0**self.failed_evictions
-        self.evict = False
-        self.stays_until = now + min(pause, _LONGEST_STAY_S)
-        self.failed_evictions += 1
-
-    def leave(self) -> None:
-        self.place = self.generation = 0
-        self.evict = False
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing asked of it can be done any more, if that is so."""
+        return "it was stopped by its owner" if self.stopped else self.broken
 
     async def progress(self) -> None:
         """Wait until something of this run has come to its end."""
@@ -144,8 +113,14 @@ class Runs:
         """The tenant's live run."""
         run = self._runs.get(model_id)
         if run is None or run.tenant != tenant:
-            raise NotFound(f"no training run {model_id[:200]!r}")
+            raise NotFound(self._missing(tenant, model_id))
         return run
+
+    def _missing(self, tenant: str, model_id: str) -> str:
+        row = self._store.read(lambda db: table.get(db, model_id))
+        if row is None or row.tenant != tenant:
+            return f"no training run {model_id[:200]!r}"
+        return f"training run {model_id!r} has ended: it was stopped, or its session is over"
 
     def count(self, tenant: str) -> int:
         return sum(run.tenant == tenant for run in self._runs.values())
@@ -161,6 +136,7 @@ class Runs:
         base = -1 if snapshot is None else snapshot.seq_id
         floor = -1 if before is None else before.seq_id
         run = Run(row, self._log(base), snapshot, before, snapshot_at=self._clock.monotonic())
+        run.stopped = row.state == "stopping"
         run.spare_bytes = self._store.read(
             lambda db: operations_table.kept_bytes(db, row.model_id, floor, base)
         )
@@ -168,8 +144,6 @@ class Runs:
             lambda db: operations_table.after(db, row.model_id, base)
         ):
             run.log.admit(self.entry(operation))
-        if run.log.never_made:
-            run.broken = NEVER_MADE
         return run
 
     def _log(self, base: int) -> RunLog:

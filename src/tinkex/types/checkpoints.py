@@ -18,6 +18,8 @@ CONSOLE_URL = "https://tinker.thinkingmachines.ai"
 
 @exported
 class Checkpoint(Lenient):
+    """A checkpoint as listed. `base_model` and `step` are additions that our server fills in."""
+
     checkpoint_id: str
     checkpoint_type: CheckpointType
     time: datetime
@@ -26,6 +28,8 @@ class Checkpoint(Lenient):
     public: bool = False
     user_metadata: dict[str, str] | None = None
     expires_at: datetime | None = None
+    base_model: str | None = Field(default=None, exclude=True)
+    step: int | None = Field(default=None, exclude=True)
 
 
 @exported
@@ -71,6 +75,9 @@ class SamplerGap(Lenient):
 
 @exported
 class TrainingRun(Lenient):
+    """A training run as listed. What follows `user_metadata` are additions that our server fills
+    in; `last_loss` is per token, `state` is live, stopping or ended."""
+
     training_run_id: str
     base_model: str
     model_owner: str
@@ -82,6 +89,13 @@ class TrainingRun(Lenient):
     last_sampler_checkpoint: Checkpoint | None = None
     user_metadata: dict[str, str] | None = None
     sampler_gap: SamplerGap | None = Field(default=None, exclude=True)
+    name: str | None = Field(default=None, exclude=True)
+    note: str | None = Field(default=None, exclude=True)
+    created_at: datetime | None = Field(default=None, exclude=True)
+    state: str | None = Field(default=None, exclude=True)
+    step: int | None = Field(default=None, exclude=True)
+    last_loss: float | None = Field(default=None, exclude=True)
+    tokens: int | None = Field(default=None, exclude=True)
 
 
 class TrainingRunsResponse(Lenient):

@@ -45,12 +45,16 @@ CANCEL_FUTURE = "/api/v1/cancel_future"
 
 TRAINING_RUNS = "/api/v1/training_runs"
 TRAINING_RUN = "/api/v1/training_runs/{training_run_id}"
+RUN_NAME = f"{TRAINING_RUN}/name"  # the next three are additions of our server
+RUN_NOTE = f"{TRAINING_RUN}/note"
+RUN_STOP = f"{TRAINING_RUN}/stop"
 RUN_CHECKPOINTS = "/api/v1/training_runs/{training_run_id}/checkpoints"
 CHECKPOINTS = "/api/v1/checkpoints"
 CHECKPOINT = "/api/v1/training_runs/{training_run_id}/checkpoints/{checkpoint_id}"
 CHECKPOINT_PUBLISH = f"{CHECKPOINT}/publish"
 CHECKPOINT_TTL = f"{CHECKPOINT}/ttl"
 CHECKPOINT_EXTERNAL_URLS = f"{CHECKPOINT}/external_weights_urls"
+CHECKPOINT_ADAPTER_URLS = f"{CHECKPOINT}/adapter_urls"  # an addition of our server
 
 AUDIT_LOG = "/api/v1/audit"
 BILLING_USAGE = "/api/v1/billing/usage/events"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tinkex.engine.messages import Command, ForwardBackward, ForwardBackwardResult, Result
@@ -13,6 +15,7 @@ from tinkex.server.losses import Losses
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run
 from tinkex.server.sampler_gap import measure
+from tinkex.server.store import runs as runs_table
 from tinkex.server.waiting import Outcome
 
 _SMALL_BYTES = 512 * 1024
@@ -25,7 +28,7 @@ class Forward:
 
     losses: Losses
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+    async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
         request = entry.content or await asyncio.to_thread(decode, body)
         if isinstance(request, Refusal):
             raise request
@@ -45,7 +48,13 @@ class Forward:
             if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
                 gap = await asyncio.to_thread(measure, request.data, result.outputs)
                 run.gaps.measured(counts, gap)
-            return Conclusion(Outcome("protobuf", await _encoded(result)))
+            outcome = Outcome("protobuf", await _encoded(result))
+            if request.forward_only:
+                return Conclusion(outcome)
+            tokens, loss = request.tokens, loss_per_token(result.metrics)
+            return Conclusion(
+                outcome, (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
+            )
 
         return Prepared((*before, command), conclude, request.tokens)
 
@@ -56,6 +65,13 @@ class Forward:
         if not isinstance(loss_id, str):
             raise Refusal("loss_fn_config.loss_id must name a custom loss")
         return (self.losses.command(run.tenant, loss_id, f"{entry.request_id}:loss"),)
+
+
+def loss_per_token(metrics: Mapping[str, float]) -> float | None:
+    """What people compare between steps; None where it is no number."""
+    tokens = metrics.get("tokens:sum", 0.0)
+    loss = metrics["loss:sum"] / tokens if tokens else math.nan
+    return loss if math.isfinite(loss) else None
 
 
 async def _encoded(result: ForwardBackwardResult) -> bytes:

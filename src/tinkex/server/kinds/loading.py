@@ -50,9 +50,12 @@ class Loading:
         folder = await self._pinned(run, entry, path, bearer, optimizer)
         command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
 
-        async def conclude(_: Result) -> Conclusion:
+        async def conclude(result: Result) -> Conclusion:
+            assert isinstance(result, RunInfo)
+            values = {"path": path, "model_id": run.model_id, "type": "load_weights"}
+            step = result.step
             return Conclusion(
-                success({"path": path, "model_id": run.model_id, "type": "load_weights"})
+                success(values), (lambda db: runs_table.set_step(db, run.model_id, step),)
             )
 
         return Prepared((command,), conclude)
@@ -73,9 +76,15 @@ class Loading:
                 train_mlp=result.lora.train_mlp,
                 train_unembed=result.lora.train_unembed,
             )
-            row = run.row
+            row, step = run.row, result.step
             values = {"path": path, "model_id": run.model_id, "type": "load_weights"}
-            return Conclusion(success(values), (lambda db: runs_table.set_lora(db, row),))
+            return Conclusion(
+                success(values),
+                (
+                    lambda db: runs_table.set_lora(db, row),
+                    lambda db: runs_table.set_step(db, row.model_id, step),
+                ),
+            )
 
         commands = _creation(run, entry, folder, optimizer, family, asked["family"])
         return Prepared(commands, conclude)

@@ -13,6 +13,7 @@ from tinkex.server.log import Entry
 from tinkex.server.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run
+from tinkex.server.store import runs as runs_table
 
 
 def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
@@ -24,7 +25,8 @@ def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, OptimStepResult)
-        return Conclusion(success({"metrics": _finite(dict(result.metrics))}))
+        outcome = success({"metrics": _finite(dict(result.metrics))})
+        return Conclusion(outcome, (lambda db: runs_table.stepped(db, run.model_id),))
 
     return Prepared((command,), conclude)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,9 +16,13 @@ from tinkex.server.routes import route
 from tinkex.server.routes.answers import Link, TraceExport
 from tinkex.server.routes.checkpoints import ONE, path_of
 from tinkex.server.routes.http import answer, core_of, in_this_process, origin_of, tenant_of
+from tinkex.server.store.checkpoints import CheckpointRow
 from tinkex.server.urls import LINK_LIFETIME_S
 from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
 from tinkex.wire import routes as paths
+
+_OPTIMIZER_STATE = "training.safetensors"
+"""What an engine adds to the folder of a training checkpoint; no use to who loads an adapter."""
 
 
 async def external_urls(request: Request) -> Response:
@@ -27,12 +31,15 @@ async def external_urls(request: Request) -> Response:
     row = core.checkpoints.find(tenant, path_of(request))
     if row.kind != "external_weights":
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
-    folder, names = core.checkpoints.files(row)
-    if in_this_process(request):
-        return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
-    origin = origin_of(request)
-    urls = {name: core.links.file(origin, tenant, row, name) for name in names}
-    return _found(request, {"urls": urls})
+    return _links(request, tenant, row, core.checkpoints.files(row)[1])
+
+
+async def adapter_urls(request: Request) -> Response:
+    """One link per file of any checkpoint, its optimizer's state left out. An addition."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    names = [name for name in core.checkpoints.files(row)[1] if name != _OPTIMIZER_STATE]
+    return _links(request, tenant, row, names)
 
 
 async def archive_url(request: Request) -> Response:
@@ -60,6 +67,16 @@ async def trace_export(request: Request) -> Response:
     return answer({"status": "ready", "url": path.as_uri()})
 
 
+def _links(request: Request, tenant: str, row: CheckpointRow, names: Sequence[str]) -> Response:
+    core = core_of(request)
+    if in_this_process(request):
+        folder, _ = core.checkpoints.files(row)
+        return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
+    origin = origin_of(request)
+    urls = {name: core.links.file(origin, tenant, row, name) for name in names}
+    return _found(request, {"urls": urls})
+
+
 def _found(request: Request, values: Mapping[str, object]) -> Response:
     expires = int(core_of(request).clock.now()) + LINK_LIFETIME_S
     return answer({**values, "expires": presentation.moment(expires)})
@@ -67,6 +84,7 @@ def _found(request: Request, values: Mapping[str, object]) -> Response:
 
 ROUTES: list[Route] = [
     route("GET", f"{ONE}/external_weights_urls", external_urls, ExternalWeightsUrlsResponse),
+    route("GET", f"{ONE}/adapter_urls", adapter_urls, ExternalWeightsUrlsResponse),
     route("GET", f"{ONE}/archive", archive_url, Link),
     route("GET", paths.SESSION_TRACE_EXPORT, trace_export, TraceExport),
 ]

@@ -12,6 +12,7 @@ from tinkex.server.routes import route, searching
 from tinkex.server.routes.answers import Done
 from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
 from tinkex.server.routes.queries import Query
+from tinkex.server.run_records import NAME_LIMIT, NOTE_LIMIT
 from tinkex.types.checkpoints import TrainingRun, TrainingRunsResponse
 from tinkex.types.sessions import (
     GetSessionResponse,
@@ -34,6 +35,36 @@ async def get_run(request: Request) -> Response:
     return answer(
         await core.browsing.training_run(tenant, request.path_params["training_run_id"], scope)
     )
+
+
+async def rename_run(request: Request) -> Response:
+    """Give a run a name, or take it away. An addition of this server."""
+    core, tenant = core_of(request), tenant_of(request)
+    name = _name(await read_json(request))
+    await core.run_records.rename(tenant, request.path_params["training_run_id"], name)
+    return nothing()
+
+
+async def note_run(request: Request) -> Response:
+    """Keep a remark with a run, or take it away. An addition of this server."""
+    core, tenant = core_of(request), tenant_of(request)
+    note = _note(await read_json(request))
+    await core.run_records.note(tenant, request.path_params["training_run_id"], note)
+    return nothing()
+
+
+async def stop_run(request: Request) -> Response:
+    """End a run; its checkpoints stay. An addition of this server."""
+    core, tenant = core_of(request), tenant_of(request)
+    await core.run_records.stop(tenant, request.path_params["training_run_id"])
+    return nothing()
+
+
+async def delete_run(request: Request) -> Response:
+    """Delete an ended run with all its checkpoints. An addition of this server."""
+    core, tenant = core_of(request), tenant_of(request)
+    await core.run_records.delete(tenant, request.path_params["training_run_id"])
+    return nothing()
 
 
 async def list_sessions(request: Request) -> Response:
@@ -74,6 +105,18 @@ def _scope(query: Query) -> Scope:
     return query.scope()
 
 
+def _name(fields: Fields) -> str | None:
+    name = fields.optional_text("name", limit=NAME_LIMIT)
+    fields.finish()
+    return name
+
+
+def _note(fields: Fields) -> str | None:
+    note = fields.optional_text("note", limit=NOTE_LIMIT)
+    fields.finish()
+    return note
+
+
 def _project(fields: Fields) -> str:
     project_id = fields.text("project_id", limit=256)
     fields.finish()
@@ -83,6 +126,10 @@ def _project(fields: Fields) -> str:
 ROUTES: list[Route] = [
     route("GET", paths.TRAINING_RUNS, list_runs, TrainingRunsResponse, asks=_runs_wanted),
     route("GET", paths.TRAINING_RUN, get_run, TrainingRun, asks=_scope),
+    route("DELETE", paths.TRAINING_RUN, delete_run, Done),
+    route("PUT", paths.RUN_NAME, rename_run, Done, reads=_name),
+    route("PUT", paths.RUN_NOTE, note_run, Done, reads=_note),
+    route("POST", paths.RUN_STOP, stop_run, Done),
     route("GET", paths.SESSIONS, list_sessions, ListSessionsResponse, asks=_sessions_wanted),
     route(
         "POST",

@@ -152,6 +152,29 @@ def _two_hashed_snapshots(connection: sqlite3.Connection) -> None:
     )
 
 
+def _described_runs(connection: sqlite3.Connection) -> None:
+    """What was known before is counted from what is left of it."""
+    _run(
+        connection,
+        "ALTER TABLE runs ADD COLUMN name TEXT",
+        "ALTER TABLE runs ADD COLUMN note TEXT",
+        "ALTER TABLE runs ADD COLUMN step INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN loss REAL",
+        "ALTER TABLE runs ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN ended_at REAL",
+        """UPDATE runs SET
+            tokens = COALESCE((SELECT SUM(o.tokens) FROM operations o
+                WHERE o.model_id = runs.model_id AND o.kind = 'forward_backward'), 0),
+            step = MAX(
+                (SELECT COUNT(*) FROM operations o WHERE o.model_id = runs.model_id
+                    AND o.kind = 'optim_step' AND o.state = 'done'),
+                COALESCE((SELECT MAX(step) FROM checkpoints c
+                    WHERE c.model_id = runs.model_id), 0),
+                COALESCE((SELECT MAX(step) FROM snapshots s
+                    WHERE s.model_id = runs.model_id), 0))""",
+    )
+
+
 def _run(connection: sqlite3.Connection, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)
@@ -164,4 +187,5 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _usage_and_audit,
     _fetched_results,
     _two_hashed_snapshots,
+    _described_runs,
 ]

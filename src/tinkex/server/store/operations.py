@@ -148,6 +148,15 @@ def drop_payloads(connection: sqlite3.Connection, model_id: str, through: int) -
     return [name for (name,) in blobs]
 
 
+def delete_run(connection: sqlite3.Connection, model_id: str) -> list[str]:
+    """Forget all operations of a run; return the names of the blobs that held parts of them."""
+    rows = connection.execute(
+        "SELECT payload_blob, result_blob FROM operations WHERE model_id = ?", (model_id,)
+    ).fetchall()
+    connection.execute("DELETE FROM operations WHERE model_id = ?", (model_id,))
+    return [name for row in rows for name in row if name is not None]
+
+
 def loads_through(connection: sqlite3.Connection, model_id: str, through: int) -> list[str]:
     """The loads of a run up to `through` whose bodies are kept, and with them what they read."""
     rows = connection.execute(

@@ -11,7 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as stored. `state` is live, or ended once nothing may be asked of it any more.
+    """A run as stored. `state` is live, stopping once its owner has stopped it, or ended once
+    nothing may be asked of it any more. `name` and `note` are its owner's words for it. `step`
+    counts optimizer steps, `tokens` those trained on; `loss` is the newest, per token.
 
     `optimizer` is the optimizer's configuration as JSON text. The seed is chosen when the run is
     accepted, so that creating it again gives the same adapters.
@@ -31,6 +33,12 @@ class RunRow:
     train_unembed: bool | None = None
     user_metadata: Mapping[str, Any] | None = None
     state: str = "live"
+    name: str | None = None
+    note: str | None = None
+    step: int = 0
+    loss: float | None = None
+    tokens: int = 0
+    ended_at: float | None = None
 
 
 _COLUMNS = tuple(RunRow.__dataclass_fields__)
@@ -52,7 +60,8 @@ def get(connection: sqlite3.Connection, model_id: str) -> RunRow | None:
 
 
 def live(connection: sqlite3.Connection) -> list[RunRow]:
-    rows = connection.execute("SELECT * FROM runs WHERE state = 'live'")
+    """Every run that has not ended."""
+    rows = connection.execute("SELECT * FROM runs WHERE state IN ('live', 'stopping')")
     return [from_row(row) for row in rows]
 
 
@@ -71,8 +80,43 @@ def touch(connection: sqlite3.Connection, model_id: str, requested_at: float) ->
     )
 
 
-def end(connection: sqlite3.Connection, model_id: str) -> None:
-    connection.execute("UPDATE runs SET state = 'ended' WHERE model_id = ?", (model_id,))
+def stop(connection: sqlite3.Connection, model_id: str) -> None:
+    connection.execute("UPDATE runs SET state = 'stopping' WHERE model_id = ?", (model_id,))
+
+
+def end(connection: sqlite3.Connection, model_id: str, ended_at: float) -> None:
+    connection.execute(
+        "UPDATE runs SET state = 'ended', ended_at = ? WHERE model_id = ?", (ended_at, model_id)
+    )
+
+
+def delete(connection: sqlite3.Connection, model_id: str) -> None:
+    connection.execute("DELETE FROM runs WHERE model_id = ?", (model_id,))
+
+
+def set_name(connection: sqlite3.Connection, model_id: str, name: str | None) -> None:
+    connection.execute("UPDATE runs SET name = ? WHERE model_id = ?", (name, model_id))
+
+
+def set_note(connection: sqlite3.Connection, model_id: str, note: str | None) -> None:
+    connection.execute("UPDATE runs SET note = ? WHERE model_id = ?", (note, model_id))
+
+
+def trained(connection: sqlite3.Connection, model_id: str, tokens: int, loss: float | None) -> None:
+    """Count what a forward-backward pass has trained on."""
+    connection.execute(
+        "UPDATE runs SET tokens = tokens + ?, loss = COALESCE(?, loss) WHERE model_id = ?",
+        (tokens, loss, model_id),
+    )
+
+
+def stepped(connection: sqlite3.Connection, model_id: str) -> None:
+    connection.execute("UPDATE runs SET step = step + 1 WHERE model_id = ?", (model_id,))
+
+
+def set_step(connection: sqlite3.Connection, model_id: str, step: int) -> None:
+    """Record where a run that loaded a checkpoint continues."""
+    connection.execute("UPDATE runs SET step = ? WHERE model_id = ?", (step, model_id))
 
 
 def from_row(row: sqlite3.Row) -> RunRow:
