@@ -34,10 +34,10 @@ def offered(tinkex: CommandLine, *words: str) -> list[str]:
 
 
 def test_command_names_are_offered(tinkex: CommandLine) -> None:
-    assert offered(tinkex, "mod") == ["model", "models"]
+    assert offered(tinkex, "mod") == ["model"]
     assert offered(tinkex, "checkpoint", "p") == ["publish", "push-hf"]
     assert "serve" in offered(tinkex, "")
-    assert offered(tinkex, "--json", "run", "s") == ["sample"]
+    assert offered(tinkex, "--json", "run", "s") == ["sample", "stop"]
     assert offered(tinkex, "nothing", "x") == []
 
 

@@ -137,14 +137,14 @@ def test_expired_links_are_signed_anew(tmp_path: Path) -> None:
     with file_server(Behaviour({"f": b"1"}, statuses=[403])) as address:
         rest = DownloadRest(address, ["f"])
         assert download(rest, EXTERNAL, tmp_path).code == 0
-    assert rest.calls == [("urls", EXTERNAL)] * 2
+    assert [call for call in rest.calls if call[0] == "urls"] == [("urls", EXTERNAL)] * 2
 
 
 def test_links_about_to_expire_are_not_used(tmp_path: Path) -> None:
     with file_server(Behaviour({"f": b"1"})) as address:
         rest = DownloadRest(address, ["f"], lifetime=60)
         assert download(rest, EXTERNAL, tmp_path).code == 0
-    assert len(rest.calls) == 2
+    assert len([call for call in rest.calls if call[0] == "urls"]) == 2
 
 
 def test_a_wrong_digest_is_refused_and_nothing_remains(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_existing_folder_is_kept_unless_forced(tmp_path: Path) -> None:
         ran = download(rest, EXTERNAL, tmp_path)
         assert ran.code == 1
         assert f"Target directory already exists: {target}" in ran.err
-        assert rest.calls == []
+        assert not any(call[0] == "urls" for call in rest.calls)
         assert download(rest, EXTERNAL, tmp_path, "--force").code == 0
     assert contents(tmp_path) == {"run-1_external_weights_final/f": b"1"}
 

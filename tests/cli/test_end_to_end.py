@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,22 @@ run = service.create_lora_training_client("{MODEL}", rank=8, user_metadata={{"pu
 print(run.save_state("final").result().path)
 print(run.save_weights_for_sampler("sampler", ttl_seconds=86400).result().path)
 print(run.save_weights_external("export").result().path)
+service.close("success").result()
+"""
+
+_TRAIN = f"""
+import tinkex
+from tinkex import types
+service = tinkex.ServiceClient()
+run = service.create_lora_training_client("{MODEL}", rank=8)
+datum = types.Datum(
+    model_input=types.ModelInput.from_ints([1, 2, 3]),
+    loss_fn_inputs={{"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]}},
+)
+for _ in range(2):
+    run.forward_backward([datum], "cross_entropy").result()
+    run.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+print(run.save_state("final").result().path)
 service.close("success").result()
 """
 
@@ -163,6 +180,7 @@ SHARED_LINES = {
     "missing argument": ("run", "info"),
     "bare": (),
 }
+WRONG_USAGE = ("checkpoint info of nonsense", "set-ttl without a time", "delete of nothing")
 NOT_JSON = ("status",)  # the official command ignores --format here
 
 
@@ -219,8 +237,24 @@ print(json.dumps(found))
 def test_both_command_lines_print_the_same_json_and_exit_alike(
     answers: tuple[Answers, Answers], name: str
 ) -> None:
-    ours, theirs = answers
-    assert ours[name] == theirs[name]
+    """Ours may say more, never less or otherwise; wrong usage exits with 2, not at times with 1."""
+    (our_code, ours), (their_code, theirs) = (found[name] for found in answers)
+    assert our_code == (2 if name in WRONG_USAGE else their_code)
+    try:
+        told = json.loads(theirs)
+    except ValueError:
+        assert ours == theirs
+    else:
+        assert _common(json.loads(ours), told) == told
+
+
+def _common(ours: Any, theirs: Any) -> Any:
+    """What ours says in the words that theirs has, in their order."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return {name: _common(ours.get(name), value) for name, value in theirs.items()}
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return [_common(*pair) for pair in zip(ours, theirs, strict=True)]
+    return ours
 
 
 @pytest.mark.parametrize("kind", ["training", "external"])
@@ -236,9 +270,64 @@ def test_both_command_lines_download_the_same_files(
         )
         assert done.returncode == 0, done.stderr
         value = json.loads(done.stdout)
-        value["destination"] = Path(value["destination"]).name
+        value["destination"] = Path(value["destination"]).name.replace(":", "_")
         folders.append((value, {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}))
     assert folders[0] == folders[1]
+
+
+def test_a_download_leaves_no_run_behind_and_tells_the_true_step(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TRAIN], env=environ, capture_output=True, text=True, check=True
+    )
+    path = done.stdout.strip()
+    before = len(ok(environ, "run", "list", "--limit", "0")["runs"])
+    kept = ok(environ, "checkpoint", "download", path, "-o", str(tmp_path))
+    assert len(ok(environ, "run", "list", "--limit", "0")["runs"]) == before
+    folder = Path(kept["destination"])
+    assert ":" not in folder.name
+    assert json.loads((folder / "run.json").read_text())["step"] == 2
+    assert not (folder / "training.safetensors").exists()
+    assert ok(environ, "checkpoint", "info", path)["step"] == 2
+    run = ok(environ, "run", "info", path.removeprefix("tinker://").partition("/")[0])
+    assert (run["step"], run["state"]) == (2, "live") or run["state"] == "ended"
+    assert run["last_loss"] > 0
+    assert run["tokens"] == 6
+
+
+def test_what_others_have_published_can_be_looked_at(
+    environ: dict[str, str], saved: dict[str, str]
+) -> None:
+    other = {**environ, "TINKER_API_KEY": "tml-other"}
+    line = ("checkpoint", "info", saved["sampler"])
+    assert tinkex(other, *line).returncode == 1
+    ok(environ, "checkpoint", "publish", saved["sampler"])
+    try:
+        assert ok(other, *line)["public"] is True
+        listed = ok(other, "checkpoint", "list", "--run-id", saved["run"])["checkpoints"]
+        assert [item["tinker_path"] for item in listed] == [saved["sampler"]]
+    finally:
+        ok(environ, "checkpoint", "unpublish", saved["sampler"])
+
+
+def test_a_run_is_renamed_noted_stopped_and_deleted(environ: dict[str, str]) -> None:
+    line = [sys.executable, "-c", _TRAIN]
+    made = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+    run_id = made.stdout.strip().removeprefix("tinker://").partition("/")[0]
+    short = f"{run_id[:8]}:0"
+    ok(environ, "run", "rename", short, "the good one")
+    ok(environ, "run", "note", "the good one", "lr 1e-4")
+    shown = ok(environ, "run", "info", run_id[:12])
+    assert (shown["training_run_id"], shown["name"]) == (run_id, "the good one")
+    assert shown["note"] == "lr 1e-4"
+    ok(environ, "run", "stop", short, "--yes")
+    for _ in range(100):
+        if ok(environ, "run", "info", short)["state"] == "ended":
+            break
+        time.sleep(0.2)
+    assert ok(environ, "run", "delete", short, "--yes")["deleted_checkpoints"] == 1
+    assert tinkex(environ, "run", "info", short).returncode == 1
 
 
 def test_both_command_lines_delete_alike(environ: dict[str, str]) -> None:

@@ -52,7 +52,7 @@ class HubRest(FakeRest):
         urls = {file.name: file.as_uri() for file in self.folder.iterdir()}
         return done(SimpleNamespace(urls=urls, expires=datetime.now(UTC) + timedelta(hours=1)))
 
-    def get_training_run_by_tinker_path(self, path: str) -> Any:
+    def get_training_run_by_tinker_path(self, path: str, access_scope: str) -> Any:
         return done(training_run(1))
 
 

@@ -1,4 +1,4 @@
-"""`tinkex models` and the options of `tinkex serve`."""
+"""`tinkex model local` and the options of `tinkex serve`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     model_folder(tmp_path / "ours" / "tinkex--tiny-llama-1")
     model_folder(tmp_path / "hf" / "hub" / "models--org--mine" / "snapshots" / "abc")
     (tmp_path / "hf" / "hub" / "models--org--broken" / "snapshots" / "abc").mkdir(parents=True)
-    ran = CommandLine()("models", "--json")
+    ran = CommandLine()("model", "local", "--json")
     assert ran.code == 0, ran.err
     value = json.loads(ran.out)
-    assert mismatches(value, shapes()["models"]) == []
+    assert mismatches(value, shapes()["model local"]) == []
     found = {model["name"]: model for model in value["models"]}
     assert found["org/mine"]["size_bytes"] == 2048
     assert found["tinkex/tiny-llama"]["source"] == "tinkex cache"
     assert found["tinkex/tiny-qwen3"]["folder"] is None
     assert "org/broken" not in found
     assert [model["default"] for model in value["models"]].count(True) <= 1
-    assert "ready to serve" in CommandLine()("models").out
+    assert "ready to serve" in CommandLine()("models").out, "its old name"
 
 
 @pytest.mark.parametrize(

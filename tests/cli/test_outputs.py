@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -167,11 +168,11 @@ def test_no_color_is_respected(columns: str, monkeypatch: pytest.MonkeyPatch) ->
     assert "\x1b[96m" not in command_line(terminal=True)("run", "list").out
 
 
-def test_cells_that_do_not_fit_are_folded(
+def test_columns_that_do_not_fit_are_left_out(
     monkeypatch: pytest.MonkeyPatch, matches_stored: Callable[[str, str], None]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "56")
-    matches_stored("run-list-folded", command_line(terminal=True)("run", "list").out)
+    matches_stored("run-list-narrow", command_line(terminal=True)("run", "list").out)
 
 
 @pytest.mark.parametrize("columns", ["20", "40"])
@@ -180,8 +181,50 @@ def test_a_narrow_terminal_gets_one_line_per_cell(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     ran = command_line(terminal=True)("checkpoint", "list", "--limit", "1")
-    assert "Path: tinker://run-1/weights/0001" in ran.out
+    assert "tinker://run-1/weights/0001" in ran.out
     matches_stored(f"checkpoint-list-{columns}-columns", ran.out)
+
+
+SESSION = "1f3a90cc-4a52-4d5b-9d0e-7f1b2c3d4e5f"
+
+
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """An 80-column terminal before our server, whose ids are long."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run_id, model = f"{SESSION}:train:0", "HuggingFaceTB/SmolLM2-135M-Instruct"
+    added = {"name": "lr 3e-4", "state": "live", "step": 120, "last_loss": 1.23456}
+    more = {"tokens": 123456, "created_at": NOW - timedelta(days=2), "base_model": model}
+    runs = [training_run(1, training_run_id=run_id, **added, **more)]
+    saved = [
+        checkpoint(n, run=run_id, kind="sampler_weights", base_model=model, step=60 * n)
+        for n in (1, 2)
+    ]
+    return CommandLine(FakeClients(FakeRest(saved, runs)), terminal=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    {
+        "run-list-80": ("run", "list"),
+        "run-info-80": ("run", "info", SESSION[:4]),
+        "checkpoint-list-80": ("checkpoint", "list"),
+        "checkpoint-info-80": (
+            "checkpoint", "info", f"tinker://{SESSION}:train:0/sampler_weights/0001",
+        ),
+    }.items(),
+)  # fmt: skip
+def test_eighty_columns_are_enough_for_long_ids_and_whole_paths(
+    name: str,
+    line: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    matches_stored: Callable[[str, str], None],
+) -> None:
+    ran = eighty_columns(monkeypatch)(*line)
+    assert ran.code == 0, ran.err
+    plain = re.sub(r"\x1b\[\d+m", "", ran.out)
+    wide = [row for row in plain.splitlines() if len(row) > 80]
+    assert all(row.split()[-1].startswith("tinker://") for row in wide)
+    matches_stored(name, ran.out)
 
 
 def test_text_from_a_server_cannot_drive_the_terminal() -> None:

@@ -154,8 +154,11 @@ def test_ctrl_c_during_sampling_ends_at_once(
     [("n\r", 0, "Deletion cancelled."), ("\x03", 130, "Interrupted."), ("\x04", 1, "Aborted.")],
 )
 def test_the_question_before_deleting_can_be_declined(
-    environ: dict[str, str], keys: str, status: int, words: str
+    environ: dict[str, str], behaviour: Behaviour, keys: str, status: int, words: str
 ) -> None:
+    behaviour.answers[f"GET /api/v1/training_runs/{RUN}/checkpoints"] = {
+        "checkpoints": [checkpoint(1)]
+    }
     line = command("checkpoint", "delete", f"tinker://{RUN}/weights/00001")
     with TerminalSession(line, environ) as session:
         session.wait_for("Are you sure you want to delete 1 checkpoint? [y/N]: ")
@@ -174,7 +177,10 @@ def test_a_pasted_key_is_shown_as_stars(environ: dict[str, str], behaviour: Beha
     assert "*******" in session.text
     assert "tml-" not in session.text
     assert "Stored API key 'laptop' as the default credential." in session.text
-    assert '"key": "tml-secret"' in (Path(environ["HOME"]) / ".tinker" / "servers.json").read_text()
+    assert (
+        '"key": "tml-secret"'
+        in (Path(environ["HOME"]) / ".tinker" / "credentials.json").read_text()
+    )
 
 
 def test_an_interrupt_before_the_first_request_is_quiet(environ: dict[str, str]) -> None:

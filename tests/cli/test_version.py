@@ -43,14 +43,16 @@ def test_a_packed_branch_is_found(tmp_path: Path) -> None:
     assert module._head(str(tmp_path)) == "bbbbbbb"
 
 
-def test_inside_another_project_the_commit_is_null(tmp_path: Path) -> None:
-    """The package lies in the site-packages of an environment within someone else's repository."""
-    packages = tmp_path / "project" / "env" / "site-packages"
+@pytest.mark.parametrize("folder", ["env/site-packages", "src"])
+def test_inside_another_project_the_commit_is_null(tmp_path: Path, folder: str) -> None:
+    """The package is installed into, or was copied into, someone else's repository."""
+    packages = tmp_path / "project" / folder
     shutil.copytree(ROOT / "src" / "tinkex" / "cli", packages / "tinkex" / "cli")
     (packages / "tinkex" / "__init__.py").touch()
     git = tmp_path / "project" / ".git"
     git.mkdir()
     (git / "HEAD").write_text("c" * 40)
+    (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "theirs"\n')
     done = subprocess.run(
         [sys.executable, "-S", "-m", "tinkex.cli", "version", "--json"],
         cwd=tmp_path / "project",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,7 +100,10 @@ def test_samples_are_printed_one_after_the_other() -> None:
     assert ran.out == (
         "Sample 1:\nHi\nstop_reason=stop | avg_logprob=-0.750\n\nSample 2:\n!\nstop_reason=length\n"
     )
-    assert ran.err == "Starting sampling...\nSampling complete (2 sequences)\n"
+    said = ran.err.splitlines()
+    assert said[0] == "Starting sampling..."
+    assert re.fullmatch(r"Sampling complete \(2 sequences, 3 tokens, [\d.]+ tokens/s\)", said[1])
+    assert said[2:] == ["It was cut at the limit: --max-tokens N for more"]
 
 
 def test_json_holds_tokens_and_text_only_if_asked() -> None:
@@ -175,9 +180,8 @@ def test_a_prompt_file_is_token_ids_or_text(tmp_path: Path, content: str, prompt
     [
         (["--base-model", "m"], 2, "Missing prompt. Provide --prompt or --prompt-file"),
         ([*PROMPT, "--prompt-file", "f"], 2, "--prompt and --prompt-file cannot both be provided"),
-        (["--prompt", "x"], 2, "Missing --base-model (or --model-path)"),
         ([*PROMPT, "--model-path", "tinker://a/sampler_weights/b"], 2, "not both"),
-        (["--model-path", "/tmp/m", "--prompt", "x"], 1, "must be a tinker:// path"),
+        (["--model-path", "/tmp/m", "--prompt", "x"], 2, "must be a tinker:// path"),
         (["--base-model", "m", "--prompt-file", "/none"], 1, "Failed to read prompt file /none"),
         ([*PROMPT, "--stream", "--json"], 2, "--stream prints one sample"),
         ([*PROMPT, "--max-tokens", "0"], 2, "--max-tokens"),
@@ -190,12 +194,31 @@ def test_what_cannot_be_sampled_is_explained(flags: list[str], code: int, words:
     assert ran.out == ""
 
 
-def test_local_sampling_needs_no_model_name() -> None:
+@pytest.mark.parametrize("flags", [["--local"], []])
+def test_the_only_model_of_a_server_needs_no_name(flags: list[str]) -> None:
     service = Service()
-    ran = sample("--prompt", "x", "--local", service=service)
+    ran = sample("--prompt", "x", *flags, service=service)
     assert ran.code == 0, ran.err
     assert service.made == [("sampler", {"base_model": "here/default"})]
     assert "Using here/default" in ran.err
+
+
+def test_one_of_several_models_must_be_named() -> None:
+    service = Service()
+    models = [types.SupportedModel(model_name=name) for name in ("a/one", "b/two")]
+    found = types.GetServerCapabilitiesResponse(supported_models=models)
+    service.get_server_capabilities = lambda: found  # type: ignore[method-assign]
+    ran = sample("--prompt", "x", service=service)
+    assert ran.code == 2
+    assert (
+        "Missing --base-model (or --model-path)\nThe server has 2 models: a/one, b/two" in ran.err
+    )
+
+
+def test_there_is_a_limit_where_none_is_given() -> None:
+    service = Service()
+    assert sample(*PROMPT, service=service).code == 0
+    assert service.sampler.asked[0][2].max_tokens == 256
 
 
 def test_samples_go_to_a_file_whole(tmp_path: Path) -> None:
@@ -210,10 +233,10 @@ def test_samples_go_to_a_file_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "headline"),
     [
-        (status_error(422), "Sampling failed. Please check your inputs: Error code: 422"),
+        (status_error(422), "Sampling failed. Please check your inputs: boom"),
         (
             status_error(500),
-            "Sampling failed due to server or transient error. Consider retrying: Error code: 500",
+            "Sampling failed due to server or transient error. Consider retrying: boom",
         ),
         (
             RequestFailedError("too long", "r", types.RequestErrorCategory.User),
@@ -247,7 +270,7 @@ def test_text_that_cannot_be_decoded_does_not_hide_the_sample() -> None:
 def test_a_model_cannot_drive_the_terminal() -> None:
     odd = types.SampledSequence("stop", "a", _tokens_list=[27, *b"[2J", 10, 9, 33])
     clients = FakeClients(service=Service(answers=done(types.SampleResponse([odd]))))
-    shown = CommandLine(clients, terminal=True)("run", "sample", *PROMPT).out
+    shown = CommandLine(clients, terminal=True)("run", "sample", *PROMPT, "--no-stream").out
     assert shown.splitlines()[1:3] == ["\\x1b[2J", "\t!"]
     assert "\x1b[2J" in CommandLine(clients)("run", "sample", *PROMPT).out
 
@@ -277,7 +300,7 @@ def test_text_is_printed_as_it_comes() -> None:
     pieces.append(SimpleNamespace(tokens=[], stop_reason="stop"))
     ran = sample(*PROMPT, "--stream", service=streaming(iter(pieces)))
     assert (ran.code, ran.out) == (0, "Hey\n")
-    assert ran.err.endswith("Sampling complete (stop_reason=stop)\n")
+    assert re.search(r"complete \(stop_reason=stop, 3 tokens, [\d.]+ tokens/s\)\n$", ran.err)
 
 
 def test_a_server_without_streams_is_said_to_be_one() -> None:
@@ -289,6 +312,53 @@ def test_a_server_without_streams_is_said_to_be_one() -> None:
     assert ran.code == 1
     assert "Error: This server does not stream samples" in ran.err
     assert ran.err.endswith("Leave out --stream\n")
+
+
+def test_a_terminal_gets_a_stream_without_asking_where_the_server_has_one() -> None:
+    pieces = [SimpleNamespace(tokens=[ord("!")], stop_reason="stop")]
+    clients = FakeClients(service=streaming(iter(pieces)))
+    ran = CommandLine(clients, terminal=True)("run", "sample", *PROMPT)
+    assert (ran.code, ran.out) == (0, "!\n")
+
+    def refuse() -> Any:
+        raise TinkerError("This server does not stream samples: use sample().")
+        yield
+
+    clients = FakeClients(service=streaming(refuse()))
+    ran = CommandLine(clients, terminal=True)("run", "sample", *PROMPT)
+    assert ran.code == 0, ran.err
+    assert "Sample 1:\nHi\n" in ran.out
+    assert "does not stream" not in ran.err
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_timeout_bounds_what_blocks_too(streamed: bool) -> None:
+    """A queue that is paused holds the creation of a model, a sampler or the next token."""
+    forever = threading.Event()
+    service = Service()
+    if streamed:
+        stuck = streaming(iter(forever.wait, None))
+        ran = sample(*PROMPT, "--stream", "--timeout", "50", service=stuck)
+    else:
+        service.create_sampling_client = lambda **_: forever.wait()  # type: ignore[assignment]
+        ran = sample(*PROMPT, "--timeout", "50", service=service)
+    forever.set()
+    assert ran.code == 1
+    assert "Timed out while awaiting sampling" in ran.err
+
+
+@pytest.mark.parametrize("way", ["--base-model", "--model-path"])
+def test_the_timeout_bounds_the_creation_of_a_model(way: str, tmp_path: Path) -> None:
+    forever = threading.Event()
+    service = Service()
+    stuck: Any = lambda *_args, **_options: forever.wait()  # noqa: E731
+    service.create_lora_training_client = stuck  # type: ignore[method-assign]
+    service.create_training_client_from_state = stuck  # type: ignore[method-assign]
+    flags = [way, "tinker://r/weights/x", "-o", str(tmp_path / "f"), "--timeout", "50"]
+    ran = create(*flags, service=service)
+    forever.set()
+    assert ran.code == 1
+    assert "Timed out while awaiting checkpoint save" in ran.err
 
 
 # ---- checkpoint create
@@ -352,7 +422,7 @@ NO_TRAINING = ["--no-train-mlp", "--no-train-attn", "--no-train-unembed"]
         (["--base-model", "m"], 2, "--output is required for checkpoint command"),
         (["-o", "f"], 2, "Missing --base-model (or --model-path)"),
         (["--base-model", "m", "-o", "f", *NO_TRAINING], 2, "At least one of --train-mlp"),
-        (["--model-path", "x", "-o", "f"], 1, "must be a tinker:// path"),
+        (["--model-path", "x", "-o", "f"], 2, "must be a tinker:// path"),
         (["--base-model", "m", "-o", "f", "--rank", "0"], 2, "--rank"),
     ],
 )

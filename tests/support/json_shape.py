@@ -20,7 +20,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def shapes() -> dict[str, Any]:
     """The shape of every command on the page."""
-    found = re.findall(r"^## (.+?)\n.*?```json\n(.*?)```", PAGE.read_text("utf-8"), re.S | re.M)
+    found = re.findall(
+        r"^## ([a-z][a-z -]*)\n.*?```json\n(.*?)```", PAGE.read_text("utf-8"), re.S | re.M
+    )
     return {name: json.loads(block) for name, block in found}
 
 

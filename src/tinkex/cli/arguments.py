@@ -60,3 +60,13 @@ class Tokens:
         if len(self._rest) < 2:
             raise UsageMistake(f"Option '{name}' requires an argument.")
         return self._rest.pop(1)
+
+
+def wants_json(tokens: Tokens) -> bool:
+    """Whether a line that cannot be read to its end asks for JSON anywhere."""
+    if tokens.options.get("json") or tokens.options.get("format") == "json":
+        return True
+    rest = " ".join(tokens.rest)
+    return "--json" in tokens.rest or any(
+        f"{name}{between}json" in rest for name in ("-f", "--format") for between in (" ", "=", "")
+    )

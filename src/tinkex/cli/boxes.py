@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tinkex.cli.cells import padded
+
 _BOLD = "\x1b[1m{}\x1b[0m"
 _FIRST = "\x1b[96m{}\x1b[0m"
 
@@ -14,18 +16,15 @@ def drawn(
     """The lines of the table. `colour` sets off the headings and the first column."""
     bold, first = (_BOLD, _FIRST) if colour else ("{}", "{}")
     if title:
-        yield f"{title}\n"
+        whole = sum(widths) + 3 * len(widths) + 1
+        yield f"{title.center(whole).rstrip()}\n"
     yield _rule("┏┳┓", "━", widths)
-    yield _line("┃", [bold.format(cell) for cell in _padded(columns, widths)])
+    yield _line("┃", [bold.format(cell) for cell in padded(columns, widths)])
     yield _rule("┡╇┩", "━", widths)
     for row in rows:
-        cells = _padded(row, widths)
+        cells = padded(row, widths)
         yield _line("│", [first.format(cells[0]), *cells[1:]])
     yield _rule("└┴┘", "─", widths)
-
-
-def _padded(cells: list[str], widths: list[int]) -> list[str]:
-    return [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
 
 
 def _line(edge: str, cells: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinkex.cli.errors import CliError
 from tinkex.types.tinker_path import SCHEME, PathParts, split_tinker_path
 
-__all__ = ["SCHEME", "check_path"]
+__all__ = ["SCHEME", "check_path", "folder_name"]
 
 _FORMAT = "Expected: tinker://RUN_ID/weights/NAME, or sampler_weights, or external_weights"
 
@@ -16,5 +16,10 @@ def check_path(path: str) -> PathParts:
         return split_tinker_path(path)
     except ValueError:
         raise CliError(
-            f"Invalid checkpoint path: {path}", _FORMAT, "Next: tinkex checkpoint list"
+            f"Invalid checkpoint path: {path}", _FORMAT, "Next: tinkex checkpoint list", exit_code=2
         ) from None
+
+
+def folder_name(path: str) -> str:
+    """What a checkpoint's folder is called: its path in characters every system takes."""
+    return path.removeprefix(SCHEME).replace("/", "_").replace(":", "_")

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from tinkex.cli.deadline import Deadline
 from tinkex.cli.dependencies import Connection, Dependencies
 from tinkex.cli.dispatch import Streams
 from tinkex.cli.errors import CliError
@@ -31,6 +32,7 @@ class CommandContext:
     verbose: bool
     streams: Streams
     deps: Dependencies
+    deadline: Deadline
     _clients: list[Any] = field(default_factory=list, repr=False)
 
     @property
@@ -88,7 +90,11 @@ class CommandContext:
 
     def wait(self, future: Any) -> Any:
         """The future's result, within the time the user allows."""
-        return future.result(self.connection.timeout)
+        return future.result(self.deadline.remaining())
+
+    def within(self, work: Callable[[], T]) -> T:
+        """The result of a call that blocks, within the time the user allows."""
+        return self.deadline.run(work)
 
     def note(self, text: str) -> None:
         """Says something that is not the result."""
@@ -120,7 +126,8 @@ class CommandContext:
         """Asks a yes/no question on stderr; anything but yes is no. End of input aborts."""
         self.streams.err.write(f"{question} [y/N]: ")
         self.streams.err.flush()
-        answer = self.stdin.readline()
+        with self.deadline.paused():
+            answer = self.stdin.readline()
         if not answer:
             self.note("")
             raise CliError("Aborted.")

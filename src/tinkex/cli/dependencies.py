@@ -6,6 +6,7 @@ paths.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tinkex.cli.commands.auth.key_service import KeyService
     from tinkex.cli.hub import Hub
     from tinkex.cli.transfer.source import Source
-    from tinkex.client.logins import Logins
+    from tinkex.client.credentials import CredentialStore
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class Connection:
         """What was given, by the names the SDK takes; nothing else."""
         given = {"api_key": self.api_key, "base_url": self.base_url}
         return {name: value for name, value in given.items() if value is not None}
+
+    def flags(self) -> str:
+        """What to type to reach the same server again; empty when nothing was typed for it."""
+        if self.base_url == "local":
+            return "--local"
+        return f"--base-url {shlex.quote(self.base_url)}" if self.base_url else ""
 
 
 class Clients(Protocol):
@@ -52,17 +59,19 @@ def _sdk_clients() -> Clients:
     return SdkClients()
 
 
-def _logins() -> Logins:
+def _credentials() -> CredentialStore:
     from tinkex.client.config import Config
-    from tinkex.client.logins import Logins
+    from tinkex.client.credentials import JsonCredentialStore, default_credentials_path
 
-    return Logins(Config.resolve(base_url="local", api_key="tml-unused").credentials_path)
+    path = Config.resolve(base_url="local", api_key="tml-unused").credentials_path
+    return JsonCredentialStore(path or default_credentials_path())
 
 
-def _key_service(address: str) -> KeyService:
+def _key_service(connection: Connection) -> KeyService:
+    from tinkex.cli.clients import SdkClients
     from tinkex.cli.commands.auth.key_service import HttpKeyService
 
-    return HttpKeyService(address)
+    return HttpKeyService(SdkClients().address(connection) or "")
 
 
 def _source(embedded: bool) -> Source:
@@ -90,8 +99,8 @@ class Dependencies:
     clients: Clients = field(default_factory=_sdk_clients)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     stdin: Callable[[], TextIO] = lambda: sys.stdin
-    logins: Callable[[], Logins] = _logins
-    key_service: Callable[[str], KeyService] = _key_service
+    credentials: Callable[[], CredentialStore] = _credentials
+    key_service: Callable[[Connection], KeyService] = _key_service
     source: Callable[[bool], Source] = _source
     hub: Callable[[], Hub] = _hub
     cache_folder: Callable[[], Path] = _cache_folder

@@ -6,9 +6,9 @@ found is handed to the parser library.
 
 from __future__ import annotations
 
-from tinkex.cli.arguments import HELP_OPTIONS, Tokens, UsageMistake
+from tinkex.cli.arguments import HELP_OPTIONS, Tokens, UsageMistake, wants_json
 from tinkex.cli.result import OK, WRONG_USAGE, CommandResult
-from tinkex.cli.table import COMMANDS, Command, Group
+from tinkex.cli.table import COMMANDS, RENAMED, Command, Group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def dispatch(argv: list[str], deps: Dependencies | None, streams: Streams) -> Co
     try:
         return _from_root(tokens, deps, streams)
     except UsageMistake as mistake:
-        return _wrong(streams, f"Error: {mistake}\nSee: tinkex --help")
+        return _mistake(tokens, streams, str(mistake), "tinkex", f"Error: {mistake}")
 
 
 def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> CommandResult:
-    from tinkex.cli.help import root_help, unknown_command
+    from tinkex.cli.help import root_help
 
     word = tokens.next_word()
     if word is None:
@@ -58,6 +58,9 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
         from tinkex.cli.completion import complete
 
         return _print(streams, complete(tokens.rest, deps))
+    if word in RENAMED:
+        word, rest = RENAMED[word]
+        tokens.put_back(rest)
     entry = COMMANDS.get("version" if word == "--version" else word)
     if isinstance(entry, Group):
         return _from_group(entry, tokens, deps, streams)
@@ -65,13 +68,13 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
         return _run(entry, (entry.name,), tokens, deps, streams)
     if word.startswith("-"):
         raise UsageMistake(f"No such option: {word}")
-    return _wrong(streams, unknown_command(word, None).rstrip())
+    return _unknown(word, None, tokens, streams)
 
 
 def _from_group(
     group: Group, tokens: Tokens, deps: Dependencies | None, streams: Streams
 ) -> CommandResult:
-    from tinkex.cli.help import group_help, unknown_command
+    from tinkex.cli.help import group_help
 
     word = tokens.next_word()
     if word is None:
@@ -85,7 +88,7 @@ def _from_group(
     if command is None and word.startswith("-"):
         raise UsageMistake(f"No such option: {word}")
     if command is None:
-        return _wrong(streams, unknown_command(word, group).rstrip())
+        return _unknown(word, group, tokens, streams)
     return _run(command, (group.name, command.name), tokens, deps, streams)
 
 
@@ -110,6 +113,28 @@ def _run(
 def _print(streams: Streams, text: str) -> CommandResult:
     streams.out.write(text)
     return CommandResult(OK)
+
+
+def _unknown(word: str, group: Group | None, tokens: Tokens, streams: Streams) -> CommandResult:
+    from tinkex.cli.help import unknown_command
+
+    place = f"tinkex {group.name}" if group else "tinkex"
+    told = unknown_command(word, group)
+    return _mistake(tokens, streams, f"No such command '{word}'.", place, told)
+
+
+def _mistake(
+    tokens: Tokens, streams: Streams, message: str, place: str, told: str
+) -> CommandResult:
+    """Says what is wrong: `told` to a person, `message` to a program."""
+    see = f"See: {place} --help"
+    if not wants_json(tokens):
+        return _wrong(streams, f"{told}\n{see}")
+    from tinkex.cli.errors import CliError
+    from tinkex.cli.output import write_json
+
+    write_json(CliError(message, None, see, WRONG_USAGE).to_dict(), streams.err)
+    return CommandResult(WRONG_USAGE)
 
 
 def _wrong(streams: Streams, text: str) -> CommandResult:

@@ -7,14 +7,19 @@ hierarchy, so explaining an error imports nothing.
 from __future__ import annotations
 
 import re
-from typing import TextIO
+from typing import Any, TextIO
+
+from tinkex.cli.reasons import reason
 
 
 class CliError(Exception):
     """A failure that is explained already.
 
     `message` is the headline, `details` what is known about it, `next_step` what to type now.
+    `status` is the server's, where it answered with one.
     """
+
+    status: int | None = None
 
     def __init__(
         self,
@@ -34,8 +39,29 @@ class CliError(Exception):
         lines = [f"Error: {self.message}", self.details, self.next_step]
         stream.writelines(f"{line}\n" for line in lines if line)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same for programs."""
+        details = self.details.removeprefix("Details: ") if self.details else None
+        return {
+            "error": {
+                "message": self.message,
+                "details": details,
+                "next_step": self.next_step,
+                "status_code": self.status,
+                "exit_code": self.exit_code,
+            }
+        }
 
+    def keeping(self, flags: str) -> CliError:
+        """The same, with the connection flags of this line in every command it suggests."""
+        if self.next_step and flags:
+            self.next_step = _NETWORKED.sub(rf"\g<0> {flags}", self.next_step)
+        return self
+
+
+_NETWORKED = re.compile(r"\btinkex (?:(?:run|checkpoint|session|billing) [a-z-]+|model list)")
 _RETRY = "This may pass: try again in a moment."
+_CHANGE = "Change what the message names and run it again."
 _CHECK_KEY = (
     "Check the key. Next: tinkex auth login, or set TINKER_API_KEY, "
     "or add --local to use this machine."
@@ -53,11 +79,8 @@ _KNOWN: dict[str, tuple[str, str | None]] = {
         "Permission denied",
         "Ask the owner for access. See who you are: tinkex auth whoami",
     ),
-    "BadRequestError": ("Invalid request", "Change what the message names and run it again."),
-    "UnprocessableEntityError": (
-        "Invalid data provided",
-        "Change what the message names and run it again.",
-    ),
+    "BadRequestError": ("Invalid request", _CHANGE),
+    "UnprocessableEntityError": ("Invalid data provided", _CHANGE),
     "RateLimitError": ("Rate limit exceeded", "Wait a little, then run it again."),
     "InternalServerError": ("Internal server error", _RETRY),
     "APITimeoutError": (
@@ -68,11 +91,21 @@ _KNOWN: dict[str, tuple[str, str | None]] = {
         "Connection failed",
         "Check the address and the network. No server? Next: tinkex serve, or add --local",
     ),
+    "ConflictError": (
+        "API error (status {status})",
+        "It is not in a state that allows this: look at it first. Next: tinkex run list",
+    ),
     "APIStatusError": ("API error (status {status})", None),
-    "APIError": ("API error occurred", None),
+    "APIError": ("API error occurred", _RETRY),
+}
+_BY_STATUS = {
+    408: _RETRY,
+    410: "It has ended or expired. Next: tinkex run list, or tinkex checkpoint list",
+    413: "Send less at once.",
 }
 
 
+_FAILED_WORK = ("RequestFailedError", "FutureRetrievalError", "RetryableException")
 _EMBEDDED = ("HomeTaken", "ModelNotFound")  # errors of the server floor, in words of its own
 
 
@@ -86,20 +119,24 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     for kind in type(error).__mro__:
         if kind.__name__ in _KNOWN:
             headline, next_step = _KNOWN[kind.__name__]
-            headline = headline.format(status=getattr(error, "status_code", "unknown"))
-            return CliError(headline, _details(error, address), next_step)
-    if type(error).__name__ == "RequestFailedError":
+            status = getattr(error, "status_code", None)
+            headline = headline.format(status=status or "unknown")
+            advice = next_step or _BY_STATUS.get(status or 0, _CHANGE)
+            explained = CliError(headline, _details(error, address), advice)
+            explained.status = status
+            return explained
+    if type(error).__name__ in _FAILED_WORK:
         return _failed_request(error)
     if isinstance(error, TimeoutError):
         return CliError("Request timeout", _details(error, address), f"{_RETRY} Or: --timeout 5m")
     if type(error).__name__ == "TokenizerError":
-        return CliError(_text(error))
+        return CliError(reason(error))
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
-        return CliError(f"Configuration error: {_text(error)}", None, next_step)
+        return CliError(f"Configuration error: {reason(error)}", None, next_step)
     if isinstance(error, OSError) and error.filename is not None:
         return CliError(f"Could not use {error.filename}: {error.strerror}")
-    return CliError(f"Unexpected error occurred: {_text(error)}", None, "More: add --verbose")
+    return CliError(f"Unexpected error occurred: {reason(error)}", None, "More: add --verbose")
 
 
 def is_user_error(error: Exception) -> bool:
@@ -130,31 +167,27 @@ def explain_work(error: Exception, work: str, waited: str) -> Exception:
     if explains_itself or "TinkerError" not in names:
         return error
     if is_user_error(error):
-        return CliError(f"{work} failed. Please check your inputs: {_text(error)}")
+        return CliError(f"{work} failed. Please check your inputs: {reason(error)}")
     advice = " Consider retrying" if work == "Sampling" else ""
     between = f".{advice}: " if advice else ": "
-    return CliError(f"{work} failed due to server or transient error{between}{_text(error)}")
+    return CliError(f"{work} failed due to server or transient error{between}{reason(error)}")
 
 
 def _failed_request(error: Exception) -> CliError:
-    category = str(getattr(error, "category", ""))
-    advice = "Change what the message names and run it again." if "user" in category else _RETRY
+    advice = _CHANGE if is_user_error(error) else _RETRY
     return CliError("The server could not complete the request", _details(error, None), advice)
 
 
 def _no_embedded_server(error: object) -> CliError:
     there = re.search(r"https?://\S+", str(error))
-    advice = f"Use that server: --base-url {there[0]} instead of --local" if there else None
-    return CliError(f"The server embedded in tinkex cannot start: {_text(error)}", None, advice)
+    address = there[0].replace("//0.0.0.0", "//127.0.0.1") if there else None
+    advice = f"Use that server: --base-url {address} instead of --local" if address else None
+    return CliError(f"The server embedded in tinkex cannot start: {reason(error)}", None, advice)
 
 
 def _details(error: Exception, address: str | None) -> str:
-    text = f"Details: {_text(error)}"
+    text = f"Details: {reason(error)}"
     is_connection = any(kind.__name__ == "APIConnectionError" for kind in type(error).__mro__)
     if is_connection and address and "://" not in text:
         text += f" (tried {address})"
     return text
-
-
-def _text(error: object) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The four ways values are shown to people. Pure functions; no output, no clock of their own."""
+"""The ways values are shown to people. Pure functions; no output, no clock of their own."""
 
 from __future__ import annotations
 
@@ -61,6 +61,24 @@ def format_optional(value: T | None, form: Callable[[T], str] | None = None) -> 
     if value is None:
         return "N/A"
     return form(value) if form else str(value)
+
+
+def format_count(number: int) -> str:
+    """A count in three digits where it is large: `850`, `12.3k`, `4.1M`."""
+    size = float(number)
+    for unit in ("", "k", "M", "G"):
+        if size < 1000:
+            return f"{size:.0f}" if not unit else f"{size:.1f}{unit}"
+        size /= 1000
+    return f"{size:.1f}T"
+
+
+def format_span(seconds: float) -> str:
+    """A length of time in the largest unit that is whole: `1 day`, `36 hours`, `90 seconds`."""
+    for unit, length in (("day", 86400), ("hour", _HOUR), ("minute", _MINUTE)):
+        if seconds >= length and seconds % length == 0:
+            return _count(int(seconds // length), unit)
+    return _count(int(seconds), "second")
 
 
 def _span(age: timedelta) -> str:

@@ -12,7 +12,7 @@ _OPTIONS = """Options, before or after any command:
   --json                     Short for --format json.
   --api-key KEY              The key to use instead of the configured one.
   --base-url URL             The server to talk to.
-  --timeout TIME             The longest wait: milliseconds, or 30s, 2m.
+  --timeout TIME             The longest wait: 30s, 2m; a bare number is milliseconds.
   --local                    Use the server embedded in this machine's tinkex.
   --verbose                  Show the traceback of an error.
   -h, --help                 Show help."""
@@ -37,19 +37,20 @@ def group_help(group: Group) -> str:
         bare = f"\nOptions without a command go to '{target}'.\n"
     return (
         f"Usage: tinkex {group.name} [OPTIONS] COMMAND [ARGS]...\n\n  {group.summary}\n\n"
-        f"Commands:\n{_rows(group.commands)}\n{bare}\n{_OPTIONS}\n"
+        f"Commands:\n{_rows(group.commands)}\n{bare}\n"
+        "Options of every command: tinkex --help\n"
     )
 
 
 def unknown_command(word: str, group: Group | None) -> str:
-    """The message for a word that names no command, with the nearest ones that exist."""
+    """What to say about a word that names no command, with the nearest ones that exist."""
     known = group.commands if group else COMMANDS
     place = f"tinkex {group.name}" if group else "tinkex"
     near = _nearest(word, known)
     meant = f"Did you mean {' or '.join(repr(name) for name in near)}?\n" if near else ""
     return (
         f"Usage: {place} [OPTIONS] COMMAND [ARGS]...\n\n"
-        f"Error: No such command '{word}'.\n{meant}See: {place} --help\n"
+        f"Error: No such command '{word}'.\n{meant}".rstrip()
     )
 
 

@@ -9,13 +9,13 @@ import traceback
 
 import click
 
-from tinkex.cli.arguments import Tokens
+from tinkex.cli.arguments import Tokens, wants_json
 from tinkex.cli.context import CommandContext
 from tinkex.cli.dependencies import Dependencies
 from tinkex.cli.dispatch import Streams
-from tinkex.cli.errors import explain
+from tinkex.cli.errors import CliError, explain
 from tinkex.cli.options import Invocation, LeafCommand
-from tinkex.cli.output import Output
+from tinkex.cli.output import Output, write_json
 from tinkex.cli.result import FAILED, OK, WRONG_USAGE, CommandResult
 from tinkex.cli.table import Command
 
@@ -44,13 +44,15 @@ def invoke(
         status = "success" if result.exit_code == OK else "errored"
         return result
     except click.UsageError as error:
-        return _wrong_usage(error, words, streams)
+        return _wrong_usage(error, words, streams, wants_json(tokens))
     except KeyboardInterrupt:
         status = "interrupted"
         raise
     except BrokenPipeError:
         raise
     except Exception as error:
+        if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+            status = "interrupted"  # what did not answer in time is not waited for again
         return _failure(error, invocation)
     finally:
         for context in invocation.opened:
@@ -72,12 +74,16 @@ def _call(command: LeafCommand, args: list[str], invocation: Invocation) -> Comm
 
 
 def _wrong_usage(
-    error: click.UsageError, words: tuple[str, ...], streams: Streams
+    error: click.UsageError, words: tuple[str, ...], streams: Streams, as_json: bool
 ) -> CommandResult:
+    message, see = _plainly(error.format_message()), f"See: tinkex {' '.join(words)} --help"
+    if as_json:
+        write_json(CliError(message, None, see, WRONG_USAGE).to_dict(), streams.err)
+        return CommandResult(WRONG_USAGE, error=error)
     if error.ctx is not None:
         streams.say(error.ctx.get_usage() + "\n")
-    streams.say(f"Error: {_plainly(error.format_message())}")
-    streams.say(f"See: tinkex {' '.join(words)} --help")
+    streams.say(f"Error: {message}")
+    streams.say(see)
     return CommandResult(WRONG_USAGE, error=error)
 
 
@@ -93,7 +99,12 @@ def _failure(error: Exception, invocation: Invocation) -> CommandResult:
         traceback.print_exception(error, file=invocation.streams.err)
     address = context.deps.clients.address(context.connection) if context else None
     explained = explain(error, address)
-    explained.write(invocation.streams.err)
+    if context is not None:
+        explained = explained.keeping(context.connection.flags())
+    if context is not None and context.is_json:
+        write_json(explained.to_dict(), invocation.streams.err)
+    else:
+        explained.write(invocation.streams.err)
     return CommandResult(explained.exit_code or FAILED, error=error)
 
 

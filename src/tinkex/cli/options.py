@@ -13,12 +13,13 @@ from typing import Any
 import click
 
 from tinkex.cli.context import CommandContext
+from tinkex.cli.deadline import Deadline
 from tinkex.cli.dependencies import Connection, Dependencies
 from tinkex.cli.dispatch import Streams
 from tinkex.cli.output import Output
 
-SHARED_TITLE = "Options of every command"
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+SHARED_TITLE = "Options of every command (explained by tinkex --help)"
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,23 @@ class Invocation:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A length of time in seconds: a bare number is milliseconds; `30s`, `2m`, `1h` also work."""
+    """A length of time in seconds: `500ms`, `30s`, `2m`, `1h`, `1d`, `2w`, or a bare number, which
+    counts in `bare` units."""
 
     name = "time"
+
+    def __init__(self, bare: str) -> None:
+        self.bare = bare
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", str(value).strip())
-        seconds = float(found[1]) * _SECONDS[found[2] or "ms"] if found else 0.0
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?", str(value).strip())
+        seconds = float(found[1]) * _SECONDS[found[2] or self.bare] if found else 0.0
         if seconds <= 0:
-            self.fail(f"{value!r} is not a time above zero: give milliseconds, or 30s, 2m", param)
+            self.fail(f"{value!r} is not a time above zero: write 30s, 2m, 1h or 1d", param)
         return seconds
 
 
@@ -64,7 +69,8 @@ class LeafCommand(click.Command):
             with formatter.section("Options"):
                 formatter.write_dl(own)
         with formatter.section(SHARED_TITLE):
-            formatter.write_dl([record for name in shared if (record := records[name])])
+            names = (record[0] for name in shared if (record := records[name]))
+            formatter.write_text(", ".join(names))
 
 
 def _help_option() -> click.Option:
@@ -97,9 +103,9 @@ def shared_options() -> list[click.Option]:
         click.Option(["--base-url"], metavar="URL", help="The server to talk to."),
         click.Option(
             ["--timeout"],
-            type=Duration(),
+            type=Duration("ms"),
             metavar="TIME",
-            help="The longest wait: milliseconds, or 30s, 2m.",
+            help="The longest wait: 30s, 2m; a bare number is milliseconds.",
         ),
         click.Option(
             ["--local"], is_flag=True, help="Use the server embedded in this machine's tinkex."
@@ -144,6 +150,7 @@ def _open_context(invocation: Invocation, values: dict[str, Any]) -> CommandCont
         bool(merged.get("verbose")),
         invocation.streams,
         invocation.deps,
+        Deadline(connection.timeout),
     )
     invocation.opened.append(context)
     return context

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from tinkex.cli.tables import harmless, write_table
@@ -49,8 +50,12 @@ class TableOutput(Output):
         """What stands above the table."""
         return None
 
+    def forms(self) -> Iterator[tuple[list[str], list[list[str]]]]:
+        """Columns and rows, in ever narrower forms: the first that fits is shown."""
+        yield self.columns(), self.rows()
+
     def write_for_people(self, stream: TextIO) -> None:
-        write_table(stream, self.title(), self.columns(), self.rows())
+        write_table(stream, self.title(), self.forms())
 
 
 class PropertyOutput(TableOutput):

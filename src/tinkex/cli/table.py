@@ -91,16 +91,23 @@ _KEYS = Group(
 )
 _MODEL = Group(
     "model",
-    "See which models a server offers.",
-    (Command("list", "List the models you can train or sample.", "model:list_"),),
+    "See which models a server offers, and which this machine can serve.",
+    (
+        Command("list", "List the models a server lets you train or sample.", "model:list_"),
+        Command("local", "List the models this machine can serve.", "models:models"),
+    ),
 )
 _RUN = Group(
     "run",
-    "List training runs and sample from models.",
+    "List, name, stop and delete training runs, and sample from models.",
     (
+        Command("delete", "Delete an ended run, permanently.", "run.edits:delete"),
         Command("info", "Show one training run.", "run.info:info"),
         Command("list", "List training runs.", "run.listing:list_"),
+        Command("note", "Keep a remark with a run.", "run.edits:note"),
+        Command("rename", "Give a run a name to know it by.", "run.edits:rename"),
         Command("sample", "Sample text from a model or checkpoint.", "run.sample:sample"),
+        Command("stop", "End a run that is live.", "run.edits:stop"),
     ),
     default="sample",
 )
@@ -126,10 +133,12 @@ COMMANDS: dict[str, Group | Command] = {
         Command("demo", "Fine-tune a small model here and see the difference.", "demo:demo"),
         _KEYS,
         _MODEL,
-        Command("models", "List the models this machine can serve.", "models:models"),
         _RUN,
         Command("serve", "Serve the API on this machine.", "serve:serve"),
         _SESSION,
         Command("version", "Show version information.", "version:version"),
     )
 }
+
+# Earlier names of commands: they work, and no help lists them.
+RENAMED: dict[str, tuple[str, str]] = {"models": ("model", "local")}

@@ -1,38 +1,46 @@
 """How a table looks: boxed and coloured on a terminal, aligned plain text in a pipe.
 
-Knows nothing about what the cells mean. A table that fits is drawn by `boxes`, at once however long
-it is; one that must be folded is left to the rich library, which is imported only then.
+Knows nothing about what the cells mean. On a terminal the first form that fits is boxed. When none
+does, the narrowest is written without a box and its last column, the long one, goes whole to a line
+of its own, so that it can be copied; when even that has no room, every cell gets a line.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from typing import TextIO, TypeAlias
 
 from tinkex.cli.boxes import drawn
+from tinkex.cli.cells import cells_wide, padded
 
-_LEAST_COLUMN = 6
+Form: TypeAlias = "tuple[list[str], list[list[str]]]"
+
 _BOX_PER_COLUMN = 3
+_GAP = "  "
+_INDENT = "  "
 
 
-def write_table(
-    stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
-) -> None:
-    """Writes a table in the form that suits the stream."""
-    rows = [[_printable(cell) for cell in row] for row in rows]
+def write_table(stream: TextIO, title: str | None, forms: Iterator[Form]) -> None:
+    """Writes a table in the form that suits the stream; a pipe gets the first."""
+    printable = [
+        (columns, [[_printable(c) for c in row] for row in rows]) for columns, rows in forms
+    ]
     if not stream.isatty():
-        _write_plain(stream, title, columns, rows)
-    elif _needed_width(columns, rows) > _terminal_width(stream):
-        _write_stacked(stream, title, columns, rows)
+        _write_plain(stream, title, *printable[0])
+        return
+    width = _terminal_width(stream)
+    if title and not printable[0][1]:
+        stream.write(f"{title}\n")
+    elif boxed := _first(printable, lambda form: _boxed_width(*form) <= width):
+        stream.writelines(drawn(title, *boxed, _widths(*boxed), _wants_colour()))
     else:
-        widths = [max(len(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
-        plain = all(cell.isascii() for row in rows for cell in row)
-        whole = sum(widths) + _BOX_PER_COLUMN * len(columns) + 1
-        if plain and rows and whole <= _terminal_width(stream):
-            stream.writelines(drawn(title, columns, rows, widths, _wants_colour()))
-        else:
-            _write_folded(stream, title, columns, rows)
+        _write_unboxed(stream, title, printable, width)
+
+
+def _first(forms: list[Form], fits: Callable[[Form], bool]) -> Form | None:
+    return next((form for form in forms if fits(form)), None)
 
 
 def _printable(cell: str) -> str:
@@ -49,6 +57,14 @@ def harmless(text: str, stream: TextIO) -> str:
     return "".join(c if c in "\n\t" else _printable(c) for c in text)
 
 
+def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    return [max(cells_wide(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
+
+
+def _boxed_width(columns: list[str], rows: list[list[str]]) -> int:
+    return sum(_widths(columns, rows)) + _BOX_PER_COLUMN * len(columns) + 1
+
+
 def _write_plain(
     stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
 ) -> None:
@@ -56,52 +72,42 @@ def _write_plain(
         stream.write(f"{title}\n")
     if title and not rows:
         return
-    lines = [columns, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        stream.write("  ".join(cells).rstrip() + "\n")
+    widths = _widths(columns, rows)
+    for line in (columns, *rows):
+        stream.write(_GAP.join(padded(line, widths)).rstrip() + "\n")
 
 
-def _write_stacked(
-    stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
-) -> None:
-    """One line per cell: what is left when the terminal is too narrow for a table."""
-    blocks = ["\n".join(f"{c}: {v}" for c, v in zip(columns, row, strict=True)) for row in rows]
-    stream.write("\n\n".join([title, *blocks] if title else blocks) + "\n")
-
-
-def _write_folded(
-    stream: TextIO, title: str | None, columns: list[str], rows: list[list[str]]
-) -> None:
-    """A boxed table that folds long cells and knows how wide every character is."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title) if title else None, title_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(
-            column, style="" if index else "bright_cyan", no_wrap=not index, overflow="fold"
+def _write_unboxed(stream: TextIO, title: str | None, forms: list[Form], width: int) -> None:
+    """Facts in columns, the last one whole below them; or one line per cell."""
+    if title:
+        stream.write(f"{title}\n")
+    columns, rows = forms[0]
+    if len(columns) == 2:
+        names = max(cells_wide(name) for name, _ in rows)
+        stream.writelines(
+            f"{name.ljust(names)}{_GAP}{value}".rstrip() + "\n" for name, value in rows
         )
+    elif facts := _first(forms, lambda form: _facts_width(*form) <= width):
+        _write_facts(stream, *facts)
+    else:
+        blocks = ["\n".join(f"{c}: {v}" for c, v in zip(columns, row, strict=True)) for row in rows]
+        stream.write(("\n" if title else "") + "\n\n".join(blocks) + "\n")
+
+
+def _write_facts(stream: TextIO, columns: list[str], rows: list[list[str]]) -> None:
+    bold = "\x1b[1m{}\x1b[0m" if _wants_colour() else "{}"
+    widths = _widths(columns, rows)[:-1]
+    stream.write(bold.format(_GAP.join(padded(columns[:-1], widths)).rstrip()) + "\n")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(file=stream, emoji=False, highlight=False, width=_terminal_width(stream))
-    console.print(table if rows or not title else Text(title))
+        stream.write(_GAP.join(padded(row[:-1], widths)).rstrip() + f"\n{_INDENT}{row[-1]}\n")
+
+
+def _facts_width(columns: list[str], rows: list[list[str]]) -> int:
+    return sum(_widths(columns, rows)[:-1]) + len(_GAP) * (len(columns) - 2)
 
 
 def _wants_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _needed_width(columns: list[str], rows: list[list[str]]) -> int:
-    """The first column whole, the others folded as far as is still readable."""
-    first = max([len(columns[0]), *(len(row[0]) for row in rows)])
-    rest = (
-        min(_LEAST_COLUMN, max([len(columns[i]), *(len(row[i]) for row in rows)]))
-        for i in range(1, len(columns))
-    )
-    return first + sum(rest) + _BOX_PER_COLUMN * len(columns) + 1
 
 
 def _terminal_width(stream: TextIO) -> int:

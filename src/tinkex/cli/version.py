@@ -88,10 +88,14 @@ def installed_commit() -> str | None:
 
 
 def _commit_of_install() -> str | None:
-    """The commit that pip records when it installs straight from version control."""
+    """The commit that pip records when it installs straight from version control.
+
+    The record counts for the package that lies beside it, not for a copy elsewhere.
+    """
     folder = _metadata_folder("tinkex")
-    record = os.path.join(folder, "direct_url.json") if folder else ""
-    text = _read(record)
+    if folder is None or os.path.abspath(os.path.dirname(folder)) != os.path.dirname(_PACKAGE):
+        return None
+    text = _read(os.path.join(folder, "direct_url.json"))
     if "vcs_info" not in text:
         return None
     import json
@@ -103,11 +107,12 @@ def _commit_of_install() -> str | None:
 def _commit_of_checkout() -> str | None:
     """The commit of the work tree whose `src/tinkex` this package is.
 
-    A package installed below some other project's work tree is not part of it, so only the layout
-    of our own repository counts.
+    A package installed in, or copied into, some other project's work tree is not part of it, so
+    only a tree counts that has our layout and says that it is ours.
     """
     source, root = os.path.dirname(_PACKAGE), os.path.dirname(os.path.dirname(_PACKAGE))
-    if os.path.basename(source) != "src" or not os.path.exists(os.path.join(root, ".git")):
+    ours = '\nname = "tinkex"\n' in _read(os.path.join(root, "pyproject.toml"))
+    if os.path.basename(source) != "src" or not ours:
         return None
     return _head(os.path.join(root, ".git"))
 

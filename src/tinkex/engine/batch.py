@@ -29,7 +29,6 @@ from tinkex.engine.messages import ForwardBackwardResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.packing import MicroBatch, Piece, pack
-from tinkex.engine.recurrence import PackedRecurrence
 from tinkex.engine.state import Run
 from tinkex.engine.transfer import to_device
 
@@ -145,7 +144,6 @@ class Batch(Iterator[int]):
                 lora,
                 recompute=training and self._heavy(sum(lengths)),
                 on_routes=self._loads.note,
-                recur=PackedRecurrence(lengths, device) if config.recurrent else None,
             )
         rows = max(1, self._limits.logit_elements // config.vocab_size)
         head = Head(self._decoder, lora, _cells(data), rows)

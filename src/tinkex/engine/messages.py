@@ -313,11 +313,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The command changed nothing. `user` mistakes name the field, the limit and the fix; `lost`
-    says that the engine has no such run, which its sender has to rebuild."""
+    """The command changed nothing. `user` mistakes name the field, the limit and the fix."""
 
     op: str
-    kind: Literal["user", "server", "cancelled", "lost"]
+    kind: Literal["user", "server", "cancelled"]
     message: str
 
 

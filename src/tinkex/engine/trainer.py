@@ -14,7 +14,7 @@ from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initi
 from tinkex.engine.batch import Batch, Call, Outcome
 from tinkex.engine.custom_graph import Graph
 from tinkex.engine.custom_loss import CustomEvaluation
-from tinkex.engine.errors import EngineError, UnknownRun, UserError
+from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.limits import Limits
 from tinkex.engine.losses.evaluation import BuiltinEvaluation, Evaluation
 from tinkex.engine.losses.inputs import Bounds, check_data
@@ -155,7 +155,7 @@ class Trainer:
 
     def _find(self, name: str) -> Run:
         if name not in self._runs:
-            raise UnknownRun(f"run: {name!r} is not known to this engine; create or load it first")
+            raise UserError(f"run: {name!r} is not known to this engine; create or load it first")
         return self._runs[name]
 
     def _refuse_taken(self, name: str) -> None:

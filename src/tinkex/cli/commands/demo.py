@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.checkpoint_path import SCHEME
+from tinkex.cli.checkpoint_path import SCHEME, folder_name
 from tinkex.cli.commands.checkpoint.fetch import fetch_checkpoint
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
@@ -118,7 +118,7 @@ def _first_model(service: Any) -> str:
     models = service.get_server_capabilities().supported_models
     names = [model.model_name for model in models if model.model_name]
     if not names:
-        raise CliError("The server offers no model", next_step="Next: tinkex models")
+        raise CliError("The server offers no model", next_step="Next: tinkex model local")
     return str(names[0])
 
 
@@ -175,7 +175,7 @@ def _keep(
     for item in saved.checkpoints:
         size = format_size(item.size_bytes) if item.size_bytes is not None else "size unknown"
         context.narrate(f"Saved: {item.tinker_path} ({size})")
-    destination = output / path.removeprefix(SCHEME).replace("/", "_")
+    destination = output / folder_name(path)
     fetch_checkpoint(context, path, destination)
     return DemoDone(
         {

@@ -102,7 +102,12 @@ def moment(seconds: float | None) -> datetime | None:
 
 @command
 @click.argument("name")
-@click.option("--expires-in", type=Duration(), metavar="TIME", help="How long it works: 24h, 30m.")
+@click.option(
+    "--expires-in",
+    type=Duration("s"),
+    metavar="TIME",
+    help="How long it works: 30m, 24h, 90d; a bare number is seconds.",
+)
 @HOME
 def create(
     context: CommandContext, name: str, expires_in: float | None, home: Path | None

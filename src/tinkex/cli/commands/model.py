@@ -47,7 +47,7 @@ def list_(context: CommandContext, substring: str | None) -> ModelList:
 
     SUBSTRING keeps only the names that contain it, in any case.
     """
-    models = list(context.service.get_server_capabilities().supported_models)
+    models = list(context.within(context.service.get_server_capabilities).supported_models)
     if substring is None:
         return ModelList(models)
     wanted = substring.lower()

@@ -1,4 +1,4 @@
-"""`tinkex models`: what `tinkex serve` and `--local` can load here without a download."""
+"""`tinkex model local`: what `tinkex serve` and `--local` can load here without a download."""
 
 from __future__ import annotations
 

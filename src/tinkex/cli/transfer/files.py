@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from tinkex.cli.deadline import Deadline
 from tinkex.cli.errors import CliError
 from tinkex.cli.progress import Bar
 from tinkex.cli.transfer.names import is_safe_name
@@ -24,16 +25,18 @@ def fetch_files(
     folder: Path,
     bar: Bar,
     tags: Tags,
+    deadline: Deadline,
 ) -> int:
     """Brings all files in below `folder` and returns their size together.
 
-    `link(name, renew)` gives a file's URL. The first failure calls the others off.
+    `link(name, renew)` gives a file's URL. The first failure, or the deadline, calls the others
+    off.
     """
     for name in names:
         if not is_safe_name(name):
             raise CliError(f"Unsafe file path in checkpoint: {name}")
     parts = [_part(source, name, link, folder) for name in sorted(names)]
-    return _Crew(parts, bar, tags).work()
+    return _Crew(parts, bar, tags).work(deadline)
 
 
 def _part(source: Source, name: str, link: Callable[[str, bool], str], folder: Path) -> Part:
@@ -58,12 +61,14 @@ class _Crew:
         count = min(WORKERS, len(parts))
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
 
-    def work(self) -> int:
+    def work(self, deadline: Deadline) -> int:
         for thread in self._threads:
             thread.start()
         try:
             for thread in self._threads:
-                thread.join()
+                thread.join(deadline.remaining())
+                if thread.is_alive():
+                    raise TimeoutError
         finally:
             self._stop.set()
             for thread in self._threads:

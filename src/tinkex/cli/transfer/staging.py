@@ -55,6 +55,11 @@ class Staging:
         """Leaves nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def discard_if_empty(self) -> None:
+        """Leaves nothing if nothing has arrived that could be continued."""
+        if not any(self.files.iterdir()) and not self.archive.exists():
+            self.discard()
+
     def _known(self) -> dict[str, str]:
         try:
             known = json.loads((self.folder / _TAGS).read_text(encoding="utf-8"))

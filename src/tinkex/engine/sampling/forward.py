@@ -17,23 +17,19 @@ from tinkex.engine.sampling.cache import KeyValueCache
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduler import Chunk
-from tinkex.engine.sampling.states import SequenceStates
 from tinkex.engine.sampling.versions import Version
 
 
 class Forward:
-    def __init__(
-        self, decoder: Decoder, cache: KeyValueCache, states: SequenceStates | None
-    ) -> None:
-        self._decoder, self._cache, self._states = decoder, cache, states
+    def __init__(self, decoder: Decoder, cache: KeyValueCache) -> None:
+        self._decoder, self._cache = decoder, cache
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
 
     @property
     def free_rows(self) -> int:
-        """A pass of so many tokens takes no longer than one of a single token. None of them may
-        be a guess where there are states, which cannot go back."""
-        return self._frozen.free_rows if self._states is None else 0
+        """A pass of so many tokens takes no longer than one of a single token."""
+        return self._frozen.free_rows
 
     def prepare(self) -> bool:
         """Do a piece of what the first pass would have to do; False if nothing is left."""
@@ -52,10 +48,7 @@ class Forward:
         attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
         versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
         projection = self._projection(versions)
-        recur = None if self._states is None else self._states.begin(chunks)
-        return decoder.hidden(
-            tokens.to(device), positions.to(device), attend, projection, recur=recur
-        )
+        return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
 
     def logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
         """Float32 logits of rows whose versions lie side by side."""

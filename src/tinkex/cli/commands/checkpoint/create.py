@@ -76,6 +76,7 @@ def create(
         raise CliError(
             f"--model-path must be a tinker:// path, not {model_path!r}",
             next_step="Next: tinkex checkpoint list",
+            exit_code=2,
         )
     try:
         metadata = _create(context, base_model, model_path, name, lora)
@@ -95,10 +96,14 @@ def _create(
     service = context.service
     context.narrate("Creating the training client...")
     if model_path is not None:
-        client = service.create_training_client_from_state(model_path, base_model=base_model)
+        path = model_path
+        client = context.within(
+            lambda: service.create_training_client_from_state(path, base_model=base_model)
+        )
     else:
-        client = service.create_lora_training_client(base_model, **lora)
-    base_model = base_model or client.get_info().model_data.model_name or model_path
+        client = context.within(lambda: service.create_lora_training_client(base_model, **lora))
+    if base_model is None:
+        base_model = context.within(client.get_info).model_data.model_name or model_path
     context.narrate("Saving the weights...")
     saved = context.wait(client.save_weights_for_sampler(name or _name(str(base_model))))
     return {

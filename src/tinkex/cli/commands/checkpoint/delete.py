@@ -11,10 +11,12 @@ from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.commands.checkpoint.selection import Selection
 from tinkex.cli.commands.checkpoint.sharing import Cancelled
 from tinkex.cli.context import CommandContext
-from tinkex.cli.errors import explain
+from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_size, format_timestamp
+from tinkex.cli.naming import find_checkpoint, find_run
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput, Output
+from tinkex.cli.reasons import reason
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint
@@ -80,18 +82,43 @@ def delete(
     """
     selection = Selection.read(checkpoint_paths, run_id, kind, before, after)
     _refuse_to_guess(context, yes)
-    listed: list[Checkpoint] = []
     if run_id is not None:
+        run_id = find_run(context, run_id)
         found = context.wait(context.rest.list_checkpoints(run_id)).checkpoints
         listed = [item for item in found if selection.matches(item)]
         if not listed:
             return NothingMatched(run_id)
-    paths = [item.tinker_path for item in listed] or list(checkpoint_paths)
-    for path in paths:
-        check_path(path)
-    if not yes and not _confirmed(context, paths, listed):
+        paths = [item.tinker_path for item in listed]
+    else:
+        for path in checkpoint_paths:
+            check_path(path)
+        paths = [find_checkpoint(context, path) for path in checkpoint_paths]
+        listed = [] if yes else _described(context, paths)
+    if not yes and not _confirmed(context, listed):
         return Cancelled("Deletion cancelled.")
     return _delete_all(context, paths)
+
+
+def _described(context: CommandContext, paths: list[str]) -> list[Checkpoint]:
+    """What the server knows of the checkpoints; one that does not exist is said at once."""
+    known: dict[str, Checkpoint] = {}
+    for run_id in dict.fromkeys(check_path(path).training_run_id for path in paths):
+        try:
+            found = context.wait(context.rest.list_checkpoints(run_id)).checkpoints
+        except Exception as error:
+            if getattr(error, "status_code", None) != 404:
+                raise
+            found = []
+        known.update({item.tinker_path: item for item in found})
+    missing = [path for path in paths if path not in known]
+    if missing:
+        more = "".join(f"\n  {path}" for path in missing[1:])
+        raise CliError(
+            f"Checkpoint not found: {missing[0]}{more}",
+            "Nothing was deleted.",
+            "Next: tinkex checkpoint list",
+        )
+    return [known[path] for path in paths]
 
 
 def _refuse_to_guess(context: CommandContext, yes: bool) -> None:
@@ -99,20 +126,22 @@ def _refuse_to_guess(context: CommandContext, yes: bool) -> None:
         raise click.UsageError("Nobody can be asked here: add --yes to delete without asking.")
 
 
-def _confirmed(context: CommandContext, paths: list[str], listed: list[Checkpoint]) -> bool:
-    context.note(f"Will delete {_count(len(paths))}:")
-    for line in [_line(item, context) for item in listed] or paths:
-        context.note(f"  - {line}")
-    if listed:
-        total = sum(item.size_bytes or 0 for item in listed)
-        context.note(f"Total size: {format_size(total)}")
+def _confirmed(context: CommandContext, listed: list[Checkpoint]) -> bool:
+    context.note(f"Will delete {_count(len(listed))}:")
+    for item in listed:
+        context.note(f"  - {item.tinker_path}\n    {_facts(item, context)}")
+    total = sum(item.size_bytes or 0 for item in listed)
+    context.note(f"Total size: {format_size(total)}")
     context.note("\nWARNING: This action is permanent and cannot be undone.\n")
-    return context.confirm(f"Are you sure you want to delete {_count(len(paths))}?")
+    return context.confirm(f"Are you sure you want to delete {_count(len(listed))}?")
 
 
-def _line(item: Checkpoint, context: CommandContext) -> str:
+def _facts(item: Checkpoint, context: CommandContext) -> str:
     size = "size unknown" if item.size_bytes is None else format_size(item.size_bytes)
-    return f"{item.tinker_path} ({size}, created {format_timestamp(item.time, context.now)})"
+    created = format_timestamp(item.time, context.now)
+    shared = "public: others use it" if item.public else "private"
+    ends = f"expires {format_timestamp(item.expires_at, context.now)}" if item.expires_at else ""
+    return f"{item.checkpoint_type}, {size}, created {created}, {shared}, {ends or 'never expires'}"
 
 
 def _delete_all(context: CommandContext, paths: list[str]) -> Deleted:
@@ -135,7 +164,7 @@ def _delete_all(context: CommandContext, paths: list[str]) -> Deleted:
 
 def _reason(error: Exception) -> str:
     """One line; each failure belongs to its own path and does not stop the others."""
-    return str(error) or explain(error).message
+    return reason(error)
 
 
 def _count(number: int) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import SCHEME, check_path
+from tinkex.cli.checkpoint_path import folder_name
 from tinkex.cli.commands.checkpoint.fetch import fetch_checkpoint
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_size
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import PropertyOutput
 
@@ -56,12 +57,12 @@ def download(
 ) -> CheckpointDownload:
     """Download a checkpoint into a folder of its own.
 
-    The folder is named after the checkpoint: tinker://RUN/weights/NAME goes to RUN_weights_NAME. A
-    training checkpoint is exported on the server first, as an adapter that PEFT loads. A download
-    that was cut continues when the same command runs again.
+    The folder is named after the checkpoint: tinker://RUN/weights/NAME goes to RUN_weights_NAME,
+    with _ for every colon; PEFT loads it. Of a training checkpoint it holds the adapter, without
+    the optimizer's state. A download that was cut continues when the same command runs again.
     """
-    check_path(checkpoint_path)
-    target = (output or Path.cwd()) / checkpoint_path.removeprefix(SCHEME).replace("/", "_")
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
+    target = (output or Path.cwd()) / folder_name(checkpoint_path)
     if target.exists() and not force:
         raise CliError(
             f"Target directory already exists: {target}",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.options import command
+from tinkex.cli.formats import format_span
+from tinkex.cli.naming import find_checkpoint
+from tinkex.cli.options import Duration, command
 from tinkex.cli.output import LineOutput
 
 
@@ -26,27 +28,31 @@ class ExpirySet(LineOutput):
     def lines(self) -> list[str]:
         if self.ttl_seconds is None:
             return [f"Removed expiration for {self.path}"]
-        return [f"Updated TTL for {self.path} to {self.ttl_seconds} seconds"]
+        return [f"Updated TTL for {self.path}: it expires in {format_span(self.ttl_seconds)}"]
 
 
 @command
 @click.argument("checkpoint_path")
-@click.option("--ttl", type=int, metavar="SECONDS", help="Seconds from now until it expires.")
+@click.option(
+    "--ttl",
+    type=Duration("s"),
+    metavar="TIME",
+    help="How long it stays from now on: 30m, 12h, 1d, 2w; a bare number is seconds.",
+)
 @click.option("--remove", is_flag=True, help="Keep the checkpoint for ever.")
 def set_ttl(
-    context: CommandContext, checkpoint_path: str, ttl: int | None, remove: bool
+    context: CommandContext, checkpoint_path: str, ttl: float | None, remove: bool
 ) -> ExpirySet:
     """Set when a checkpoint expires, or remove its expiry.
 
     Give either --ttl or --remove.
     """
-    example = f"Example: tinkex checkpoint set-ttl {checkpoint_path} --ttl 86400"
+    example = f"Example: tinkex checkpoint set-ttl {checkpoint_path} --ttl 1d"
     if ttl is None and not remove:
-        raise CliError("Must specify either --ttl <seconds> or --remove", example)
+        raise CliError("Must specify either --ttl <seconds> or --remove", example, exit_code=2)
     if ttl is not None and remove:
-        raise CliError("Cannot specify both --ttl and --remove", example)
-    if ttl is not None and ttl <= 0:
-        raise CliError(f"--ttl must be above zero, not {ttl}", example)
-    check_path(checkpoint_path)
-    context.wait(context.rest.set_checkpoint_ttl_from_tinker_path(checkpoint_path, ttl))
-    return ExpirySet(checkpoint_path, ttl)
+        raise CliError("Cannot specify both --ttl and --remove", example, exit_code=2)
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
+    seconds = None if ttl is None else math.ceil(ttl)
+    context.wait(context.rest.set_checkpoint_ttl_from_tinker_path(checkpoint_path, seconds))
+    return ExpirySet(checkpoint_path, seconds)

@@ -1,8 +1,9 @@
 """Brings a checkpoint's files to this machine, by whichever way the server has.
 
-External checkpoints have a signed URL for every file. Training checkpoints are exported to such a
-checkpoint first, which is deleted again. Where a server serves archives, they are the way for
-sampler checkpoints, and for training checkpoints that it cannot export.
+External checkpoints have a signed URL for every file, on our server training checkpoints too. Other
+servers export a training checkpoint to an external one first, which is deleted again. Sampler
+checkpoints come as an archive, where the server serves any, as do training checkpoints that it
+neither links nor exports.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.context import CommandContext
@@ -55,7 +56,8 @@ def _kept_after_a_cut(staging: Staging) -> Iterator[None]:
     staging.open()
     try:
         yield
-    except DownloadCut:
+    except (DownloadCut, TimeoutError):
+        staging.discard_if_empty()
         raise
     except BaseException:
         staging.discard()
@@ -65,24 +67,47 @@ def _kept_after_a_cut(staging: Staging) -> Iterator[None]:
 def _ways(context: CommandContext, path: str) -> Callable[[Staging], int]:
     kind = check_path(path).kind
     if kind == "external_weights":
-        return lambda staging: _by_files(context, path, staging)
+        ask = context.rest.get_external_weights_urls
+        return lambda staging: _by_files(context, _Links(context, path, ask), staging)
     if kind == "sampler_weights":
         return lambda staging: _by_archive(context, path, staging, _sampler_refusal(path))
-    return lambda staging: _by_export(context, path, staging)
+    return lambda staging: _by_links_or_export(context, path, staging)
 
 
-def _by_files(context: CommandContext, path: str, staging: Staging) -> int:
-    links = _Links(context, path)
+def _by_files(context: CommandContext, links: _Links, staging: Staging) -> int:
     names = links.names()
     with context.bar("Downloading", None, "bytes") as bar:
-        return fetch_files(context.source, names, links.get, staging.files, bar, staging.tags())
+        return fetch_files(
+            context.source,
+            names,
+            links.get,
+            staging.files,
+            bar,
+            staging.tags(),
+            context.deadline,
+        )
+
+
+def _by_links_or_export(context: CommandContext, path: str, staging: Staging) -> int:
+    """Links need no run on the server, so nothing is left of it there."""
+    ask = getattr(context.rest, "get_adapter_urls", None)
+    if ask is None:
+        return _by_export(context, path, staging)
+    try:
+        links = _Links(context, path, ask)
+    except Exception as error:
+        if getattr(error, "status_code", None) not in _NOT_OFFERED:
+            raise
+        return _by_export(context, path, staging)
+    return _by_files(context, links, staging)
 
 
 def _by_export(context: CommandContext, path: str, staging: Staging) -> int:
     context.narrate("Exporting the checkpoint: this starts a training session on the server...")
+    said = {"created_by": "tinkex checkpoint download"}
     try:
-        client = context.service.create_training_client_from_state(
-            path, user_metadata={"created_by": "tinkex checkpoint download"}
+        client = context.within(
+            lambda: context.service.create_training_client_from_state(path, user_metadata=said)
         )
         saved = client.save_weights_external("download", ttl_seconds=_EXPORT_SECONDS)
         exported = context.wait(saved).path
@@ -91,7 +116,8 @@ def _by_export(context: CommandContext, path: str, staging: Staging) -> int:
             raise
         return _by_archive(context, path, staging, error)
     try:
-        return _by_files(context, exported, staging)
+        links = _Links(context, exported, context.rest.get_external_weights_urls)
+        return _by_files(context, links, staging)
     finally:
         _delete_export(context, exported)
 
@@ -120,7 +146,7 @@ def _by_archive(context: CommandContext, path: str, staging: Staging, otherwise:
             raise
         raise otherwise from error
     _fetch_archive(context, staging, lambda name, renew: link(name, renew) if renew else first)
-    with context.bar("Extracting", None, "files") as bar:
+    with context.bar("Extracting archive", None, "files") as bar:
         return unpack(staging.archive, staging.files, bar)
 
 
@@ -129,15 +155,16 @@ def _fetch_archive(
 ) -> None:
     names, tags = [staging.archive.name], staging.tags()
     with context.bar("Downloading archive", None, "bytes") as bar:
-        fetch_files(context.source, names, link, staging.folder, bar, tags)
+        fetch_files(context.source, names, link, staging.folder, bar, tags, context.deadline)
 
 
 class _Links:
     """The signed URLs of a checkpoint's files, signed anew shortly before they expire."""
 
-    def __init__(self, context: CommandContext, path: str) -> None:
+    def __init__(self, context: CommandContext, path: str, request: Callable[[str], Any]) -> None:
         self._context = context
         self._path = path
+        self._request = request
         self._current = self._ask()
 
     def names(self) -> list[str]:
@@ -153,9 +180,7 @@ class _Links:
         return self._current.urls[name]
 
     def _ask(self) -> ExternalWeightsUrlsResponse:
-        answer: ExternalWeightsUrlsResponse = self._context.wait(
-            self._context.rest.get_external_weights_urls(self._path)
-        )
+        answer: ExternalWeightsUrlsResponse = self._context.wait(self._request(self._path))
         return answer
 
 

@@ -15,6 +15,7 @@ from tinkex.cli.commands.checkpoint.model_card import card_path, write_card
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_bool
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import PropertyOutput
 
@@ -76,6 +77,7 @@ def push(
 
     Needs the huggingface_hub library and a login there (hf auth login).
     """
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
     parts = check_path(checkpoint_path)
     hub = context.deps.hub()
     hub.require_login()
@@ -116,7 +118,9 @@ def _prepare_adapter(context: CommandContext, folder: Path, path: str) -> str | 
     config = json.loads(config_path.read_text(encoding="utf-8"))
     base_model = config.get("base_model_name_or_path")
     if not base_model:
-        base_model = context.wait(context.rest.get_training_run_by_tinker_path(path)).base_model
+        base_model = context.wait(
+            context.rest.get_training_run_by_tinker_path(path, access_scope="accessible")
+        ).base_model
         config["base_model_name_or_path"] = base_model
         config_path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return str(base_model) if base_model else None

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinkex.cli.checkpoint_path import check_path
-from tinkex.cli.commands.run.info import lora_text
+from tinkex.cli.commands.run.info import known, lora_text
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_bool, format_size, format_timestamp
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import PropertyOutput
 
@@ -29,7 +30,7 @@ class CheckpointInfo(PropertyOutput):
 
     def to_dict(self) -> dict[str, Any]:
         lora = {"is_lora": self.run.is_lora, "lora_rank": self.run.lora_rank}
-        return {**self.checkpoint.model_dump(), **lora}
+        return {**checkpoint_facts(self.checkpoint), **lora}
 
     def title(self) -> str:
         return f"Checkpoint: {self.checkpoint.checkpoint_id}"
@@ -42,6 +43,8 @@ class CheckpointInfo(PropertyOutput):
             ["Checkpoint ID", item.checkpoint_id],
             ["Type", item.checkpoint_type],
             ["Tinker Path", item.tinker_path],
+            *known("Base Model", item.base_model),
+            *known("Step", item.step),
             *size,
             ["Public", format_bool(item.public)],
             ["Created", format_timestamp(item.time, self.now)],
@@ -51,16 +54,26 @@ class CheckpointInfo(PropertyOutput):
         ]
 
 
+def checkpoint_facts(item: Checkpoint) -> dict[str, Any]:
+    """A checkpoint for programs: the official keys, then what our server adds, if it did."""
+    if item.base_model is None:
+        return item.model_dump()
+    return {**item.model_dump(), "base_model": item.base_model, "step": item.step}
+
+
 @command
 @click.argument("checkpoint_path")
 def info(context: CommandContext, checkpoint_path: str) -> CheckpointInfo:
     """Show one checkpoint.
 
-    CHECKPOINT_PATH looks like tinker://RUN_ID/weights/NAME.
+    CHECKPOINT_PATH looks like tinker://RUN_ID/weights/NAME; one that others have published works
+    too. RUN_ID may be the start of an id, or a run's name.
     """
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
     run_id = check_path(checkpoint_path).training_run_id
     rest = context.rest
-    listed, run = rest.list_checkpoints(run_id), rest.get_training_run(run_id)
+    listed = rest.list_checkpoints(run_id)
+    run = rest.get_training_run(run_id, access_scope="accessible")
     for checkpoint in context.wait(listed).checkpoints:
         if checkpoint.tinker_path == checkpoint_path:
             return CheckpointInfo(checkpoint, context.wait(run), context.now)

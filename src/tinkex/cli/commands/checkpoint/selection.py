@@ -44,11 +44,12 @@ class Selection:
                 "Must specify checkpoint paths or --run-id",
                 "Examples: tinkex checkpoint delete tinker://RUN_ID/weights/0001\n"
                 "          tinkex checkpoint delete --run-id RUN_ID --before 2026-01-31",
+                exit_code=2,
             )
         if paths and run_id is not None:
-            raise CliError("Cannot specify both checkpoint paths and --run-id")
+            raise CliError("Cannot specify both checkpoint paths and --run-id", exit_code=2)
         if run_id is None and (kind or before or after):
-            raise CliError("--type, --before, and --after require --run-id")
+            raise CliError("--type, --before, and --after require --run-id", exit_code=2)
         return cls(_type(kind), _moment(before), _moment(after))
 
     def matches(self, item: Checkpoint) -> bool:
@@ -66,7 +67,7 @@ def _type(text: str | None) -> str | None:
         return None
     if text not in _TYPES:
         names = "weights, sampler_weights, external_weights"
-        raise CliError(f"Invalid checkpoint type: {text}", f"Types: {names}")
+        raise CliError(f"Invalid checkpoint type: {text}", f"Types: {names}", exit_code=2)
     return _TYPES[text]
 
 
@@ -77,6 +78,8 @@ def _moment(text: str | None) -> datetime | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise CliError(
-            f"Invalid date: {text}", "Write ISO 8601: 2026-01-31, or 2026-01-31T12:00:00Z"
+            f"Invalid date: {text}",
+            "Write ISO 8601: 2026-01-31, or 2026-01-31T12:00:00Z",
+            exit_code=2,
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

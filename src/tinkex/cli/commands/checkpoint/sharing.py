@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.context import CommandContext
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput
 
@@ -43,7 +43,7 @@ class Cancelled(LineOutput):
 @click.argument("checkpoint_path")
 def publish(context: CommandContext, checkpoint_path: str) -> Shared:
     """Let everyone on the server read a checkpoint."""
-    check_path(checkpoint_path)
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
     context.wait(context.rest.publish_checkpoint_from_tinker_path(checkpoint_path))
     return Shared("publish", checkpoint_path)
 
@@ -56,7 +56,7 @@ def unpublish(context: CommandContext, checkpoint_path: str, yes: bool) -> LineO
 
     Asks first when a person is at the terminal.
     """
-    check_path(checkpoint_path)
+    checkpoint_path = find_checkpoint(context, checkpoint_path)
     question = f"Others will lose access to {checkpoint_path}. Unpublish it?"
     if not yes and context.can_ask and not context.confirm(question):
         return Cancelled("Unpublishing cancelled.")

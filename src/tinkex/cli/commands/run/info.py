@@ -9,6 +9,7 @@ import click
 
 from tinkex.cli.context import CommandContext
 from tinkex.cli.formats import format_timestamp
+from tinkex.cli.naming import find_run
 from tinkex.cli.options import command
 from tinkex.cli.output import PropertyOutput
 
@@ -24,7 +25,7 @@ class RunInfo(PropertyOutput):
         self.now = now
 
     def to_dict(self) -> dict[str, Any]:
-        return self.run.model_dump()
+        return run_facts(self.run)
 
     def title(self) -> str:
         return f"Training Run: {self.run.training_run_id}"
@@ -33,11 +34,17 @@ class RunInfo(PropertyOutput):
         run = self.run
         return [
             ["Run ID", run.training_run_id],
+            *known("Name", run.name),
             ["Base Model", run.base_model],
             ["Owner", run.model_owner],
             ["LoRA", lora_text(run)],
+            *known("Created", run.created_at and format_timestamp(run.created_at, self.now)),
             ["Last Update", format_timestamp(run.last_request_time, self.now)],
             ["Status", status_text(run)],
+            *known("Step", run.step),
+            *known("Last Loss", run.last_loss and f"{loss_text(run)} per token"),
+            *known("Tokens", run.tokens and f"{run.tokens:,}"),
+            *known("Note", run.note),
             *self._checkpoint("Last Training Checkpoint", run.last_checkpoint),
             *self._checkpoint("Last Sampler Checkpoint", run.last_sampler_checkpoint),
             *self._gap(),
@@ -75,8 +82,30 @@ def lora_text(run: TrainingRun) -> str:
 
 
 def status_text(run: TrainingRun) -> str:
-    """`OK`, or `Failed` for a run that can no longer be used."""
-    return "Failed" if run.corrupted else "OK"
+    """`Live`, `Stopping` or `Ended` where the server says so, otherwise `OK`; `Failed` for a run
+    that can no longer be used."""
+    if run.corrupted:
+        return "Failed"
+    return run.state.capitalize() if run.state else "OK"
+
+
+def loss_text(run: TrainingRun) -> str:
+    """The newest loss per token, in four digits."""
+    return "N/A" if run.last_loss is None else f"{run.last_loss:.4g}"
+
+
+def known(label: str, value: object) -> list[list[str]]:
+    """A row of a table, unless there is nothing to say."""
+    return [] if value is None else [[label, str(value)]]
+
+
+ADDED = ("name", "note", "created_at", "state", "step", "last_loss", "tokens")
+
+
+def run_facts(run: TrainingRun) -> dict[str, Any]:
+    """A run for programs: the official keys, then what our server adds, if it did."""
+    added = ADDED if run.state is not None else ()
+    return {**run.model_dump(), **{name: getattr(run, name) for name in added}}
 
 
 SCOPE = click.option(
@@ -92,6 +121,10 @@ SCOPE = click.option(
 @click.argument("run_id")
 @SCOPE
 def info(context: CommandContext, run_id: str, access_scope: str) -> RunInfo:
-    """Show one training run: its model, its state and its last checkpoints."""
+    """Show one training run: its model, its state and its last checkpoints.
+
+    RUN_ID may be the start of an id, as long as only one run starts so, or a run's name.
+    """
+    run_id = find_run(context, run_id)
     run = context.rest.get_training_run(run_id, access_scope=access_scope)
     return RunInfo(context.wait(run), context.now)

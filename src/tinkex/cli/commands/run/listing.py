@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.commands.run.info import SCOPE, status_text
+from tinkex.cli.commands.run.info import SCOPE, loss_text, run_facts, status_text
 from tinkex.cli.context import CommandContext
-from tinkex.cli.formats import format_timestamp
+from tinkex.cli.formats import format_count, format_optional, format_timestamp
+from tinkex.cli.naming import short_id
 from tinkex.cli.options import command
 from tinkex.cli.output import TableOutput
 from tinkex.cli.paging import Listing, Pages
@@ -37,15 +38,29 @@ def _checkpoint_time(run: TrainingRun, now: datetime) -> str:
 
 COLUMNS: dict[str, tuple[str, Callable[[Any, datetime], str]]] = {
     "id": ("Run ID", lambda run, _: run.training_run_id),
+    "name": ("Name", lambda run, _: run.name or ""),
     "model": ("Base Model", lambda run, _: run.base_model),
     "owner": ("Owner", lambda run, _: run.model_owner),
     "lora": ("LoRA", _lora),
+    "step": ("Step", lambda run, _: format_optional(run.step)),
+    "loss": ("Loss", lambda run, _: loss_text(run)),
+    "tokens": ("Tokens", lambda run, _: format_optional(run.tokens, format_count)),
+    "created": ("Created", lambda run, now: format_timestamp(run.created_at, now)),
     "updated": ("Last Update", lambda run, now: format_timestamp(run.last_request_time, now)),
     "status": ("Status", lambda run, _: status_text(run)),
     "checkpoint": ("Last Checkpoint", _checkpoint),
     "checkpoint_time": ("Checkpoint Time", _checkpoint_time),
 }
-DEFAULT_COLUMNS = "id,model,owner,lora,updated,status"
+DEFAULT_COLUMNS = "id,name,model,owner,lora,step,loss,tokens,created,updated,status"
+ADDED_COLUMNS = ("step", "loss", "tokens", "created")
+LEAST_WANTED = (
+    "owner",
+    "created",
+    "lora",
+    "tokens",
+    "model",
+    "loss",
+)  # first to go for want of room
 
 
 class RunList(TableOutput):
@@ -57,17 +72,45 @@ class RunList(TableOutput):
         self.now = now
 
     def to_dict(self) -> dict[str, Any]:
-        return {"runs": [run.model_dump() for run in self.listing.items]}
+        return {"runs": [run_facts(run) for run in self.listing.items]}
 
     def title(self) -> str:
         return self.listing.title("training run")
 
     def columns(self) -> list[str]:
-        return [COLUMNS[name][0] for name in self.chosen]
+        return self._headings(self.chosen)
 
     def rows(self) -> list[list[str]]:
-        show = [COLUMNS[name][1] for name in self.chosen]
+        return self._cells(self.chosen)
+
+    def forms(self) -> Iterator[tuple[list[str], list[list[str]]]]:
+        """Ids and models get shorter before columns go."""
+        yield self.columns(), self.rows()
+        kept = list(self.chosen)
+        yield self._headings(kept), self._shortened(kept)
+        for name in LEAST_WANTED:
+            if name in kept and len(kept) > 1:
+                kept.remove(name)
+                yield self._headings(kept), self._shortened(kept)
+
+    def _headings(self, names: list[str]) -> list[str]:
+        return [COLUMNS[name][0] for name in names]
+
+    def _cells(self, names: list[str]) -> list[list[str]]:
+        show = [COLUMNS[name][1] for name in names]
         return [[cell(run, self.now) for cell in show] for run in self.listing.items]
+
+    def _shortened(self, names: list[str]) -> list[list[str]]:
+        shorter = {"id": short_id, "model": short_model}
+        return [
+            [shorter.get(name, str)(cell) for name, cell in zip(names, row, strict=True)]
+            for row in self._cells(names)
+        ]
+
+
+def short_model(name: str) -> str:
+    """A model's name without its organization."""
+    return name.rstrip("/").rpartition("/")[2]
 
 
 @command
@@ -84,16 +127,17 @@ class RunList(TableOutput):
 @click.option(
     "-c",
     "--columns",
-    default=DEFAULT_COLUMNS,
-    show_default=True,
     help=f"What to show, with commas between: {', '.join(COLUMNS)}.",
 )
 @SCOPE
 def list_(
-    context: CommandContext, limit: int, offset: int, columns: str, access_scope: str
+    context: CommandContext, limit: int, offset: int, columns: str | None, access_scope: str
 ) -> RunList:
-    """List training runs, the most recently used first."""
-    chosen = _chosen(columns)
+    """List training runs, the most recently used first.
+
+    A narrow terminal gets short ids and fewer columns; commands take the short ids too.
+    """
+    chosen = _chosen(columns or DEFAULT_COLUMNS)
     rest = context.rest
     pages: Pages[TrainingRun] = Pages(
         "training run",
@@ -105,7 +149,16 @@ def list_(
     )
     found = pages.fetch(context, limit, offset)
     context.remember("runs", [run.training_run_id for run in found.items])
+    if columns is None:
+        chosen = [name for name in chosen if _is_told(name, found.items)]
     return RunList(found, chosen, context.now)
+
+
+def _is_told(name: str, runs: list[TrainingRun]) -> bool:
+    """Whether a column has anything to say: the hosted service leaves ours empty."""
+    if name == "name":
+        return any(run.name for run in runs)
+    return name not in ADDED_COLUMNS or any(run.state for run in runs)
 
 
 def _read_page(page: TrainingRunsResponse) -> tuple[list[TrainingRun], int]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import io
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tinkex.cli.checkpoint_path import SCHEME
 from tinkex.cli.commands.run.prompt import Prompt, read_prompt
 from tinkex.cli.commands.run.samples import Samples
-from tinkex.cli.commands.run.streaming import stream_sample
+from tinkex.cli.commands.run.streaming import CUT_SHORT, NoStreams, Pace, stream_sample
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError, explain_work
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import Output
 from tinkex.cli.whole_file import write_whole
 
+DEFAULT_MAX_TOKENS = 256
+_MODELS_NAMED = 4
 _TIMED_OUT = "Timed out while awaiting sampling"
 
 
@@ -31,14 +36,24 @@ _TIMED_OUT = "Timed out while awaiting sampling"
     help='A file with the prompt: text, or JSON token ids ([1, 2] or {"tokens": [1, 2]}).',
 )
 @click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens to sample.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=DEFAULT_MAX_TOKENS,
+    show_default=True,
+    help="The most tokens to sample.",
+)
 @click.option("--temperature", type=click.FloatRange(min=0), default=1.0, show_default=True)
 @click.option("--top-k", type=int, default=-1, show_default=True, help="-1 considers all tokens.")
 @click.option("--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True)
 @click.option("--seed", type=int, help="The same seed gives the same sample.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Where to stop; may be repeated.")
 @click.option("--num-samples", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--stream", is_flag=True, help="Print the text as it comes (our server only).")
+@click.option(
+    "--stream/--no-stream",
+    default=None,
+    help="Print the text as it comes: what a terminal gets from a server that can.",
+)
 @click.option("--with-text", is_flag=True, help="Add the decoded text to the JSON.")
 @click.option(
     "-o",
@@ -54,20 +69,24 @@ def sample(
     prompt_file: str | None,
     chat: bool,
     num_samples: int,
-    stream: bool,
+    stream: bool | None,
     with_text: bool,
     output: Path | None,
     **sampling: Any,
 ) -> Output | None:
     """Sample text from a base model or from saved weights.
 
+    Without a model it takes the only one the server has, or this machine's default with --local.
+
     Example: tinkex run sample --local --prompt "Hello" --max-tokens 20
     """
     given = read_prompt(context, prompt, prompt_file, chat)
-    _check_combination(context, stream, num_samples, output)
+    streaming = _streaming(context, stream, num_samples, output)
+    if context.is_embedded:
+        context.narrate("Starting the server embedded in tinkex...")
     model = _chosen_model(context, base_model, model_path)
     try:
-        result = _sample(context, model, given, chat, num_samples, stream, with_text, sampling)
+        result = _sample(context, model, given, chat, num_samples, streaming, with_text, sampling)
     except Exception as error:
         raise explain_work(error, "Sampling", _TIMED_OUT) from error
     if output is None or result is None:
@@ -76,41 +95,64 @@ def sample(
     return None
 
 
-def _check_combination(
-    context: CommandContext, stream: bool, num_samples: int, output: Path | None
-) -> None:
-    if stream and (context.is_json or num_samples > 1 or output is not None):
+class Streaming(Enum):
+    """Whether the text is printed as it comes; PREFERRED where the server can."""
+
+    NO = "no"
+    PREFERRED = "preferred"
+    YES = "yes"
+
+
+def _streaming(
+    context: CommandContext, asked: bool | None, num_samples: int, output: Path | None
+) -> Streaming:
+    plain = num_samples == 1 and not context.is_json and output is None
+    if asked and not plain:
         raise click.UsageError(
             "--stream prints one sample as text: leave out --json, --num-samples and --output."
         )
+    if asked is None and plain and context.streams.out.isatty():
+        return Streaming.PREFERRED
+    return Streaming.YES if asked else Streaming.NO
 
 
 def _chosen_model(
     context: CommandContext, base_model: str | None, model_path: str | None
 ) -> dict[str, str]:
-    """The model to sample, as the SDK's argument; this machine's default with `--local`."""
+    """The model to sample, as the SDK's argument; where none is named, the one there is."""
     if base_model is not None and model_path is not None:
         raise click.UsageError("Give --base-model or --model-path, not both.")
-    if model_path is not None and not model_path.startswith("tinker://"):
+    if model_path is not None:
+        return {"model_path": _checked_path(context, model_path)}
+    return {"base_model": base_model or _only_model(context)}
+
+
+def _checked_path(context: CommandContext, model_path: str) -> str:
+    if not model_path.startswith(SCHEME):
         raise CliError(
             f"--model-path must be a tinker:// path, not {model_path!r}",
             next_step="Next: tinkex checkpoint list",
+            exit_code=2,
         )
-    if model_path is not None:
-        return {"model_path": model_path}
-    if base_model is not None:
-        return {"base_model": base_model}
-    if context.connection.base_url != "local" and not context.is_embedded:
-        raise click.UsageError("Missing --base-model (or --model-path). See: tinkex model list")
-    return {"base_model": _local_default(context)}
+    return find_checkpoint(context, model_path)
 
 
-def _local_default(context: CommandContext) -> str:
-    models = context.service.get_server_capabilities().supported_models
-    if not models or models[0].model_name is None:
-        raise CliError("The local server offers no model", next_step="Next: tinkex models")
-    context.narrate(f"Using {models[0].model_name}")
-    return str(models[0].model_name)
+def _only_model(context: CommandContext) -> str:
+    """The only model of the server; the first one of this machine's own."""
+    models = context.within(context.service.get_server_capabilities).supported_models
+    names = [str(model.model_name) for model in models if model.model_name]
+    if not names:
+        raise CliError("The server offers no model", next_step="Next: tinkex model local")
+    if len(names) > 1 and context.connection.base_url != "local" and not context.is_embedded:
+        some = ", ".join(names[:_MODELS_NAMED]) + (", ..." if len(names) > _MODELS_NAMED else "")
+        raise CliError(
+            "Missing --base-model (or --model-path)",
+            f"The server has {len(names)} models: {some}",
+            "Next: tinkex model list",
+            exit_code=2,
+        )
+    context.narrate(f"Using {names[0]}")
+    return names[0]
 
 
 def _sample(
@@ -119,23 +161,34 @@ def _sample(
     prompt: Prompt,
     chat: bool,
     num_samples: int,
-    stream: bool,
+    streaming: Streaming,
     with_text: bool,
     sampling: dict[str, Any],
 ) -> Samples | None:
     from tinkex.types import ModelInput, SamplingParams
 
-    client = context.service.create_sampling_client(**model, retry_config=_no_retries())
+    client = context.within(
+        lambda: context.service.create_sampling_client(**model, retry_config=_no_retries())
+    )
     tokenizer = LazyTokenizer(client)
-    tokens = ModelInput.from_ints(prompt.encode(tokenizer, chat))
+    tokens = ModelInput.from_ints(context.within(lambda: prompt.encode(tokenizer, chat)))
     params = SamplingParams(**{**sampling, "stop": list(sampling["stop"]) or None})
     context.narrate("Starting sampling...")
-    if stream:
-        stream_sample(context, client, tokenizer, tokens, params)
-        return None
+    pace = Pace()
+    if streaming is not Streaming.NO:
+        try:
+            stream_sample(context, client, tokenizer, tokens, params, pace)
+            return None
+        except NoStreams:
+            if streaming is Streaming.YES:
+                raise
     response = context.wait(client.sample(tokens, num_samples, params))
     count = len(response.sequences)
-    context.narrate(f"Sampling complete ({count} sequence{'' if count == 1 else 's'})")
+    sampled = sum(len(sequence.tokens) for sequence in response.sequences)
+    plural = "" if count == 1 else "s"
+    context.narrate(f"Sampling complete ({count} sequence{plural}, {pace.said(sampled)})")
+    if any(sequence.stop_reason == "length" for sequence in response.sequences):
+        context.narrate(CUT_SHORT)
     return Samples(response, tokenizer, with_text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.context import CommandContext
@@ -40,27 +42,56 @@ class TextSoFar:
         return new
 
 
+CUT_SHORT = "It was cut at the limit: --max-tokens N for more"
+
+
+class NoStreams(CliError):
+    """The server cannot send a sample while it is being made."""
+
+
+class Pace:
+    """How fast tokens came."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def said(self, tokens: int) -> str:
+        """`43 tokens, 31.2 tokens/s`."""
+        seconds = time.monotonic() - self._began
+        return f"{tokens} tokens, {tokens / max(seconds, 1e-6):.1f} tokens/s"
+
+
 def stream_sample(
     context: CommandContext,
     client: Any,
     tokenizer: Any,
     prompt: ModelInput,
     params: SamplingParams,
+    pace: Pace,
 ) -> None:
-    """Writes the text as it comes, then a line that says why it ended on stderr."""
+    """Writes the text as it comes, then on stderr why it ended and how fast it was."""
     text = TextSoFar(tokenizer)
     out = context.streams.out
-    reason = None
-    try:
-        for piece in client.sample_stream(prompt, params):
-            out.write(harmless(text.add(list(piece.tokens)), out))
-            out.flush()
-            reason = piece.stop_reason or reason
-    except Exception as error:
-        if (
-            type(error).__name__ == "TinkerError"
-        ):  # what the SDK raises for a server without streams
-            raise CliError(str(error), next_step="Leave out --stream") from error
-        raise
+    reason, count = None, 0
+    for piece in _pieces(context, client, prompt, params):
+        count += len(piece.tokens)
+        out.write(harmless(text.add(list(piece.tokens)), out))
+        out.flush()
+        reason = piece.stop_reason or reason
     out.write(harmless(f"{text.rest()}\n", out))
-    context.narrate(f"Sampling complete (stop_reason={reason})")
+    out.flush()
+    context.narrate(f"Sampling complete (stop_reason={reason}, {pace.said(count)})")
+    if reason == "length":
+        context.narrate(CUT_SHORT)
+
+
+def _pieces(
+    context: CommandContext, client: Any, prompt: ModelInput, params: SamplingParams
+) -> Iterator[Any]:
+    try:
+        yield from context.deadline.each(client.sample_stream(prompt, params))
+    except Exception as error:
+        # This very class is what the SDK raises for a server without streams.
+        if type(error).__name__ == "TinkerError":
+            raise NoStreams(str(error), next_step="Leave out --stream") from error
+        raise
