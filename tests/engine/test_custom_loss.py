@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from support.losses import LOGPROBS, Node, graph, loss_of, node
 from support.training import call, gradient, train
-from tinkex.engine.custom_graph import Graph
-from tinkex.engine.custom_ops import FUNCTIONS, METHODS
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import CreateLoss, Datum, ForwardBackwardResult
+from tinkex.engine.losses.custom.graph import Graph
+from tinkex.engine.losses.custom.operations import FUNCTIONS, METHODS
+from tinkex.engine.messages import CheckLoss, Datum, ForwardBackwardResult
 from tinkex.engine.trainer import Trainer
-
-Node = dict[str, Any]
 
 
 def traced(fn: Callable[..., Any], inputs: tuple[tuple[str, int], ...]) -> tuple[Node, ...]:
@@ -59,9 +58,8 @@ def datums(count: int = 3) -> list[Datum]:
 
 
 def test_a_traced_loss_equals_the_built_in_one(trainer: Trainer) -> None:
-    trainer.create_loss(CreateLoss("op", "mine", INPUTS, traced(ppo_like, INPUTS)))
     data = datums()
-    custom = call("run", *data, loss="custom", loss_config={"loss_id": "mine"})
+    custom = call("run", *data, loss="custom", custom=loss_of(traced(ppo_like, INPUTS), INPUTS))
     (result,) = train(trainer, custom)
     own = gradient(trainer, "run").clone()
     trainer._find("run").gradient = None
@@ -80,27 +78,6 @@ def test_a_traced_loss_equals_the_built_in_one(trainer: Trainer) -> None:
              for d, o in zip(data, result.outputs, strict=True)]  # fmt: skip
     assert result.metrics["custom/kl:mean"] == pytest.approx(np.mean(drift), rel=1e-4)
 
-
-def graph(*nodes: Node, output: str = "x") -> list[Node]:
-    start = {
-        "op": "placeholder",
-        "name": "logprobs",
-        "target": "logprobs",
-        "args": [],
-        "kwargs": {},
-    }
-    pair = [{"tuple": [{"ref": output}, {"dict": {}}]}]
-    end = {"op": "output", "name": "output", "target": "output", "args": pair, "kwargs": {}}
-    return [start, *nodes, end]
-
-
-def node(
-    target: str, *args: Any, op: str = "call_function", name: str = "x", **kwargs: Any
-) -> Node:
-    return {"op": op, "name": name, "target": target, "args": list(args), "kwargs": kwargs}
-
-
-LOGPROBS = {"ref": "logprobs"}
 
 REFUSED: dict[str, list[Node]] = {
     "module": graph(node("os.system", "id")),
@@ -166,7 +143,7 @@ FAILING: dict[str, tuple[list[Node], str]] = {
             node("operator.lt", LOGPROBS, 0, name="a"),
             node("operator.getitem", LOGPROBS, {"tuple": [{"ref": "a"}, {"ref": "a"}]}),
         ),
-        "only tensor of an index",
+        "only tensor or list of an index",
     ),
     "endless work": (
         graph(
@@ -174,7 +151,7 @@ FAILING: dict[str, tuple[list[Node], str]] = {
             *(node("torch.exp", {"ref": "big"}, name=f"n{i}") for i in range(20)),
             node("torch.sum", {"ref": "n0"}),
         ),
-        "cells in one datum",
+        "cells in one datum, the limit",
     ),
     "not a scalar": (graph(node("torch.exp", LOGPROBS)), "must be one number"),
     "bad index": (graph(node("operator.getitem", LOGPROBS, 10**6)), "failed"),
@@ -184,14 +161,13 @@ FAILING: dict[str, tuple[list[Node], str]] = {
 @pytest.mark.parametrize("kind", list(REFUSED))
 def test_what_is_not_on_the_list_is_refused_when_uploaded(trainer: Trainer, kind: str) -> None:
     with pytest.raises(UserError):
-        trainer.create_loss(CreateLoss("op", "bad", (("logprobs", 1),), tuple(REFUSED[kind])))
-    assert not trainer._losses
+        trainer.check_loss(CheckLoss("op", loss_of(REFUSED[kind])))
 
 
 @pytest.mark.parametrize("kind", list(FAILING))
 def test_what_goes_wrong_inside_is_its_callers_error_alone(trainer: Trainer, kind: str) -> None:
     nodes, message = FAILING[kind]
-    trainer.create_loss(CreateLoss("op", "bad", (("logprobs", 1),), tuple(nodes)))
+    loss = loss_of(nodes)
     rng = np.random.default_rng(0)
     plain = Datum(
         rng.integers(0, 128, 6).astype(np.int32), {"target_tokens": rng.integers(0, 128, 6)}
@@ -199,8 +175,7 @@ def test_what_goes_wrong_inside_is_its_callers_error_alone(trainer: Trainer, kin
     weighted = replace(plain, inputs={**plain.inputs, "weights": np.ones(6, np.float32)})
     for forward_only in (False, True):
         bad, good = trainer.forward_backward([
-            call("run", plain, loss="custom", loss_config={"loss_id": "bad"},
-                 forward_only=forward_only),
+            call("run", plain, loss="custom", custom=loss, forward_only=forward_only),
             call("run", weighted),
         ])  # fmt: skip
         assert isinstance(bad, UserError)
@@ -219,17 +194,16 @@ def test_too_many_nodes_and_inputs_are_refused() -> None:
 
 
 def test_inputs_must_have_the_declared_rank(trainer: Trainer) -> None:
-    trainer.create_loss(CreateLoss("op", "mine", INPUTS, traced(ppo_like, INPUTS)))
+    loss = loss_of(traced(ppo_like, INPUTS), INPUTS)
     (datum,) = datums(1)
-    config = {"loss_id": "mine"}
     wrong = replace(datum, inputs={**datum.inputs, "old": np.ones((4, 2), np.float32)})
     with pytest.raises(UserError, match="declared rank 1"):
-        train(trainer, call("run", wrong, loss="custom", loss_config=config))
+        train(trainer, call("run", wrong, loss="custom", custom=loss))
     lost = replace(datum, inputs={k: v for k, v in datum.inputs.items() if k != "adv"})
     with pytest.raises(UserError, match="'adv' is missing"):
-        train(trainer, call("run", lost, loss="custom", loss_config=config))
-    with pytest.raises(UserError, match="'other' is not known"):
-        train(trainer, call("run", datum, loss="custom", loss_config={"loss_id": "other"}))
+        train(trainer, call("run", lost, loss="custom", custom=loss))
+    with pytest.raises(UserError, match="none was given"):
+        train(trainer, call("run", datum, loss="custom"))
 
 
 def test_no_operation_on_the_list_writes_or_leaves_the_tensors() -> None:

@@ -58,3 +58,19 @@ def test_a_batch_takes_what_fits_but_at_least_one() -> None:
         queues.add(forward(run, tokens))
     assert [each.run for each in queues.take_forward(10)] == ["a"]
     assert [each.run for each in queues.take_forward(26)] == ["b", "c"]
+
+
+def test_of_a_run_that_is_held_nothing_is_taken_until_it_is_released() -> None:
+    queues = RunQueues()
+    queues.add(forward("a"))
+    queues.add(step("b"))
+    queues.hold("a")
+    queues.hold("b")
+    assert not queues, "nothing that may be taken"
+    assert queues.take_single(()) is None
+    assert queues.take_forward(100) == []
+    queues.release("a")
+    queues.release("b")
+    queues.new_round()
+    assert queues.take_single(()) == step("b")
+    assert [each.run for each in queues.take_forward(100)] == ["a"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.losses import LOGPROBS, graph, loss_of, node
 from support.sampling import (
     DEVICE,
     prompt_of,
@@ -22,6 +23,7 @@ from support.sampling import (
     tokens_of,
     write_random_adapter,
 )
+from support.slow_losses import Slow
 from support.training import adam_step
 from tinkex.engine.messages import (
     Cancel,
@@ -443,3 +445,21 @@ def test_idle_time_is_used_to_get_ready_and_commands_are_served_all_the_same(
     local.worker.stop()
     thread.join(30)
     assert not prepare() or broken
+
+
+def test_a_custom_loss_that_takes_long_lets_the_other_runs_step_meanwhile(local: Local) -> None:
+    slow = Slow()
+    local.worker._trainer._custom = slow  # type: ignore[assignment]
+    answers(local, *(CreateRun(f"{run}-create", run, LoraSpec(8)) for run in "ab"))
+    targets = {"target_tokens": datum(0).inputs["target_tokens"]}
+    loss = loss_of(graph(node("torch.sum", LOGPROBS)))
+    data = (Datum(datum(0).tokens, targets),)
+    local.send(ForwardBackward("a-fb", "a", data, "custom", custom=loss))
+    local.send(forward_backward("a-fb2", "a", datum(1)))
+    local.send(step("a-step", "a"))
+    for i in range(3):
+        found = answers(local, forward_backward(f"b-fb{i}", "b", datum(i)), step(f"b-step{i}", "b"))
+        assert all(isinstance(event, Done) for event in found.values())
+    slow.finish()
+    events = [local.receive() for _ in range(3)]
+    assert [event.op for event in events if isinstance(event, Done)] == ["a-fb", "a-fb2", "a-step"]

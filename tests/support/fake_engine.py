@@ -17,8 +17,8 @@ import numpy as np
 
 from tinkex.engine.messages import (
     Cancel,
+    CheckLoss,
     Command,
-    CreateLoss,
     CreateRun,
     Done,
     DropRun,
@@ -140,8 +140,8 @@ class FakeWorker:
                 return self._sample(command)
             case Cancel():
                 self._cancel(command.target)
-            case CreateLoss():
-                if command.loss_id.endswith(":666"):
+            case CheckLoss():
+                if command.op.endswith(":666:check"):
                     raise _Refused("user", "graph.nodes[0]: not allowed")
         return None
 

@@ -98,6 +98,7 @@ def forward_body(
     loss: str = "cross_entropy",
     forward_only: bool = False,
     length: int = 3,
+    config: Mapping[str, float | str] | None = None,
 ) -> bytes:
     tokens = [first, *range(2, length + 1)]
     datum = Datum(
@@ -107,7 +108,7 @@ def forward_body(
             "weights": np.ones(length, np.float32),
         },
     )
-    return encode_forward_backward(model, seq, [datum], loss, None, forward_only)
+    return encode_forward_backward(model, seq, [datum], loss, config, forward_only)
 
 
 @asynccontextmanager

@@ -2,14 +2,17 @@
 
 Calls are checked first, each on its own; those that fail are out before anything runs. Gradients
 gather in a vector per call and reach the runs only at the end, so a batch that breaks on the way
-has changed nothing, and a call whose numbers overflow fails alone.
+has changed nothing. A call whose loss fails, or whose numbers overflow, fails alone; one whose loss
+takes long leaves the batch as `Deferred` and is made again later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +26,7 @@ from tinkex.engine.grouped_lora import GroupedLora, can_group
 from tinkex.engine.head import Cells, Head, Slopes
 from tinkex.engine.limits import Limits
 from tinkex.engine.lora import PackedLora, Segment
-from tinkex.engine.losses.evaluation import BoundSlopes, Evaluation
+from tinkex.engine.losses.evaluation import BoundSlopes, Evaluation, NotYet
 from tinkex.engine.losses.inputs import CheckedDatum
 from tinkex.engine.messages import ForwardBackwardResult
 from tinkex.engine.model.decoder import Decoder
@@ -31,8 +34,6 @@ from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.packing import MicroBatch, Piece, pack
 from tinkex.engine.state import Run
 from tinkex.engine.transfer import to_device
-
-Outcome = ForwardBackwardResult | EngineError
 
 GROUPS_ON = frozenset({"cuda"})
 """Devices where adapters of one shape share grouped products. A CPU gains nothing from it."""
@@ -43,7 +44,8 @@ class Call:
     """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
 
     `row` is its place among the batch's gradients; `failure` is why it failed on the way, by its
-    own doing. In the end `logprobs` and the gradient's `norm` are brought to the host.
+    own doing, and `awaited` what its loss has not computed yet. In the end `logprobs` and the
+    gradient's `norm` are brought to the host.
     """
 
     run: Run
@@ -53,9 +55,42 @@ class Call:
     staged: Tensor | None = None
     row: int = 0
     failure: EngineError | None = None
+    awaited: list[Future[Any]] = field(default_factory=list)
     found: dict[int, Tensor] = field(default_factory=dict)
     logprobs: list[NDArray[np.float32]] = field(default_factory=list)
     norm: float = 0.0
+
+    @property
+    def is_out(self) -> bool:
+        """Whether nothing of it counts in this batch any more."""
+        return self.failure is not None or bool(self.awaited)
+
+    def afresh(self) -> Call:
+        """The same call for another batch; what its loss has computed is not computed again."""
+        return Call(self.run, self.data, self.loss, self.forward_only)
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A call that was not finished because its loss takes long. Nothing of it has counted."""
+
+    call: Call
+
+    @property
+    def ready(self) -> bool:
+        return all(answer.done() for answer in self.call.awaited)
+
+    def wait(self) -> None:
+        wait(self.call.awaited)
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """Call `wake` from some thread, at the latest when it is ready."""
+        for answer in self.call.awaited:
+            answer.add_done_callback(lambda _: wake())
+
+
+Outcome = ForwardBackwardResult | EngineError
+Ending = Outcome | Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +119,7 @@ class Batch(Iterator[int]):
     ) -> None:
         self._decoder, self._limits = decoder, limits
         self._calls = calls
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[Ending] = []
         self._waiting = self._plan()
         layouts = [call.run.adapter.layout for call in calls if isinstance(call, Call)]
         self._grouped = decoder.device.type in GROUPS_ON and can_group(layouts)
@@ -149,7 +184,8 @@ class Batch(Iterator[int]):
         head = Head(self._decoder, lora, _cells(data), rows)
         gradient = torch.zeros_like(hidden, requires_grad=False) if training else None
         logprobs = self._losses(head, hidden.detach(), _sharing(spans, rows), gradient)
-        if gradient is not None and hidden.requires_grad:
+        counts = not all(span.call.is_out for span in spans)
+        if counts and gradient is not None and hidden.requires_grad:
             torch.autograd.backward([hidden], [gradient])
         self._collect(spans, logprobs)
         self._loads.settle((id(span.call), span.rows) for span in spans)
@@ -224,7 +260,7 @@ class Batch(Iterator[int]):
 
     def _fetch(self) -> None:
         """Bring what the host must know over in one copy: on a GPU each waits for all before it."""
-        calls = [c for c in self._calls if isinstance(c, Call) and c.failure is None]
+        calls = [c for c in self._calls if isinstance(c, Call) and not c.is_out]
         parts = [call.found[index] for call in calls for index in range(len(call.data))]
         staged = [call.staged for call in calls if call.staged is not None]
         norms = [torch.linalg.vector_norm(gradient)[None] for gradient in staged]
@@ -234,16 +270,17 @@ class Batch(Iterator[int]):
         for call in calls:
             call.norm = float(next(arrays)[0]) if call.staged is not None else 0.0
 
-    def _finish(self, call: Call | EngineError) -> Outcome:
+    def _finish(self, call: Call | EngineError) -> Ending:
         if isinstance(call, EngineError):
             return call
-        if call.failure is not None:
-            return call.failure
+        if call.is_out:
+            return call.failure or Deferred(call)
         try:
             metrics = call.loss.metrics(call.data, call.logprobs) | self._loads.metrics(id(call))
             _refuse_overflow(call, metrics)
         except Exception as error:
-            return error if isinstance(error, EngineError) else _failure(error)
+            _take_out(call, error)
+            return call.failure or Deferred(call)
         if call.staged is not None:
             # A row of a shared tensor would keep all of it alive for as long as the run waits.
             own = call.staged.clone() if self._grouped else call.staged
@@ -315,12 +352,20 @@ def _joint_slopes(spans: Sequence[_Span], device: torch.device) -> Slopes:
 def _slopes_or_zero(
     call: Call, bound: BoundSlopes, first: int, last: int, logprobs: Tensor
 ) -> Tensor:
-    """A loss that fails takes its own call out and leaves the others alone."""
-    try:
-        return bound(first, last, logprobs)
-    except EngineError as error:
-        call.failure = error
-        return torch.zeros_like(logprobs)
+    """A loss that fails, whatever it raises, takes its own call out and leaves the others alone."""
+    if call.failure is None:
+        try:
+            return bound(first, last, logprobs)
+        except Exception as error:
+            _take_out(call, error)
+    return torch.zeros_like(logprobs)
+
+
+def _take_out(call: Call, error: Exception) -> None:
+    if isinstance(error, NotYet):
+        call.awaited.append(error.answer)
+    else:
+        call.failure = error if isinstance(error, EngineError) else _failure(error)
 
 
 def _known_slopes(start: int, values: Tensor) -> Slopes:

@@ -30,9 +30,9 @@ def send_frame(stream: socket.socket, value: object) -> None:
 
 def receive_frame(stream: socket.socket) -> Any:
     """Read one value; its arrays lie in the buffers they were read into."""
-    (count,) = _COUNT.unpack(_receive(stream, _COUNT.size))
-    sizes = struct.unpack(f"<{count}Q", _receive(stream, 8 * count))
-    head, *buffers = [_receive(stream, size) for size in sizes]
+    (count,) = _COUNT.unpack(receive_exactly(stream, _COUNT.size))
+    sizes = struct.unpack(f"<{count}Q", receive_exactly(stream, 8 * count))
+    head, *buffers = [receive_exactly(stream, size) for size in sizes]
     return pickle.loads(head, buffers=buffers)
 
 
@@ -49,7 +49,8 @@ def _send_all(stream: socket.socket, parts: list[memoryview]) -> None:
             waiting[0] = waiting[0][sent:]
 
 
-def _receive(stream: socket.socket, size: int) -> bytearray:
+def receive_exactly(stream: socket.socket, size: int) -> bytearray:
+    """That many bytes, or `Closed`."""
     data = bytearray(size)
     view = memoryview(data)
     while view:

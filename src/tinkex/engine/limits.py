@@ -20,5 +20,4 @@ class Limits:
     micro_batch_tokens: int = 2048
     activation_bytes: int = 4 << 30
     logit_elements: int = 1 << 24
-    max_losses: int = 256
     max_loss_nodes: int = 2000

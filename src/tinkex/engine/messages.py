@@ -53,6 +53,18 @@ class LoraSpec:
     train_unembed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class CustomLoss:
+    """A traced loss. `inputs` are (name, rank), `logprobs` first; `nodes` is the protocol's list,
+    to be checked against the engine's allow-list. `owner` and `digest` tell it from others: losses
+    of one owner are evaluated only a few at a time."""
+
+    owner: str
+    digest: bytes
+    inputs: tuple[tuple[str, int], ...]
+    nodes: tuple[Mapping[str, object], ...] = field(repr=False)
+
+
 # ---- commands about a run's training state
 
 
@@ -66,12 +78,15 @@ class CreateRun:
 
 @dataclass(frozen=True, slots=True)
 class ForwardBackward:
+    """`custom` is the loss if `loss_fn` is "custom"; it has no settings."""
+
     op: str
     run: str
     data: tuple[Datum, ...]
     loss_fn: str
     loss_config: Mapping[str, float | str] = field(default_factory=dict)
     forward_only: bool = False
+    custom: CustomLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +130,11 @@ class DropRun:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateLoss:
-    """Register a traced custom loss. `graph` is the protocol's node list, checked against the
-    engine's allow-list; `inputs` are (name, rank), `logprobs` first."""
+class CheckLoss:
+    """Say whether a custom loss can be used. Nothing is kept: calls bring their loss along."""
 
     op: str
-    loss_id: str
-    inputs: tuple[tuple[str, int], ...]
-    graph: tuple[Mapping[str, object], ...]
+    loss: CustomLoss
 
 
 # ---- commands about weights that are served
@@ -194,7 +206,7 @@ Command: TypeAlias = (
     | SaveRun
     | LoadRun
     | DropRun
-    | CreateLoss
+    | CheckLoss
     | LoadWeights
     | DropWeights
     | Sample

@@ -29,13 +29,21 @@ class RunQueues:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[RunCommand]] = {}
         self._round: deque[str] | None = None
+        self._held: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether any command waits."""
-        return bool(self._waiting)
+        """Whether any command waits that may be taken."""
+        return any(run not in self._held for run in self._waiting)
 
     def add(self, command: RunCommand) -> None:
         self._waiting.setdefault(command.run, deque()).append(command)
+
+    def hold(self, run: str) -> None:
+        """Hand out nothing of this run until it is released."""
+        self._held.add(run)
+
+    def release(self, run: str) -> None:
+        self._held.discard(run)
 
     def new_round(self) -> None:
         """Let `take_single` hand out what waits when it is next asked."""
@@ -48,7 +56,7 @@ class RunQueues:
         while self._round:
             run = self._round.popleft()
             waiting = self._waiting.get(run)
-            if waiting and run not in busy:
+            if waiting and run not in busy and run not in self._held:
                 head = waiting[0]
                 if not isinstance(head, ForwardBackward):
                     self._drop_head(run)
@@ -60,7 +68,7 @@ class RunQueues:
         taken: list[ForwardBackward] = []
         for run, waiting in list(self._waiting.items()):
             head = waiting[0]
-            if isinstance(head, ForwardBackward):
+            if isinstance(head, ForwardBackward) and run not in self._held:
                 size = sum(len(datum.tokens) for datum in head.data)
                 if not taken or size <= tokens:
                     tokens -= size

@@ -6,22 +6,25 @@ numbers again, on one machine and one build of torch.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
-from tinkex.engine.batch import Batch, Call, Outcome
-from tinkex.engine.custom_graph import Graph
-from tinkex.engine.custom_loss import CustomEvaluation
+from tinkex.engine.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.limits import Limits
+from tinkex.engine.losses.custom.evaluation import CustomEvaluation
+from tinkex.engine.losses.custom.evaluator import Evaluator, evaluator
+from tinkex.engine.losses.custom.graph import Graph
 from tinkex.engine.losses.evaluation import BuiltinEvaluation, Evaluation
 from tinkex.engine.losses.inputs import Bounds, check_data
 from tinkex.engine.losses.registry import find_loss, read_config
 from tinkex.engine.messages import (
-    CreateLoss,
+    CheckLoss,
     CreateRun,
+    CustomLoss,
     DropRun,
     ForwardBackward,
     LoadRun,
@@ -37,15 +40,21 @@ from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
 from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
 
+GRAPHS_REMEMBERED = 256
+"""Checked graphs of custom losses, so that a loss is not read again with every call."""
+
 
 class Trainer:
     """Fine-tunes many runs on one frozen decoder."""
 
-    def __init__(self, decoder: Decoder, limits: Limits | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, limits: Limits | None = None, losses: Evaluator | None = None
+    ) -> None:
         self.decoder = decoder
         self.limits = limits or Limits()
+        self._custom = losses or evaluator()
         self._runs: dict[str, Run] = {}
-        self._losses: dict[str, Graph] = {}
+        self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
         config = decoder.config
         self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
 
@@ -75,21 +84,25 @@ class Trainer:
 
     # ---- training
 
-    def begin(self, commands: Sequence[ForwardBackward]) -> Batch:
+    def begin(self, commands: Sequence[ForwardBackward | Deferred]) -> Batch:
         """One packed batch, to be run micro-batch by micro-batch. Nothing has run yet.
 
-        Until it is exhausted the runs in it must get no other command.
+        Until it is exhausted the runs in it must get no other command, nor must those of calls
+        that left it `Deferred` before they came back and were finished.
         """
-        calls: list[Call | EngineError] = []
-        for command in commands:
-            try:
-                calls.append(self._check(command))
-            except EngineError as error:
-                calls.append(error)
-        return Batch(self.decoder, self.limits, calls)
+        return Batch(self.decoder, self.limits, [self._call(command) for command in commands])
 
     def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
         """The whole batch at once: a result or an error for each command, in order."""
+        return [self._finished(ending) for ending in self._exhaust(commands)]
+
+    def _finished(self, ending: Ending) -> Outcome:
+        while isinstance(ending, Deferred):
+            ending.wait()
+            (ending,) = self._exhaust([ending])
+        return ending
+
+    def _exhaust(self, commands: Sequence[ForwardBackward | Deferred]) -> list[Ending]:
         batch = self.begin(commands)
         for _ in batch:
             pass
@@ -121,15 +134,10 @@ class Trainer:
         }
         return OptimStepResult(metrics)
 
-    # ---- custom losses
-
-    def create_loss(self, command: CreateLoss) -> None:
-        """Register a traced loss; the same id again replaces it."""
-        if len(self._losses) >= self.limits.max_losses and command.loss_id not in self._losses:
-            raise UserError(f"custom loss: {self.limits.max_losses} are registered, the limit")
-        self._losses[command.loss_id] = Graph(
-            command.inputs, command.graph, self.limits.max_loss_nodes
-        )
+    def check_loss(self, command: CheckLoss) -> None:
+        """Raises `UserError` for a custom loss that cannot be used."""
+        self._graph(command.loss)
+        self._custom.get_ready()
 
     # ---- state
 
@@ -176,19 +184,35 @@ class Trainer:
         adapter = Adapter(layout, initial_weights(layout, seed, device), self.decoder.dtype)
         return Run(adapter, make_optimizer(optimizer, layout, device))
 
+    def _call(self, command: ForwardBackward | Deferred) -> Call | EngineError:
+        if isinstance(command, Deferred):
+            return command.call.afresh()
+        try:
+            return self._check(command)
+        except EngineError as error:
+            return error
+
     def _check(self, command: ForwardBackward) -> Call:
         run = self._find(command.run)
         loss = self._evaluation(command)
         data = check_data(command.data, loss.wanted, self._bounds)
+        loss.begin(data)
         return Call(run, data, loss, command.forward_only)
 
     def _evaluation(self, command: ForwardBackward) -> Evaluation:
         if command.loss_fn != "custom":
             loss = find_loss(command.loss_fn)
             return BuiltinEvaluation(loss, read_config(loss, command.loss_config))
-        loss_id = command.loss_config.get("loss_id")
-        if command.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
-            raise UserError("loss_fn_config: a custom loss takes one setting, loss_id, a text")
-        if loss_id not in self._losses:
-            raise UserError(f"loss_fn_config: loss_id {loss_id!r} is not known to this engine")
-        return CustomEvaluation(self._losses[loss_id])
+        if command.custom is None:
+            raise UserError("loss_fn: a custom loss was named and none was given")
+        return CustomEvaluation(command.custom, self._graph(command.custom), self._custom)
+
+    def _graph(self, loss: CustomLoss) -> Graph:
+        """The checked graph of a loss; the last ones are remembered."""
+        graph = self._graphs.pop(loss.digest, None)
+        if graph is None:
+            graph = Graph(loss.inputs, loss.nodes, self.limits.max_loss_nodes)
+        self._graphs[loss.digest] = graph
+        if len(self._graphs) > GRAPHS_REMEMBERED:
+            self._graphs.popitem(last=False)
+        return graph

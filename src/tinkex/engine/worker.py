@@ -20,15 +20,15 @@ from typing import TypeAlias
 import torch
 
 from tinkex.engine.adapters import AdapterWeights
-from tinkex.engine.batch import Batch
+from tinkex.engine.batch import Batch, Deferred
 from tinkex.engine.device_clock import Stopwatch, marks_of
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.export import read_adapter
 from tinkex.engine.interleave import Interleave
 from tinkex.engine.messages import (
     Cancel,
+    CheckLoss,
     Command,
-    CreateLoss,
     CreateRun,
     Done,
     DropRun,
@@ -66,6 +66,10 @@ Emit: TypeAlias = Callable[[Event], None]
 BATCH_MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
 waits for several long ones."""
+
+
+class _Wake:
+    """Put into the inbox to end a wait: something else than a command has happened."""
 
 
 def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
@@ -106,10 +110,11 @@ class Worker:
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
         self._stopwatch = stopwatch
         self._emit = emit
-        self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | _Wake | None] = queue.SimpleQueue()
         self._runs = RunQueues()
         self._batch: Batch | None = None
         self._batched: list[ForwardBackward] = []
+        self._deferred: list[tuple[ForwardBackward, Deferred]] = []
         self._batch_started = 0.0
         self._train_tokens = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
@@ -155,7 +160,8 @@ class Worker:
     @property
     def _training(self) -> bool:
         """Whether training has work."""
-        return self._batch is not None or bool(self._runs)
+        ready = any(deferred.ready for _, deferred in self._deferred)
+        return self._batch is not None or bool(self._runs) or ready
 
     def _get_ready(self) -> bool:
         """A piece of what the first sample would else wait for; False if nothing is left."""
@@ -167,9 +173,11 @@ class Worker:
 
     # ---- commands
 
-    def _accept(self, command: Command | None) -> None:
+    def _accept(self, command: Command | _Wake | None) -> None:
         if command is None:
             self._stopping = True
+        elif isinstance(command, _Wake):
+            return
         elif isinstance(command, RunCommand):
             self._runs.add(command)
         elif isinstance(command, Sample):
@@ -177,10 +185,10 @@ class Worker:
         else:
             self._answer(command.op, lambda: self._carry_out(command))
 
-    def _carry_out(self, command: CreateLoss | LoadWeights | DropWeights | Cancel | Ping) -> Result:
+    def _carry_out(self, command: CheckLoss | LoadWeights | DropWeights | Cancel | Ping) -> Result:
         match command:
-            case CreateLoss():
-                self._trainer.create_loss(command)
+            case CheckLoss():
+                self._trainer.check_loss(command)
             case LoadWeights():
                 self._sampler.versions.add(command.weights, command.folder)
             case DropWeights():
@@ -247,11 +255,30 @@ class Worker:
 
     def _begin_batch(self) -> bool:
         room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
-        self._batched = self._runs.take_forward(room)
-        if self._batched:
+        heads, again = self._runs.take_forward(room), self._take_ready()
+        if again or heads:
             self._batch_started = time.monotonic()
-            self._batch = self._trainer.begin(self._batched)
+            self._batched = [*(command for command, _ in again), *heads]
+            self._batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
         return self._batch is not None
+
+    def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
+        """The calls that waited for their losses and can now be made to the end."""
+        waiting, self._deferred = self._deferred, []
+        ready: list[tuple[ForwardBackward, Deferred]] = []
+        for command, deferred in waiting:
+            if deferred.ready:
+                self._runs.release(command.run)
+                ready.append((command, deferred))
+            else:
+                self._deferred.append((command, deferred))
+        return ready
+
+    def _defer(self, command: ForwardBackward, deferred: Deferred) -> None:
+        """Its run waits for the loss; everybody else goes on."""
+        self._runs.hold(command.run)
+        self._deferred.append((command, deferred))
+        deferred.notify(lambda: self._inbox.put(_Wake()))
 
     def _run_micro_batch(self, batch: Batch) -> None:
         """One micro-batch; after the last one, the answers."""
@@ -261,7 +288,9 @@ class Worker:
         next(batch, None)
         seconds = time.monotonic() - self._batch_started
         for command, outcome in zip(self._batched, batch.outcomes, strict=True):
-            if isinstance(outcome, EngineError):
+            if isinstance(outcome, Deferred):
+                self._defer(command, outcome)
+            elif isinstance(outcome, EngineError):
                 self._emit(_failure(command.op, outcome))
             else:
                 self._emit(Done(command.op, outcome, seconds))

@@ -82,7 +82,7 @@ class Core:
         self.checkpoints = Checkpoints(
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
         )
-        self.losses = Losses(self.store, self.engines, self.promises, clock)
+        self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
         loading = Loading(self.checkpoints, pins, self.engines)
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
@@ -162,6 +162,7 @@ class Core:
             self.scheduler,
             residence,
             self.checkpoints,
+            self.losses,
             self.meter,
             clock,
             settings,

@@ -1,7 +1,7 @@
-"""Custom losses: checked by an engine when uploaded, kept, and handed over before each use.
+"""Custom losses: checked by an engine when uploaded, kept, and sent along with each use.
 
-A loss belongs to the session that made it and to no model. Handing the same one over again is cheap
-and spares the server from knowing which engine has seen it.
+A loss belongs to the session that made it and to no model; it goes when the session has ended and
+its last run with it. No engine keeps one, so none can run out of room for them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Any
 
-from tinkex.engine.messages import CreateLoss
+from tinkex.engine.messages import CheckLoss, CustomLoss
 from tinkex.server.clock import Clock
 from tinkex.server.engines import Engines
 from tinkex.server.outcomes import failure, success
 from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.settings import MIB, Limits
 from tinkex.server.store import Store
 from tinkex.server.store import losses as table
 from tinkex.server.store.losses import LossRow
@@ -26,11 +28,14 @@ from tinkex.server.waiting import Outcome, Promises
 class Losses:
     """The custom losses of all sessions."""
 
-    def __init__(self, store: Store, engines: Engines, promises: Promises, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, engines: Engines, promises: Promises, clock: Clock, limits: Limits
+    ) -> None:
         self._store = store
         self._engines = engines
         self._promises = promises
         self._clock = clock
+        self._limits = limits
         self._tasks: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
 
     async def create(
@@ -46,6 +51,7 @@ class Losses:
         if before != digest:
             raise Refusal(f"custom_loss_seq_id {number} was already used for another loss")
         if under_way is None and known is None:
+            self._check_quota(tenant)
             self._promises.add(loss_id, tenant)
             task = asyncio.get_running_loop().create_task(self._check(row))
             self._tasks[loss_id] = (digest, task)
@@ -56,12 +62,19 @@ class Losses:
         row = self._store.read(lambda db: table.get(db, loss_id))
         return _created(loss_id) if row is not None and row.tenant == tenant else None
 
-    def command(self, tenant: str, loss_id: str, op: str) -> CreateLoss:
-        """What tells an engine about a tenant's loss."""
+    def find(self, session_id: str, loss_id: str) -> CustomLoss:
+        """A loss of this session, as an engine takes it."""
         row = self._store.read(lambda db: table.get(db, loss_id))
-        if row is None or row.tenant != tenant:
-            raise NotFound(f"no custom loss {loss_id[:200]!r}")
-        return _command(row, op)
+        if row is None or row.session_id != session_id:
+            raise NotFound(
+                f"no custom loss {loss_id[:200]!r} in this model's session: a loss can be used "
+                f"in the session that made it, while that is open"
+            )
+        return _as_sent(row)
+
+    async def free(self, in_use: Collection[str]) -> None:
+        """Forget the losses of sessions that have ended, but for those with runs still in use."""
+        await self._store.write(lambda db: table.delete_ended(db, in_use))
 
     async def stop(self) -> None:
         tasks = [task for _, task in self._tasks.values()]
@@ -69,12 +82,20 @@ class Losses:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _check_quota(self, tenant: str) -> None:
+        limit = self._limits.loss_bytes_per_tenant
+        if self._store.read(lambda db: table.size(db, tenant)) >= limit:
+            raise Refusal(
+                f"the custom losses of this key's open sessions take {limit // MIB} MiB, the "
+                f"limit: finish sessions that are no longer needed"
+            )
+
     async def _check(self, row: LossRow) -> None:
         engine = next(iter(self._engines))
         while True:
             await engine.ready()
             try:
-                await engine.submit(_command(row, f"{row.loss_id}:check"))
+                await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
             except EngineLost:
                 continue
             except CommandFailed as failed:
@@ -94,6 +115,6 @@ def _created(loss_id: str) -> Outcome:
     return success({"loss_id": loss_id, "type": "create_custom_loss"})
 
 
-def _command(row: LossRow, op: str) -> CreateLoss:
+def _as_sent(row: LossRow) -> CustomLoss:
     inputs = tuple((entry["name"], entry["rank"]) for entry in row.spec["inputs"])
-    return CreateLoss(op, row.loss_id, inputs, tuple(row.spec["nodes"]))
+    return CustomLoss(row.tenant, row.digest, inputs, tuple(row.spec["nodes"]))

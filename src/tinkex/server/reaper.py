@@ -14,6 +14,7 @@ from tinkex.server.blobs import Folders
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.futures import Futures
+from tinkex.server.losses import Losses
 from tinkex.server.pins import Pins
 from tinkex.server.residence import Residence
 from tinkex.server.runs import Run, Runs
@@ -50,6 +51,7 @@ class Reaper:
         scheduler: Scheduler,
         residence: Residence,
         saved: Checkpoints,
+        losses: Losses,
         meter: Meter,
         clock: Clock,
         settings: Settings,
@@ -66,6 +68,7 @@ class Reaper:
         self._scheduler = scheduler
         self._residence = residence
         self._saved = saved
+        self._losses = losses
         self._meter = meter
         self._clock = clock
         self._timings = settings.timings
@@ -104,6 +107,7 @@ class Reaper:
         """Do what is due now."""
         await self._sessions.expire_silent()
         await self._end_runs()
+        await self._losses.free({run.row.session_id for run in self._runs})
         self._evict_idle()
         self._sampling.expire()
         self._futures.flush()

@@ -30,6 +30,7 @@ class Limits:
     sessions_per_tenant: int = 1000
     runs_per_tenant: int = 256
     checkpoint_bytes_per_tenant: int = 256 * GIB
+    loss_bytes_per_tenant: int = 256 * MIB
     pending_operations_per_run: int = 4096
     pending_bytes_per_tenant: int = 2 * GIB
     pending_bytes: int = 8 * GIB

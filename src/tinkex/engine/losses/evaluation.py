@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,11 +18,24 @@ from tinkex.engine.transfer import to_device
 Logprobs = NDArray[np.float32]
 
 
+class NotYet(Exception):
+    """What was asked is being computed elsewhere; ask again when `answer` is there."""
+
+    def __init__(self, answer: Future[Any]) -> None:
+        super().__init__("not computed yet")
+        self.answer = answer
+
+
 class Evaluation(Protocol):
     """`whole_sequence` losses need all logprobs of a datum before any slope is known."""
 
     wanted: Wanted
     whole_sequence: bool
+
+    def begin(self, data: Sequence[CheckedDatum]) -> None:
+        """Take note of all the call's datums, once, before anything is asked. May raise
+        `UserError`."""
+        ...
 
     def bind(self, data: Sequence[CheckedDatum], device: torch.device) -> BoundSlopes:
         """The slopes of these datums' cells, laid end to end."""
@@ -30,13 +44,15 @@ class Evaluation(Protocol):
     def metrics(
         self, data: Sequence[CheckedDatum], logprobs: Sequence[Logprobs]
     ) -> dict[str, float]:
-        """The call's metrics; logprobs per datum, flat."""
+        """The call's metrics, or `NotYet`; logprobs per datum, flat."""
         ...
 
 
 class BoundSlopes(Protocol):
     def __call__(self, first: int, last: int, logprobs: Tensor) -> Tensor:
-        """d loss / d logprob of cells [first, last); all cells at once if whole-sequence."""
+        """d loss / d logprob of cells [first, last); all cells at once if whole-sequence.
+
+        `NotYet` where that takes longer than everybody can wait."""
         ...
 
 
@@ -47,6 +63,9 @@ class BuiltinEvaluation:
         self._loss, self._config = loss, config
         self.whole_sequence = loss.whole_sequence
         self.wanted = Wanted(loss.inputs, loss.optional, loss.live_input, {})
+
+    def begin(self, data: Sequence[CheckedDatum]) -> None:
+        """Nothing to note: each cell, or each datum, speaks for itself."""
 
     def bind(self, data: Sequence[CheckedDatum], device: torch.device) -> BoundSlopes:
         inputs = {k: to_device(t, device) for k, t in _joined(data, torch.float32).items()}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tinkex.engine.messages import Command, ForwardBackward, ForwardBackwardResult, Result
+from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardResult, Result
 from tinkex.server.codec import ForwardRequest, decode, encode_forward
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
@@ -40,8 +40,9 @@ class Forward:
             loss_fn=request.loss_fn,
             loss_config=request.loss_config,
             forward_only=request.forward_only,
+            custom=self._custom_loss(run, request),
         )
-        before, counts = self._custom_loss(run, entry, request), run.gaps.call()
+        counts = run.gaps.call()
 
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, ForwardBackwardResult)
@@ -56,15 +57,15 @@ class Forward:
                 outcome, (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
             )
 
-        return Prepared((*before, command), conclude, request.tokens)
+        return Prepared((command,), conclude, request.tokens)
 
-    def _custom_loss(self, run: Run, entry: Entry, request: ForwardRequest) -> tuple[Command, ...]:
+    def _custom_loss(self, run: Run, request: ForwardRequest) -> CustomLoss | None:
         if request.loss_fn != "custom":
-            return ()
+            return None
         loss_id = request.loss_config.get("loss_id")
-        if not isinstance(loss_id, str):
-            raise Refusal("loss_fn_config.loss_id must name a custom loss")
-        return (self.losses.command(run.tenant, loss_id, f"{entry.request_id}:loss"),)
+        if request.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
+            raise Refusal("loss_fn_config: a custom loss takes one setting, loss_id, a text")
+        return self.losses.find(run.row.session_id, loss_id)
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:

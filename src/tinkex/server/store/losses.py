@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,3 +45,21 @@ def get(connection: sqlite3.Connection, loss_id: str) -> LossRow | None:
     values = dict(row)
     values["spec"] = json.loads(values["spec"])
     return LossRow(**values)
+
+
+def size(connection: sqlite3.Connection, tenant: str) -> int:
+    """The bytes of a tenant's losses."""
+    (found,) = connection.execute(
+        "SELECT COALESCE(SUM(LENGTH(spec)), 0) FROM losses WHERE tenant = ?", (tenant,)
+    ).fetchone()
+    return int(found)
+
+
+def delete_ended(connection: sqlite3.Connection, in_use: Collection[str]) -> None:
+    """Delete the losses of sessions that have ended and are not `in_use`."""
+    marks = ", ".join("?" * len(in_use))
+    connection.execute(
+        f"""DELETE FROM losses WHERE session_id NOT IN ({marks}) AND session_id NOT IN
+            (SELECT session_id FROM sessions WHERE status = 'active')""",
+        tuple(in_use),
+    )

@@ -95,6 +95,13 @@ METHODS: dict[str, Operation] = {
     if hasattr(torch.Tensor, name)
 }
 
+SLOW = {
+    operation
+    for name in ("sort", "topk", "median")
+    for operation in (FUNCTIONS[f"torch.{name}"], METHODS[name])
+}
+"""What takes many times longer for each cell than the others."""
+
 KEYWORDS = frozenset(
     {"dim", "keepdim", "dtype", "device", "min", "max", "correction", "unbiased", "input", "other",
      "descending", "alpha", "value", "reduction", "beta", "threshold", "delta", "fill_value",
