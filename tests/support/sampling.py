@@ -80,13 +80,15 @@ def prompt_of(seed: int, length: int, vocab: int = 128) -> NDArray[np.int32]:
 
 def sample(
     op: str, prompt: Sequence[int] | NDArray[np.int32], *, weights: str = "",
-    num_samples: int = 1, stream: bool = False, asks: dict[str, Any] | None = None, **params: Any,
+    num_samples: int = 1, stream: bool = False, lane: str = "", asks: dict[str, Any] | None = None,
+    **params: Any,
 ) -> Sample:  # fmt: skip
     settings = {"max_tokens": 8, "seed": 0, "stop": ()} | params
     ids = np.asarray(prompt, dtype=np.int32)
     return Sample(
-        op, weights, ids, SamplingParams(**settings), num_samples, stream=stream, **(asks or {})
-    )
+        op, weights, ids, SamplingParams(**settings), num_samples, stream=stream, lane=lane,
+        **(asks or {}),
+    )  # fmt: skip
 
 
 def events_of(sampler: Sampler, commands: Iterable[Sample]) -> list[Event]:

@@ -170,6 +170,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """`lane` is whose work this is, any text: lanes get equal parts of the engine."""
+
     op: str
     weights: str
     prompt: IntArray
@@ -182,6 +184,7 @@ class Sample:
     target_prompt_logprobs: Tensor | None = None
     prompt_alt_tokens_k: int = 0
     stream: bool = False
+    lane: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,8 @@ class Worker:
         if self._stopping:
             return False
         for seconds in self._stopwatch.ended():
-            self._policy.spent(seconds)
+            if self._policy.spent(seconds) == "sample":
+                self._sampler.took(seconds)
         turn = self._policy.next(training=self._training, sampling=self._sampler.busy)
         if turn is None:
             return False

@@ -38,8 +38,8 @@ class Completions:
         self._asked_at = clock.monotonic()
 
     def idle_since(self, instant: float) -> bool:
-        """Whether nobody waits and nobody has asked since then."""
-        return not self._waiters and self._asked_at < instant
+        """Whether nobody waits and nobody has waited since then."""
+        return not self._waiters and self._asked_at <= instant
 
     def add(self, request_id: str, failed: bool, size: int) -> None:
         self._cursor += 1
@@ -69,6 +69,7 @@ class Completions:
                     await asyncio.wait_for(waiter, seconds)
             finally:
                 self._waiters.discard(waiter)
+                self._asked_at = self._clock.monotonic()
             found = self._after(cursor)
         return found
 

@@ -35,7 +35,7 @@ from tinkex.server.run_records import RunRecords
 from tinkex.server.runs import Run, Runs
 from tinkex.server.sample_windows import SampleWindows
 from tinkex.server.samplers import Samplers
-from tinkex.server.sampling import Sampling
+from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.scheduler import Scheduler
 from tinkex.server.segments import SegmentBlobs
 from tinkex.server.sessions import Sessions

@@ -16,7 +16,7 @@ from tinkex.server.log import Gap
 from tinkex.server.losses import Losses
 from tinkex.server.refusals import Gone, NotFound
 from tinkex.server.runs import Run, Runs
-from tinkex.server.sampling import Sampling
+from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.segments import BlobStore
 from tinkex.server.settings import MIB, Settings
 from tinkex.server.store import Store
@@ -85,6 +85,7 @@ class Futures:
             outcome = await promise.wait(self._hold_s)
         if outcome is None:
             assert promise is not None
+            self._sampling.asked(request_id)
             return self._pending(promise)
         if metadata_first and len(outcome.body) > METADATA_BYTES:
             return Large(len(outcome.body))

@@ -18,7 +18,7 @@ from tinkex.server.losses import Losses
 from tinkex.server.pins import Pins
 from tinkex.server.residence import Residence
 from tinkex.server.runs import Run, Runs
-from tinkex.server.sampling import Sampling
+from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.scheduler import Scheduler
 from tinkex.server.segments import BlobStore
 from tinkex.server.sessions import Sessions

@@ -28,15 +28,13 @@ _Integers: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A sample to take. `command` still lacks its op and weights; `digest` is of the meaning."""
+    """A sample to take. `command` still lacks its op, weights and lane; `digest` is of the
+    meaning."""
 
     sampler_id: str
     seq_id: int
     command: Sample
     digest: bytes
-
-    def addressed(self, op: str, weights: str, stream: bool) -> Sample:
-        return replace(self.command, op=op, weights=weights, stream=stream)
 
 
 def parse(body: bytes, samples_limit: int) -> SampleRequest:

@@ -47,6 +47,7 @@ class Timings:
     `gap_timeout_s` bounds the wait for a missing `seq_id` that may still be on its way: a chunked
     call sends its first chunk last and may retry it. `gap_grace_s` is the shorter wait once an
     operation that is never part of a chunked call has arrived behind the gap.
+    `unwatched_sample_s` is how long a sample goes on that no client waits for.
     """
 
     poll_hold_s: float = 25.0
@@ -59,6 +60,7 @@ class Timings:
     record_retention_s: float = 30 * 86_400.0
     sample_retention_s: float = 900.0
     fetched_sample_retention_s: float = 60.0
+    unwatched_sample_s: float = 30.0
     snapshot_interval_s: float = 120.0
     maintenance_interval_s: float = 5.0
     integrity_interval_s: float = 600.0
@@ -69,7 +71,8 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How much work is with the engine at once. Small windows leave fairness to the server."""
+    """How much work is with the engine at once. `sequences_in_flight` is for each tenant: between
+    those the engine is fair. Small windows leave the fairness of training to the server."""
 
     operations_in_flight: int = 32
     tokens_in_flight: int = 131_072

@@ -35,6 +35,11 @@ class Promise:
         self.outcome: Outcome | None = None
         self._waiters: dict[asyncio.Future[None], bool] = {}
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for it now."""
+        return bool(self._waiters)
+
     def resolve(self, outcome: Outcome) -> None:
         """Fix the outcome and wake everyone; the first one stays."""
         if self.outcome is None:

@@ -25,18 +25,22 @@ class Traffic(RuleBasedStateMachine):
         length=st.integers(1, 60),
         samples=st.integers(1, 5),
         more=st.integers(0, 40),
+        lane=st.sampled_from("abc"),
     )
-    def arrive(self, prompt: int, length: int, samples: int, more: int) -> None:
+    def arrive(self, prompt: int, length: int, samples: int, more: int, lane: str) -> None:
         self.count += 1
         op = f"s{self.count}"
-        command = sample(op, prompt_of(prompt, length), num_samples=samples, max_tokens=more)
+        ids = prompt_of(prompt, length)
+        command = sample(op, ids, num_samples=samples, max_tokens=more, lane=lane)
         self.sampler.submit(command)
         self.open.add(op)
 
-    @rule(steps=st.integers(1, 12))
-    def work(self, steps: int) -> None:
+    @rule(steps=st.integers(1, 12), seconds=st.floats(0.0, 1.0))
+    def work(self, steps: int, seconds: float = 0.1) -> None:
         for _ in range(steps):
-            for event in self.sampler.step():
+            events = self.sampler.step()
+            self.sampler.took(seconds)
+            for event in events:
                 assert isinstance(event, Done)
                 self.close(event.op, event)
 

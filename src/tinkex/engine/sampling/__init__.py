@@ -4,6 +4,8 @@ pages      who holds which page, and which pages can be reused
 cache      the keys and values themselves
 request    one sample command and its sequences
 scheduler  which tokens are computed next
+shares     whose prompts go first, and how much of the time they take
+preemption who gives pages back when there are too few
 attention  attention over pages, for one step's tokens
 projection matrix products with each token's own adapter
 versions   the adapters that can be sampled from

@@ -76,8 +76,9 @@ class PagePool:
             else:
                 self._free.append(page)
 
-    def shared(self, page: int) -> bool:
-        return self._holders[page] > 1
+    def holders(self, page: int) -> int:
+        """How many sequences hold a page."""
+        return self._holders.get(page, 0)
 
     def file(self, page: int, key: bytes) -> None:
         """Make a full, held page findable. If another page has the key already, that one stays."""

@@ -72,8 +72,13 @@ class Branch:
     past: Past = field(default_factory=Past)
 
     @property
+    def lane(self) -> str:
+        """Whose work this is."""
+        return self.request.command.lane
+
+    @property
     def order(self) -> tuple[int, int]:
-        """Who came first: the older never gives way to the younger."""
+        """Who came first: within a lane the older never gives way to the younger."""
         return self.request.arrival, self.index
 
     @property

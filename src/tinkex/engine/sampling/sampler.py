@@ -147,12 +147,17 @@ class Sampler:
         ahead, self._ahead = self._ahead, None
         with torch.inference_mode():
             if ahead is not None and any(self._continues(branch) for branch in ahead.branches):
+                self.scheduler.pacing.planned({}, set())
                 requests, events = self._finish_decode(ahead)
             else:
                 requests, events = self._planned()
         for request in requests:
             events.extend(self._report(request))
         return events
+
+    def took(self, seconds: float) -> None:
+        """Note what the oldest step took of those not yet accounted for."""
+        self.scheduler.pacing.took(seconds)
 
     def _planned(self) -> tuple[Iterable[Request], list[Event]]:
         """Compute what the scheduler plans next."""

@@ -1,22 +1,31 @@
-"""Decides which tokens are computed next. Works on lengths and pages; never sees a tensor.
+"""Continuous batching: decides which tokens are computed next, fairly between lanes.
 
-Branches are served in order of arrival. One that has pages is active, and every active branch gets
-its next token in every step; what is left of the step's tokens goes to prompts, in chunks. A branch
-becomes active when pages for all its tokens so far are available. When an active branch needs a
-page and there is none, the youngest active branch gives its pages back and starts over later: the
-oldest always gets on, so everything ends.
+Works on lengths and pages; never sees a tensor. A branch that has pages is active, and every active
+branch gets its next token in every step; if they are more than the step has rows, each lane gets as
+many as any other that wants them. What is left of the step's tokens goes to prompts, in chunks,
+first to the lane that had least. Within a lane the older goes first.
+
+A branch becomes active when pages for all its tokens so far are available. Whoever has less than
+its lane's part of rows and pages does not wait for those of a lane that has more: that one's
+youngest branch gives its pages back and starts over later, as it does when an active branch needs a
+page and there is none. The oldest branch of all takes what it needs and never gives way, so
+everything ends.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.sampling.pages import PagePool
+from tinkex.engine.sampling.preemption import give_way_to, gives_way, pages_by_lane
 from tinkex.engine.sampling.request import Branch
+from tinkex.engine.sampling.shares import Pacing, Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,8 @@ class Scheduler:
         self._pool = pool
         self._max_rows = max_rows
         self._max_tokens = max_tokens
+        self._shares = Shares()
+        self.pacing = Pacing()
         self.active: list[Branch] = []
         self.waiting: list[Branch] = []
         self.preemptions = 0
@@ -69,56 +80,78 @@ class Scheduler:
 
     def plan(self) -> list[Chunk]:
         """The next step's chunks. Their branches hold the pages they need."""
-        chunks = self._next_tokens()
-        budget = self._max_tokens - len(chunks)
-        for branch in self.active if len(chunks) < len(self.active) else ():
-            if branch.pending > 1 and budget > 0:
-                chunks.append(_chunk(branch, budget))
-                budget -= chunks[-1].stop - chunks[-1].start
-        while budget > 0 and self.waiting:
-            branch = self.waiting[0]
-            if not self._admit(branch):
-                break
-            chunks.append(_chunk(branch, budget))
-            budget -= chunks[-1].stop - chunks[-1].start
-        return chunks
+        drawing = self._next_tokens()
+        lanes = {chunk.branch.lane for chunk in drawing}
+        prompts = self._prompts(self._max_tokens - len(drawing), lanes)
+        work: Counter[str] = Counter()
+        for chunk in prompts:
+            work[chunk.branch.lane] += chunk.stop - chunk.start
+        self.pacing.planned(work, lanes)
+        # Pages of some may have been taken back for those planned after them.
+        return [chunk for chunk in drawing + prompts if chunk.branch.pages]
+
+    # ---- next tokens
 
     def _next_tokens(self) -> list[Chunk]:
         chunks: list[Chunk] = []
-        for branch in list(self.active):
+        ready = [branch for branch in self.active if branch.pending == 1]
+        for branch in ready if len(ready) <= self._max_rows else _in_turns(ready, self._max_rows):
             length = branch.length
-            if length - branch.computed != 1 or not branch.pages or len(chunks) == self._max_rows:
-                continue
-            if length <= len(branch.pages) * self._pool.size or self._grow(branch):
+            # An earlier one of these may have had this one's pages taken back.
+            if branch.pages and (
+                length <= len(branch.pages) * self._pool.size or self._grow(branch)
+            ):
                 chunks.append(Chunk(branch, branch.computed, length))
         return chunks
 
     def _grow(self, branch: Branch) -> bool:
-        """Give an active branch room for all its tokens, if need be at the youngest's cost."""
+        """Give an active branch room for all its tokens, if need be at another's cost."""
         need = self._pool.pages_for(branch.length) - len(branch.pages)
         while need > self._pool.available:
-            youngest = self.active[-1]
-            self._preempt(youngest)
-            if youngest is branch:
+            victim = gives_way(self.active, self._oldest(), branch, need)
+            self._preempt(victim)
+            if victim is branch:
                 return False
         branch.pages.extend(self._pool.take(need))
         return True
 
-    def _preempt(self, branch: Branch) -> None:
-        self.preemptions += 1
-        self.active.remove(branch)
-        self._release(branch)
-        self.add(branch)
+    # ---- prompts
+
+    def _prompts(self, budget: int, drawing: set[str]) -> list[Chunk]:
+        """Chunks of what has more than one token to compute, as far as the budget reaches."""
+        queues: dict[str, deque[Branch]] = {}
+        for branch in self.active:
+            if branch.pending > 1:
+                queues.setdefault(branch.lane, deque()).append(branch)
+        for branch in self.waiting:
+            queues.setdefault(branch.lane, deque()).append(branch)
+        self._shares.waiting(queues)
+        chunks: list[Chunk] = []
+        for lane in [lane for lane in queues if self.pacing.holds_up(lane, drawing)]:
+            del queues[lane]
+        while budget > 0 and queues:
+            lane = self._shares.first(queues)
+            branch = queues[lane].popleft()
+            if not branch.pages and not self._admit(branch):
+                del queues[lane]
+                continue
+            if not queues[lane]:
+                del queues[lane]
+            chunks.append(_chunk(branch, budget))
+            cost = (chunks[-1].stop - branch.computed) * branch.request.scores.row_cost
+            budget -= cost
+            self._shares.charge(lane, cost)
+        return chunks
 
     def _admit(self, branch: Branch) -> bool:
         """Activate the branch if pages for all its tokens are there, reusing what can be found."""
-        if len(self.active) >= self._max_rows:
+        if not self._has_row(branch):
             return False
         found = self._reusable(branch)
         need = self._pool.pages_for(branch.length) - len(found)
         # Each active branch may need a page any moment; admitting into those would only thrash.
         reserve = self._pool.idle_among(found) + len(self.active)
-        if need + reserve > self._pool.available:
+        if need + reserve > self._pool.available and not self._reclaim(branch, found, need):
             return False
         self._pool.hold(found)
         branch.pages = found + self._pool.take(need)
@@ -137,6 +170,42 @@ class Scheduler:
             limit = min(limit, branch.request.scores.rows.start)
         return self._pool.find(branch.keys.keys[: limit // self._pool.size])
 
+    # ---- parts of rows and pages
+
+    def _lanes(self) -> int:
+        return len({branch.lane for branch in (*self.active, *self.waiting)})
+
+    def _has_row(self, branch: Branch) -> bool:
+        """Whether there is a row to spare, or the branch's lane has less than its part of them."""
+        if len(self.active) < self._max_rows:
+            return True
+        mine = sum(other.lane == branch.lane for other in self.active)
+        return self._lanes() > 1 and mine < max(1, self._max_rows // self._lanes())
+
+    def _reclaim(self, branch: Branch, found: list[int], need: int) -> bool:
+        """Take pages back for a branch whose lane has less than its part, or that is the oldest."""
+        lanes, oldest = self._lanes(), self._oldest()
+        if lanes == 1:
+            return False
+        part = self._pool.total // lanes
+        mine = pages_by_lane(self.active).get(branch.lane, set()).union(found)
+        if branch is not oldest and len(mine) + need > part:
+            return False
+        short = need + self._pool.idle_among(found) - self._pool.available
+        victims = give_way_to(branch, found, short, self.active, oldest, part, self._pool)
+        for victim in victims:
+            self._preempt(victim)
+        return bool(victims) or short <= 0
+
+    def _oldest(self) -> Branch:
+        return min((queue[0] for queue in (self.active, self.waiting) if queue), key=_order)
+
+    def _preempt(self, branch: Branch) -> None:
+        self.preemptions += 1
+        self.active.remove(branch)
+        self._release(branch)
+        self.add(branch)
+
     def _release(self, branch: Branch) -> None:
         self._pool.release(branch.pages)
         branch.pages = []
@@ -144,7 +213,19 @@ class Scheduler:
 
 
 def _chunk(branch: Branch, budget: int) -> Chunk:
-    return Chunk(branch, branch.computed, min(branch.length, branch.computed + budget))
+    tokens = max(1, budget // branch.request.scores.row_cost)
+    return Chunk(branch, branch.computed, min(branch.length, branch.computed + tokens))
+
+
+def _in_turns(branches: Iterable[Branch], count: int) -> list[Branch]:
+    """So many of these: each lane's oldest, then each lane's next, and so on."""
+    seen: Counter[str] = Counter()
+    places = []
+    for branch in branches:
+        places.append((seen[branch.lane], branch))
+        seen[branch.lane] += 1
+    places.sort(key=lambda place: place[0])
+    return [branch for _, branch in places[:count]]
 
 
 def _order(branch: Branch) -> tuple[int, int]:

@@ -20,6 +20,9 @@ EMPTY_LOGPROB = -99999.0
 
 
 class PromptScores:
+    """`row_cost` is what a prompt token costs of a step's budget: a draw takes about as long as
+    computing the token, and there may be a thousand."""
+
     def __init__(self, command: Sample, prompt: NDArray[np.int32], seed: int) -> None:
         self._command = command
         self._prompt = prompt
@@ -30,6 +33,7 @@ class PromptScores:
         self.logprobs = np.full(length, np.nan, np.float32) if command.prompt_logprobs else None
         self.topk = empty_topk(length, command.topk_prompt_logprobs)
         self.alternatives = empty_topk(length - 1, command.prompt_alt_tokens_k)
+        self.row_cost = 1 + command.prompt_alt_tokens_k
         self._wanted = _cells(command.target_prompt_logprobs)
         self._targets = np.zeros(self._wanted[0].shape, np.float32)
 

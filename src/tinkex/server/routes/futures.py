@@ -15,7 +15,15 @@ from tinkex.server.futures import Large, Pending
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
 from tinkex.server.routes.answers import CompleteMetadata, Done
-from tinkex.server.routes.http import PROTOBUF, answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.routes.http import (
+    PROTOBUF,
+    answer,
+    core_of,
+    nothing,
+    read_json,
+    tenant_of,
+    while_connected,
+)
 from tinkex.types.futures import (
     FuturesRetrieveResponse,
     RequestFailedResponse,
@@ -30,7 +38,8 @@ _CURSOR_LIMIT = 2**63 - 1
 async def retrieve(request: Request) -> Response:
     tenant = tenant_of(request)
     request_id, metadata_first = _wanted(await read_json(request))
-    found = await core_of(request).futures.retrieve(tenant, request_id, metadata_first)
+    futures = core_of(request).futures
+    found = await while_connected(request, futures.retrieve(tenant, request_id, metadata_first))
     if isinstance(found, Pending):
         return answer(
             {
@@ -55,7 +64,7 @@ async def retrieve_many(request: Request) -> Response:
     core.sampling.acknowledge(tenant, asked.acknowledged)
     stream.trim(asked.cursor)
     hold = core.settings.timings.poll_hold_s
-    ends = await stream.after(asked.cursor, hold)
+    ends = await while_connected(request, stream.after(asked.cursor, hold))
     last = ends[-1].cursor if ends else asked.cursor
     return answer({"completions": [_completion(end) for end in ends], "cursor": last})
 

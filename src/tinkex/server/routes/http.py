@@ -12,7 +12,7 @@ import logging
 import math
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 PROTOBUF = "application/x-protobuf"
 _INLINE_JSON = 32 * 1024
 
+T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -98,6 +99,21 @@ async def read_json_and_body(request: Request) -> tuple[Fields, bytes]:
     if len(body) <= _INLINE_JSON:
         return Fields.parse(body), body
     return await asyncio.to_thread(Fields.parse, body), body
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """What comes of `work`; `ClientDisconnect` as soon as its client has closed the connection.
+    The request's body must have been read."""
+    waiting = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ClientDisconnect
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        gone.cancel()
 
 
 def answer(values: Mapping[str, Any], status: int = 200) -> Response:

@@ -37,7 +37,9 @@ async def finish(request: Request) -> Response:
     tenant = tenant_of(request)
     name, detail = _ending(await read_json(request))
     session_id = request.path_params["session_id"]
-    await core_of(request).sessions.finish(tenant, session_id, name, detail)
+    core = core_of(request)
+    await core.sessions.finish(tenant, session_id, name, detail)
+    core.sampling.session_ended(session_id)
     return nothing()
 
 

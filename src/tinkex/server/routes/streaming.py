@@ -25,7 +25,7 @@ from tinkex.server import sample_request
 from tinkex.server.core import Core
 from tinkex.server.routes import route
 from tinkex.server.routes.http import core_of, read_body, tenant_of
-from tinkex.server.sampling import Job
+from tinkex.server.sampling.jobs import Job
 from tinkex.server.waiting import Outcome
 
 CONTENT_TYPE = "application/x-ndjson"
@@ -37,8 +37,7 @@ async def asample_stream(request: Request) -> Response:
     body = await read_body(request, core.settings.limits.json_body_bytes)
     asked = sample_request.parse(body, core.settings.limits.num_samples)
     news: asyncio.Queue[Progress | None] = asyncio.Queue()
-    job = await core.sampling.submit(tenant, asked, len(body))
-    job.on_progress = news.put_nowait
+    job = await core.sampling.submit(tenant, asked, len(body), news.put_nowait)
     return StreamingResponse(_lines(core, tenant, job, news), media_type=CONTENT_TYPE)
 
 

@@ -1,7 +1,9 @@
-"""Samples in flight: admitted within limits, sent fairly, answered once, kept for a while.
+"""The Tinker protocol's samples: numbered, admitted within limits, answered once, kept for a while.
 
-Samples are not logged. If the engine dies they are sent again; if the server does, polls for them
-are answered with 410 and clients resubmit. `windows` remembers enough to tell batch pollers so.
+Samples are not logged. If the server dies, polls for them are answered with 410 and clients
+resubmit; `windows` remembers enough to tell batch pollers so. A sample nobody asks for any more is
+stopped and forgotten, which looks the same to a client that comes back after all. How samples get
+through an engine is the business of `lanes`.
 """
 
 from __future__ import annotations
@@ -9,35 +11,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from tinkex.engine.messages import Cancel, Progress, SampleResult
+from tinkex.engine.messages import Progress, SampleResult
 from tinkex.server import manifest
 from tinkex.server.blobs import Folders
 from tinkex.server.clock import Clock
 from tinkex.server.completions import Completions
 from tinkex.server.engines import Engines
-from tinkex.server.fairness import Fairness
 from tinkex.server.outcomes import failure
-from tinkex.server.refusals import Busy, Gone, Refusal
+from tinkex.server.refusals import Gone, Refusal
 from tinkex.server.sample_request import SampleRequest
 from tinkex.server.sample_windows import SampleWindows
 from tinkex.server.samplers import Samplers
+from tinkex.server.sampling.admission import Admission
+from tinkex.server.sampling.lanes import Lanes, Ride, ServedWeights
 from tinkex.server.settings import Settings
 from tinkex.server.store.samplers import SamplerRow
 from tinkex.server.store.usage import Source
-from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
+from tinkex.server.supervisor import CommandFailed
 from tinkex.server.trace import Span
 from tinkex.server.traces import Traces
 from tinkex.server.usage import Meter
 from tinkex.server.waiting import Outcome, Promise, Promises
-from tinkex.server.weights import BASE, LoadedWeights
 from tinkex.types.sampling import SampledWeights
 
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[SampleResult, SampledWeights], bytes]
+OnProgress = Callable[[Progress], None]
 _NAMED = 4096
 CLONE_STRIDE = 10**9
 _IDLE_S = 600.0
@@ -50,36 +53,22 @@ class Job:
     request: SampleRequest
     request_id: str
     sampler: SamplerRow
-    engine: Engine
+    ride: Ride
     promise: Promise
     size: int
     accepted_at: float
-    deaths: int = 0
-    sent: bool = False
-    sent_at: float | None = None
-    cancelled: bool = False
+    asked_at: float
     finished_at: float | None = None
     fetched_at: float | None = None
-    on_progress: Callable[[Progress], None] | None = None
-
-    @property
-    def sequences(self) -> int:
-        return self.request.command.num_samples
 
     @property
     def sequence_ids(self) -> list[str]:
-        return [f"{self.request_id}:{index}" for index in range(self.sequences)]
+        return [f"{self.request_id}:{index}" for index in range(self.ride.sequences)]
 
-
-@dataclass(slots=True)
-class _Lane:
-    """The samples of one engine: queued per tenant, and how many sequences are with it."""
-
-    engine: Engine
-    weights: LoadedWeights
-    queues: dict[str, deque[Job]] = field(default_factory=dict)
-    fairness: Fairness = field(default_factory=Fairness)
-    sequences: int = 0
+    @property
+    def stream(self) -> tuple[str, int]:
+        """Whose batched polls tell of its end."""
+        return self.sampler.sampler_id, self.request.seq_id // CLONE_STRIDE
 
 
 class Sampling:
@@ -107,27 +96,24 @@ class Sampling:
         self._traces = traces
         self._encode = encode
         self._clock = clock
-        self._settings = settings
+        self._timings = settings.timings
+        self._lanes = Lanes(engines, clock, settings.scheduling)
+        self._admission = Admission(settings.limits)
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}
         self._named: dict[str, SampledWeights] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting_bytes = 0
-        self._result_bytes = 0
-        self._per_tenant: dict[str, int] = {}
-        self._lanes = {
-            engine.spec.name: _Lane(
-                engine, LoadedWeights(engine, settings.scheduling.loaded_weights)
-            )
-            for engine in engines
-        }
-        for engine in engines:
-            engine.listen(self.pump)
 
     # ---- in
 
-    async def submit(self, tenant: str, request: SampleRequest, size: int) -> Job:
+    async def submit(
+        self,
+        tenant: str,
+        request: SampleRequest,
+        size: int,
+        on_progress: OnProgress | None = None,
+    ) -> Job:
         """Admit a sample; the same number again gives the same one."""
         sampler = self._samplers.owned(tenant, request.sampler_id)
         request_id = f"{request.sampler_id}:{request.seq_id}"
@@ -135,28 +121,44 @@ class Sampling:
         if known is not None:
             if known.request.digest != request.digest:
                 raise Refusal(f"seq_id {request.seq_id} was already used for another sample")
+            known.asked_at = self._clock.monotonic()
             return known
-        self._check_room(tenant, size)
+        self._admission.check(tenant, size)
         clone = request.seq_id // CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
             oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
             await self._windows.extend(sampler.sampler_id, clone, request.seq_id, oldest)
             if request_id in self._jobs:
                 return self._jobs[request_id]
+        return self._admit(request_id, request, sampler, size, on_progress)
+
+    def _admit(
+        self,
+        request_id: str,
+        request: SampleRequest,
+        sampler: SamplerRow,
+        size: int,
+        on_progress: OnProgress | None,
+    ) -> Job:
+        tenant, engine = sampler.tenant, self._engines.get(sampler.base_model)
+        weights = ServedWeights()
+        if sampler.folder is not None:
+            weights = ServedWeights(sampler.folder, self._folders.path(sampler.folder))
+        ride = self._lanes.enter(tenant, engine, weights, request.command, on_progress)
         promise = self._promises.add(request_id, tenant)
-        engine = self._engines.get(sampler.base_model)
-        engine.wake()
-        job = Job(request, request_id, sampler, engine, promise, size, self._clock.now())
-        self._admit(job)
+        now, asked = self._clock.now(), self._clock.monotonic()
+        job = Job(request, request_id, sampler, ride, promise, size, now, asked)
+        self._jobs[request_id] = job
+        self._admission.begin(tenant, size)
+        task = asyncio.get_running_loop().create_task(self._see_through(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return job
 
     def _oldest(self, sampler_id: str, clone: int, number: int) -> int:
         """The lowest number of this client whose sample is still here, else `number`."""
-        requests = (job.request for job in self._jobs.values())
         mine = [
-            request.seq_id
-            for request in requests
-            if request.sampler_id == sampler_id and request.seq_id // CLONE_STRIDE == clone
+            job.request.seq_id for job in self._jobs.values() if job.stream == (sampler_id, clone)
         ]
         return min(mine, default=number)
 
@@ -167,91 +169,25 @@ class Sampling:
     def cancel(self, tenant: str, request_id: str) -> None:
         """Stop a sample nobody wants any more. Unknown or finished ones are no error."""
         job = self.find(tenant, request_id)
-        if job is None or job.finished_at is not None:
-            return
-        job.cancelled = True
-        if job.sent:
-            self._spawn(self._cancel(job))
-        else:
-            self._lanes[job.engine.spec.name].queues[tenant].remove(job)
-            self._finish(job, failure("user", "cancelled"))
+        if job is not None:
+            self._lanes.cancel(job.ride)
 
-    def _admit(self, job: Job) -> None:
-        tenant = job.sampler.tenant
-        self._jobs[job.request_id] = job
-        self._waiting_bytes += job.size
-        self._per_tenant[tenant] = self._per_tenant.get(tenant, 0) + 1
-        lane = self._lanes[job.engine.spec.name]
-        lane.queues.setdefault(tenant, deque()).append(job)
-        self.pump()
+    # ---- to its end
 
-    def _check_room(self, tenant: str, size: int) -> None:
-        limits = self._settings.limits
-        if self._per_tenant.get(tenant, 0) >= limits.samples_per_tenant:
-            raise Busy(f"{limits.samples_per_tenant} samples of this key are in flight", 1.0)
-        if sum(self._per_tenant.values()) >= limits.samples:
-            raise Busy(f"{limits.samples} samples are in flight on this server", 1.0)
-        if self._waiting_bytes + size > limits.sample_bytes:
-            raise Busy("the waiting prompts fill the memory set aside for them", 1.0)
-        if self._result_bytes > limits.sample_result_bytes:
-            raise Busy("the results nobody fetched fill the memory set aside for them", 1.0)
-
-    # ---- to the engine and back
-
-    def pump(self) -> None:
-        """Send what fits, the tenant served least in front."""
-        for lane in self._lanes.values():
-            while lane.engine.is_ready and self._send_one(lane):
-                pass
-
-    def _send_one(self, lane: _Lane) -> bool:
-        if lane.sequences >= self._settings.scheduling.sequences_in_flight:
-            return False
-        tenants = [tenant for tenant, queue in lane.queues.items() if queue]
-        for tenant in lane.fairness.waiting(tenants):
-            job = lane.queues[tenant].popleft()
-            if not lane.queues[tenant]:
-                del lane.queues[tenant]
-            lane.fairness.charge(tenant, _cost(job))
-            lane.sequences += job.sequences
-            job.sent, job.sent_at = True, self._clock.now()
-            self._spawn(self._carry(job, lane))
-            return True
-        return False
-
-    async def _carry(self, job: Job, lane: _Lane) -> None:
-        try:
-            outcome = await self._outcome(job, lane)
-        finally:
-            lane.sequences -= job.sequences
-        if outcome is None:
-            job.sent = False
-            lane.queues.setdefault(job.sampler.tenant, deque()).appendleft(job)
-        else:
+    async def _see_through(self, job: Job) -> None:
+        outcome = await self._outcome(job)
+        if job.finished_at is None:
             self._finish(job, outcome)
-        self.pump()
 
-    async def _outcome(self, job: Job, lane: _Lane) -> Outcome | None:
-        """How a sample ended, or None when it has to be sent again."""
-        folder = job.sampler.folder
-        path = None if folder is None else self._folders.path(folder)
-        if path is not None and not path.is_dir():
-            return failure("user", "this sampler's session ended and its weights were dropped")
-        weights = folder or BASE
-        stream = job.on_progress is not None
-        command = job.request.addressed(f"sample:{job.request_id}", weights, stream)
+    async def _outcome(self, job: Job) -> Outcome:
         try:
-            async with lane.weights.use(weights, path):
-                result = await lane.engine.submit(command, job.on_progress)
+            result = await job.ride.result
             made_by = await self._weights(job.sampler)
-        except EngineLost:
-            return self._again(job)
         except CommandFailed as failed:
             return failure("user" if failed.kind != "server" else "server", failed.message)
         except Exception as error:
             logger.exception("sample %s broke", job.request_id)
             return failure("server", f"the server failed on this: {type(error).__name__}")
-        assert isinstance(result, SampleResult)
         self._count(job, result)
         return Outcome("protobuf", self._encode(result, made_by))
 
@@ -269,21 +205,6 @@ class Sampling:
             self._named[sampler.sampler_id] = known
         return known
 
-    def _again(self, job: Job) -> Outcome | None:
-        job.deaths += 1
-        if job.cancelled:
-            return failure("user", "cancelled")
-        if job.deaths < self._settings.scheduling.deaths_before_poison:
-            return None
-        return failure("server", f"the engine died {job.deaths} times while it ran this")
-
-    async def _cancel(self, job: Job) -> None:
-        command = Cancel(f"cancel:{job.request_id}", f"sample:{job.request_id}")
-        try:
-            await job.engine.submit(command)
-        except (EngineLost, CommandFailed):
-            logger.debug("sample %s ended before it could be cancelled", job.request_id)
-
     def _count(self, job: Job, result: SampleResult) -> None:
         sampler = job.sampler
         source = Source(sampler.tenant, sampler.session_id, "", sampler.base_model)
@@ -294,18 +215,12 @@ class Sampling:
         self._meter.add(source, "sampling_sample", sampled)
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
-        tenant = job.sampler.tenant
         job.finished_at = self._clock.monotonic()
         self._traces.sample(job.sampler.session_id, self._span(job, outcome))
-        self._waiting_bytes -= job.size
-        self._per_tenant[tenant] -= 1
-        if not self._per_tenant[tenant]:
-            del self._per_tenant[tenant]
-        self._result_bytes += len(outcome.body)
+        self._admission.end(job.sampler.tenant, job.size, len(outcome.body))
         self._finished.append(job)
         job.promise.resolve(outcome)
-        clone = job.request.seq_id // CLONE_STRIDE
-        stream = self._streams.get((job.sampler.sampler_id, clone))
+        stream = self._streams.get(job.stream)
         if stream is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
 
@@ -317,8 +232,8 @@ class Sampling:
             "num_samples": command.num_samples,
             "failed": outcome.failed,
         }
-        now = self._clock.now()
-        return Span(job.request.sampler_id, "asample", job.accepted_at, job.sent_at, now, args)
+        begun, now = job.ride.sent_at, self._clock.now()
+        return Span(job.request.sampler_id, "asample", job.accepted_at, begun, now, args)
 
     # ---- out
 
@@ -334,8 +249,7 @@ class Sampling:
                 if request_id not in self._jobs:
                     stream.add(request_id, True, 0)
             for job in self._finished:
-                request = job.request
-                if (request.sampler_id, request.seq_id // CLONE_STRIDE) == (sampler_id, clone):
+                if job.stream == (sampler_id, clone):
                     self._announce(stream, job)
         return stream
 
@@ -343,6 +257,12 @@ class Sampling:
         outcome = job.promise.outcome
         if outcome is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
+
+    def asked(self, request_id: str) -> None:
+        """A client has just waited for this one, in vain."""
+        job = self._jobs.get(request_id)
+        if job is not None:
+            job.asked_at = self._clock.monotonic()
 
     def fetched(self, request_id: str) -> bool:
         """A client was sent the result; it is kept a little longer in case it never arrived.
@@ -364,11 +284,12 @@ class Sampling:
         job = self._jobs.get(request_id)
         if job is None or job.finished_at is not None:
             return None
-        if not job.engine.is_ready:
-            return "paused_capacity", job.engine.reason
-        if job.sent:
+        engine = job.ride.engine
+        if not engine.is_ready:
+            return "paused_capacity", engine.reason
+        if job.ride.sent_at is not None:
             return "active", "the engine is sampling"
-        ahead = sum(len(queue) for queue in self._lanes[job.engine.spec.name].queues.values())
+        ahead = self._lanes.queued(engine)
         return "active", f"{ahead} samples are queued for the engine"
 
     def lost(self, tenant: str, request_id: str) -> Gone | None:
@@ -382,8 +303,10 @@ class Sampling:
     # ---- time
 
     def expire(self) -> None:
-        """Drop results that were fetched and are old, or that nobody came for."""
-        now, timings = self._clock.monotonic(), self._settings.timings
+        """Stop samples nobody waits for; drop results that were fetched and are old, or that
+        nobody came for."""
+        self._stop_unwanted()
+        now, timings = self._clock.monotonic(), self._timings
         kept: deque[Job] = deque()
         for job in self._finished:
             if self._jobs.get(job.request_id) is not job:
@@ -401,8 +324,36 @@ class Sampling:
         ]:
             del self._streams[key]
 
+    def session_ended(self, session_id: str) -> None:
+        """Stop the samples of this session that nobody waits for at this moment."""
+        for job in self._unfinished():
+            if job.sampler.session_id == session_id and not self._is_wanted(job, 0.0):
+                self._abandon(job)
+
+    def _stop_unwanted(self) -> None:
+        """Stop the samples that no client has waited for in a while."""
+        for job in self._unfinished():
+            if not self._is_wanted(job, self._timings.unwatched_sample_s):
+                self._abandon(job)
+
+    def _unfinished(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.finished_at is None]
+
+    def _is_wanted(self, job: Job, patience_s: float) -> bool:
+        since = self._clock.monotonic() - patience_s
+        stream = self._streams.get(job.stream)
+        if stream is not None and not stream.idle_since(since):
+            return True
+        return job.promise.is_awaited or job.asked_at > since
+
+    def _abandon(self, job: Job) -> None:
+        """Stop a sample and forget it: who comes back for it is told to submit it again."""
+        self._finish(job, failure("server", "nobody waits for this sample any more"))
+        self._drop(job)
+        self._lanes.cancel(job.ride)
+
     def in_flight(self) -> int:
-        return sum(self._per_tenant.values())
+        return len(self._admission)
 
     def dismiss(self) -> None:
         """Answer every batched poll with what there is."""
@@ -411,6 +362,7 @@ class Sampling:
 
     async def stop(self) -> None:
         """End every sample where it stands: nobody could fetch its result any more."""
+        await self._lanes.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -420,14 +372,4 @@ class Sampling:
         if self._jobs.pop(job.request_id, None) is not None:
             self._promises.drop(job.request_id)
             outcome = job.promise.outcome
-            self._result_bytes -= 0 if outcome is None else len(outcome.body)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _cost(job: Job) -> int:
-    command = job.request.command
-    return len(command.prompt) + command.num_samples * (command.params.max_tokens or 256)
+            self._admission.forget(0 if outcome is None else len(outcome.body))

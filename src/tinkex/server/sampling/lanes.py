@@ -1,0 +1,214 @@
+"""Samples on their way through an engine: queued per tenant, sent within bounds, cancelled.
+
+Every engine has lanes, one per tenant. A tenant's window bounds what it has with the engine, so
+that cancelling is cheap and one tenant's queue stays here; between tenants the engine itself is
+fair, because it alone knows what each step costs. A sample lost with the engine is sent again.
+Knows nothing of numbers, polls, retention or any protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
+from tinkex.server.clock import Clock
+from tinkex.server.engines import Engines
+from tinkex.server.settings import Scheduling
+from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
+from tinkex.server.weights import BASE, LoadedWeights
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWeights:
+    """What to sample from: an adapter's folder by name, or with none the base model."""
+
+    name: str = BASE
+    path: Path | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Ride:
+    """One sample in a lane. `result` ends with what the engine said, or `CommandFailed`."""
+
+    op: str
+    tenant: str
+    engine: Engine
+    weights: ServedWeights
+    command: Sample
+    on_progress: Callable[[Progress], None] | None
+    result: asyncio.Future[SampleResult]
+    sent_at: float | None = None
+    deaths: int = 0
+
+    @property
+    def sequences(self) -> int:
+        return self.command.num_samples
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One tenant's samples for one engine: those that wait, and how many sequences are with it."""
+
+    queue: deque[Ride] = field(default_factory=deque)
+    sequences: int = 0
+
+
+@dataclass(slots=True)
+class _Track:
+    """One engine, the weights it has loaded, and its lanes."""
+
+    engine: Engine
+    weights: LoadedWeights
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+
+
+class Lanes:
+    """All samples of all engines."""
+
+    def __init__(self, engines: Engines, clock: Clock, limits: Scheduling) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._ops = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tracks = {
+            engine.spec.name: _Track(engine, LoadedWeights(engine, limits.loaded_weights))
+            for engine in engines
+        }
+        for engine in engines:
+            engine.listen(self.pump)
+
+    def enter(
+        self,
+        tenant: str,
+        engine: Engine,
+        weights: ServedWeights,
+        command: Sample,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Ride:
+        """Queue a sample, its engine woken if need be. The command's op, weights and lane are
+        filled in here."""
+        engine.wake()
+        op = f"sample:{next(self._ops)}"
+        stream = on_progress is not None
+        command = replace(command, op=op, weights=weights.name, lane=tenant, stream=stream)
+        result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
+        ride = Ride(op, tenant, engine, weights, command, on_progress, result)
+        self._lane(ride).queue.append(ride)
+        self.pump()
+        return ride
+
+    def cancel(self, ride: Ride) -> None:
+        """Stop a sample nobody wants any more; the engine's rows are free within a step."""
+        if ride.result.done():
+            return
+        ride.result.set_exception(CommandFailed("cancelled", "cancelled"))
+        ride.result.exception()  # who does not wait for it need not be told
+        if ride.sent_at is None:
+            self._lane(ride).queue.remove(ride)
+            self._tidy(ride)
+        else:
+            self._spawn(self._stop_engine(ride))
+
+    def queued(self, engine: Engine) -> int:
+        """How many samples wait to be sent to an engine."""
+        return sum(len(lane.queue) for lane in self._tracks[engine.spec.name].lanes.values())
+
+    def pump(self) -> None:
+        """Send what fits into the windows."""
+        for track in self._tracks.values():
+            if track.engine.is_ready:
+                for lane in track.lanes.values():
+                    while lane.queue and lane.sequences < self._limits.sequences_in_flight:
+                        self._send(track, lane)
+
+    async def stop(self) -> None:
+        """End every sample where it stands."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _lane(self, ride: Ride) -> _Lane:
+        return self._tracks[ride.engine.spec.name].lanes.setdefault(ride.tenant, _Lane())
+
+    def _send(self, track: _Track, lane: _Lane) -> None:
+        ride = lane.queue.popleft()
+        lane.sequences += ride.sequences
+        ride.sent_at = self._clock.now()
+        self._spawn(self._carry(ride, track, lane))
+
+    async def _carry(self, ride: Ride, track: _Track, lane: _Lane) -> None:
+        try:
+            await self._through_engine(ride, track)
+        finally:
+            lane.sequences -= ride.sequences
+        if not ride.result.done():
+            ride.sent_at = None
+            lane.queue.appendleft(ride)
+        self._tidy(ride)
+        self.pump()
+
+    async def _through_engine(self, ride: Ride, track: _Track) -> None:
+        """Set the result, unless the sample has to be sent again."""
+        path = ride.weights.path
+        if path is not None and not path.is_dir():
+            gone = "this sampler's session ended and its weights were dropped"
+            _end(ride, CommandFailed("user", gone))
+            return
+        try:
+            async with track.weights.use(ride.weights.name, path):
+                if ride.result.done():
+                    return
+                found = await track.engine.submit(ride.command, ride.on_progress)
+        except EngineLost:
+            self._lost(ride)
+        except CommandFailed as failed:
+            _end(ride, failed)
+        except Exception as error:
+            logger.exception("sample %s broke", ride.op)
+            _end(
+                ride, CommandFailed("server", f"the server failed on this: {type(error).__name__}")
+            )
+        else:
+            assert isinstance(found, SampleResult)
+            _end(ride, found)
+
+    def _lost(self, ride: Ride) -> None:
+        ride.deaths += 1
+        if ride.deaths >= self._limits.deaths_before_poison:
+            message = f"the engine died {ride.deaths} times while it ran this"
+            _end(ride, CommandFailed("server", message))
+
+    async def _stop_engine(self, ride: Ride) -> None:
+        try:
+            await ride.engine.submit(Cancel(f"cancel:{ride.op}", ride.op))
+        except (EngineLost, CommandFailed):
+            logger.debug("%s ended before it could be cancelled", ride.op)
+
+    def _tidy(self, ride: Ride) -> None:
+        lanes = self._tracks[ride.engine.spec.name].lanes
+        lane = lanes.get(ride.tenant)
+        if lane is not None and not lane.queue and not lane.sequences:
+            del lanes[ride.tenant]
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _end(ride: Ride, found: SampleResult | CommandFailed) -> None:
+    if ride.result.done():
+        return
+    if isinstance(found, SampleResult):
+        ride.result.set_result(found)
+    else:
+        ride.result.set_exception(found)
