@@ -296,6 +296,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"top_p": 0.0}, "top_p"),
     ({"stop": (999,)}, "stop: id 999"),
     ({"stop": tuple(map(str, range(65)))}, "stop: has 65 texts; at most 64"),
+    ({"stop": ("x" * 1025,)}, "stop: a text has 1025 characters; at most 1024"),
     ({"stop": (1,) * 5000}, "stop: has 5000 ids; at most 4096"),
     ({"seed": 2**64}, "seed"),
     ({"num_samples": 0}, "num_samples"),

@@ -46,6 +46,27 @@ def test_a_text_stops_at_the_token_that_completes_it(stop: str) -> None:
     assert found == (len(before + ids(stop)), "stop")
 
 
+def test_looking_for_a_text_takes_no_longer_the_longer_the_sample_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = "never this " * 90
+    stopping = Stopping((stop,), (), 50_000, TOKENIZER)
+    decoded: list[int] = []
+    decode = stopping._decode
+
+    def counted(tokens: list[int]) -> str:
+        decoded.append(len(tokens))
+        return decode(tokens)
+
+    monkeypatch.setattr(stopping, "_decode", counted)
+    sequence = ids("some words, and so on and on. " * 1000)
+    assert stopping.reason(sequence) is None
+    assert sum(decoded) < 5 * len(stop)
+    before = [*sequence, *ids(stop)[:-1]]
+    assert stopping.reason(before) is None
+    assert stopping.reason([*before, ids(stop)[-1]]) == "stop"
+
+
 def test_a_stop_wins_over_the_length_at_the_same_token() -> None:
     assert length_at_stop(Stopping((9,), (), 2, None), [1, 9]) == (2, "stop")
 

@@ -13,6 +13,7 @@ from tinkex.engine.messages import Csr, Sample, SamplingParams, Tensor
 MAX_SAMPLES = 1024
 MAX_TOP_LOGPROBS = 1024
 MAX_STOP_TEXTS = 64
+MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 4096
 
 
@@ -70,6 +71,11 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
         kind = "texts" if texts else "ids"
         raise UserError(f"stop: has {len(stops)} {kind}; at most {most} are allowed")
     for stop in stops:
+        if isinstance(stop, str) and len(stop) > MAX_STOP_CHARACTERS:
+            raise UserError(
+                f"stop: a text has {len(stop)} characters; at most {MAX_STOP_CHARACTERS}"
+                " are allowed"
+            )
         if isinstance(stop, int) and not 0 <= stop < vocab_size:
             raise UserError(f"stop: id {stop} is outside the vocabulary (0 to {vocab_size - 1})")
 

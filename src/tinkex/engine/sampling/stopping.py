@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 StopReason = Literal["stop", "length"]
 
+_CUT = 8
+"""Characters at the start of a decoded tail that may be a cut one's remains."""
+
 
 class Stopping:
     """The stop rule of one request, asked after every new token."""
@@ -36,19 +39,26 @@ class Stopping:
         if "" in self._texts:
             raise UserError("stop: an empty string would stop every sequence; remove it")
         self._tokenizer = tokenizer
-        # A token is at least one byte and a character at most four, so no stop text can begin
-        # before this many tokens; a few more keep a cut character out of its way.
-        self._window = 4 * max((len(text) for text in self._texts), default=0) + 4
+        self._longest = max((len(text) for text in self._texts), default=0)
 
     def reason(self, generated: Sequence[int]) -> StopReason | None:
         """Why the sequence ends after its last token, or None if it goes on."""
         if generated and generated[-1] in self._ids:
             return "stop"
-        if self._texts and self._text_found(generated[-self._window :]):
+        if generated and self._texts and self._text_found(generated):
             return "stop"
         return "length" if len(generated) >= self.max_tokens else None
 
-    def _text_found(self, tail: Sequence[int]) -> bool:
-        assert self._tokenizer is not None
-        text = self._tokenizer.decode(list(tail), skip_special_tokens=False)
+    def _text_found(self, generated: Sequence[int]) -> bool:
+        """Whether the last token completes a stop text: only as much is decoded as one may span."""
+        enough = self._longest + len(self._decode(generated[-1:])) + _CUT
+        count = _CUT + self._longest // 4
+        text = self._decode(generated[-count:])
+        while count < len(generated) and len(text) < enough:
+            count *= 2
+            text = self._decode(generated[-count:])
         return any(stop in text for stop in self._texts)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        assert self._tokenizer is not None
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
