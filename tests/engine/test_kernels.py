@@ -14,7 +14,6 @@ pytestmark = [
 ]
 
 DTYPES = [torch.float32, torch.bfloat16]
-BOUNDS = [(0, 5), (5, 133), (133, 400), (400, 401)]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -23,6 +22,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:
+    found, wanted = found.detach(), wanted.detach()
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
@@ -54,40 +54,16 @@ def test_an_adamw_step_is_the_one_of_the_cpu(decay: float) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("inner", "columns"), [(8, 300), (96, 40)])
-def test_products_are_added_group_by_group(dtype: torch.dtype, inner: int, columns: int) -> None:
+def test_a_product_is_added_in_place(dtype: torch.dtype, inner: int, columns: int) -> None:
     from tinkex.engine import lora_kernel
 
-    within = lora_kernel.groups(BOUNDS, torch.device("cuda"))
     wide, left = random(401, columns + 16, dtype=dtype, seed=1), random(401, inner, dtype=dtype)
     y, before = wide[:, 16:], wide.double()
-    right = random(len(BOUNDS), columns, inner, dtype=dtype, seed=2).mT
-    wanted = before[:, 16:].clone()
-    for group, (start, stop) in enumerate(BOUNDS):
-        wanted[start:stop] += 0.5 * left[start:stop].double() @ right[group].double()
-    lora_kernel.add_products(y, left, right, 0.5, within)
+    right = random(columns, inner, dtype=dtype, seed=2).mT
+    lora_kernel.add_products(y, left, right, 0.5)
+    wanted = before[:, 16:] + 0.5 * left.double() @ right.double()
     assert relative(y, wanted) < (1e-6 if dtype == torch.float32 else 3e-3)
     assert torch.equal(wide[:, :16].double(), before[:, :16])
-    alone = before[:, 16:].to(dtype)
-    lora_kernel.add_products(alone, left, right[2:3], 0.5)
-    wanted = before[:, 16:] + 0.5 * left.double() @ right[2].double()
-    assert relative(alone, wanted) < (1e-6 if dtype == torch.float32 else 3e-3)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("height", "width"), [(300, 8), (96, 200)])
-def test_sums_over_rows_are_added_group_by_group(
-    dtype: torch.dtype, height: int, width: int
-) -> None:
-    from tinkex.engine import lora_kernel
-
-    within = lora_kernel.groups(BOUNDS, torch.device("cuda"))
-    left, right = random(401, height, dtype=dtype), random(401, width, dtype=dtype, seed=1)
-    total = random(len(BOUNDS), 2, height, width, seed=2)[:, 1]
-    wanted = total.double()
-    for group, (start, stop) in enumerate(BOUNDS):
-        wanted[group] += 4 * left[start:stop].double().T @ right[start:stop].double()
-    lora_kernel.add_sums(total, left, right, 4.0, within)
-    assert relative(total, wanted) < 1e-6
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from tinkex.engine.attention import PackedAttention
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.expert_loads import ExpertLoads
-from tinkex.engine.grouped_lora import GroupedLora, can_group
+from tinkex.engine.fused import runs_triton
 from tinkex.engine.head import Cells, Head, Slopes
 from tinkex.engine.limits import Limits
 from tinkex.engine.lora import PackedLora, Segment
@@ -35,17 +35,16 @@ from tinkex.engine.packing import MicroBatch, Piece, pack
 from tinkex.engine.state import Run
 from tinkex.engine.transfer import to_device
 
-GROUPS_ON = frozenset({"cuda"})
-"""Devices where adapters of one shape share grouped products. A CPU gains nothing from it."""
+if TYPE_CHECKING:
+    from tinkex.engine.captured_pass import CapturedPasses
 
 
 @dataclass(slots=True)
 class Call:
     """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
 
-    `row` is its place among the batch's gradients; `failure` is why it failed on the way, by its
-    own doing, and `awaited` what its loss has not computed yet. In the end `logprobs` and the
-    gradient's `norm` are brought to the host.
+    `failure` is why it failed on the way, by its own doing, and `awaited` what its loss has not
+    computed yet. In the end `logprobs` and the gradient's `norm` are brought to the host.
     """
 
     run: Run
@@ -53,7 +52,6 @@ class Call:
     loss: Evaluation
     forward_only: bool
     staged: Tensor | None = None
-    row: int = 0
     failure: EngineError | None = None
     awaited: list[Future[Any]] = field(default_factory=list)
     found: dict[int, Tensor] = field(default_factory=dict)
@@ -107,6 +105,27 @@ class _Span:
         return [self.call.data[piece.datum] for piece in self.pieces]
 
 
+class Pass(Protocol):
+    """A forward pass over packed tokens, and the backward pass that may follow."""
+
+    @property
+    def hidden(self) -> Tensor: ...
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add the adapters' gradients, given the loss's by the hidden states."""
+        ...
+
+
+class _EagerPass:
+    def __init__(self, hidden: Tensor) -> None:
+        self._hidden = hidden
+        self.hidden = hidden.detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        if self._hidden.requires_grad:
+            torch.autograd.backward([self._hidden], [gradient])
+
+
 class Batch(Iterator[int]):
     """Each `next` runs one micro-batch and returns its number of tokens.
 
@@ -115,15 +134,14 @@ class Batch(Iterator[int]):
     """
 
     def __init__(
-        self, decoder: Decoder, limits: Limits, calls: Sequence[Call | EngineError]
-    ) -> None:
-        self._decoder, self._limits = decoder, limits
+        self, decoder: Decoder, limits: Limits, calls: Sequence[Call | EngineError],
+        captured: CapturedPasses | None = None,
+    ) -> None:  # fmt: skip
+        self._decoder, self._limits, self._captured = decoder, limits, captured
         self._calls = calls
         self.outcomes: list[Ending] = []
         self._waiting = self._plan()
-        layouts = [call.run.adapter.layout for call in calls if isinstance(call, Call)]
-        self._grouped = decoder.device.type in GROUPS_ON and can_group(layouts)
-        self._stage: Sequence[Tensor] | Tensor | None = None
+        self._staged = False
         self._done = False
         self._loads = ExpertLoads()
 
@@ -167,28 +185,39 @@ class Batch(Iterator[int]):
     def _run(self, micro: MicroBatch) -> None:
         spans = self._spans(micro)
         training = not spans[0].call.forward_only
-        device, config = self._decoder.device, self._decoder.config
         data = [datum for span in spans for datum in span.data]
-        lengths = [len(datum.tokens) for datum in data]
-        lora = self._lora(spans, training)
-        with torch.set_grad_enabled(training):
-            hidden = self._decoder.hidden(
-                to_device(np.concatenate([datum.tokens for datum in data]), device),
-                to_device(np.concatenate([np.arange(length) for length in lengths]), device),
-                PackedAttention(lengths, config.windows, device),
-                lora,
-                recompute=training and self._heavy(sum(lengths)),
-                on_routes=self._loads.note,
-            )
-        rows = max(1, self._limits.logit_elements // config.vocab_size)
-        head = Head(self._decoder, lora, _cells(data), rows)
-        gradient = torch.zeros_like(hidden, requires_grad=False) if training else None
-        logprobs = self._losses(head, hidden.detach(), _sharing(spans, rows), gradient)
+        segments = self._segments(spans, training)
+        done = self._pass(data, segments, training)
+        rows = max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
+        head = Head(self._decoder, PackedLora(segments, done.hidden.device), _cells(data), rows)
+        gradient = torch.zeros_like(done.hidden) if training else None
+        logprobs = self._losses(head, done.hidden, _sharing(spans, rows), gradient)
         counts = not all(span.call.is_out for span in spans)
-        if counts and gradient is not None and hidden.requires_grad:
-            torch.autograd.backward([hidden], [gradient])
+        if counts and gradient is not None:
+            done.backward(gradient)
         self._collect(spans, logprobs)
         self._loads.settle((id(span.call), span.rows) for span in spans)
+
+    def _pass(
+        self, data: Sequence[CheckedDatum], segments: Sequence[Segment], training: bool
+    ) -> Pass:
+        tokens = [datum.tokens for datum in data]
+        lengths = [len(part) for part in tokens]
+        count = sum(lengths)
+        bucket = None if self._captured is None else self._captured.bucket(count, segments)
+        if self._captured is not None and bucket is not None:
+            return self._captured.run(bucket, tokens, segments)
+        device = self._decoder.device
+        with torch.set_grad_enabled(training):
+            hidden = self._decoder.hidden(
+                to_device(np.concatenate(tokens), device),
+                to_device(np.concatenate([np.arange(length) for length in lengths]), device),
+                PackedAttention(lengths, self._decoder.config.windows, device),
+                self._lora(segments, count),
+                recompute=training and self._heavy(count),
+                on_routes=self._loads.note,
+            )
+        return _EagerPass(hidden)
 
     def _losses(
         self, head: Head, hidden: Tensor, groups: Sequence[Sequence[_Span]], gradient: Tensor | None
@@ -217,34 +246,32 @@ class Batch(Iterator[int]):
             row, cell = rows, cells
         return spans
 
-    def _lora(self, spans: Sequence[_Span], training: bool) -> PackedLora:
-        if training and self._stage is None:
-            self._stage = self._make_stage()
-        segments, device = [self._segment(span) for span in spans], self._decoder.device
-        if not self._grouped or len(spans) < 2:
+    def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
+        device = self._decoder.device
+        if len(segments) < 2 or not runs_triton(self._decoder.weights.embed):
             return PackedLora(segments, device)
-        first, layout = spans[0].call, spans[0].call.run.adapter.layout
-        factors = layout.factors(torch.stack([span.call.run.adapter.working for span in spans]))
-        grads = None
-        if training and isinstance(self._stage, Tensor):
-            grads = layout.factors(self._stage[first.row : first.row + len(spans)])
-        return GroupedLora(segments, factors, grads, device)
+        from tinkex.engine.lora_table import LoraTable, Shape, TableLora, table_slots
+
+        table = LoraTable(table_slots(self._decoder.config), rows, len(segments), device)
+        table.fill(segments)
+        return TableLora(table, segments, Shape.of(segments), device)
+
+    def _segments(self, spans: Sequence[_Span], training: bool) -> list[Segment]:
+        if training and not self._staged:
+            self._stage()
+        return [self._segment(span) for span in spans]
 
     def _segment(self, span: _Span) -> Segment:
         call, adapter = span.call, span.call.run.adapter
         grads = adapter.layout.factors(call.staged) if call.staged is not None else None
         return Segment(*span.rows, adapter.layout.scaling, adapter.factors, grads)
 
-    def _make_stage(self) -> Sequence[Tensor] | Tensor:
-        """A zero vector for each training call's gradient; rows of one tensor if grouped."""
-        calls = [c for c in self._calls if isinstance(c, Call) and not c.forward_only]
-        masters = [call.run.adapter.master for call in calls]
-        stage: Sequence[Tensor] | Tensor = [torch.zeros_like(master) for master in masters]
-        if self._grouped:
-            stage = masters[0].new_zeros(len(calls), len(masters[0]))
-        for row, call in enumerate(calls):
-            call.staged, call.row = stage[row], row
-        return stage
+    def _stage(self) -> None:
+        """Give each training call a zero vector for its gradient."""
+        self._staged = True
+        for call in self._calls:
+            if isinstance(call, Call) and not call.forward_only:
+                call.staged = torch.zeros_like(call.run.adapter.master)
 
     def _heavy(self, tokens: int) -> bool:
         """Whether this many tokens would keep more activations than the limit allows."""
@@ -282,9 +309,7 @@ class Batch(Iterator[int]):
             _take_out(call, error)
             return call.failure or Deferred(call)
         if call.staged is not None:
-            # A row of a shared tensor would keep all of it alive for as long as the run waits.
-            own = call.staged.clone() if self._grouped else call.staged
-            run = call.run
+            run, own = call.run, call.staged
             run.gradient = own if run.gradient is None else run.gradient.add_(own)
         outputs = tuple(
             {"logprobs": logprobs.reshape(datum.shape)}

@@ -18,8 +18,10 @@ from tinkex.engine.adapters import Factors
 from tinkex.engine.expert_lora import Share
 from tinkex.engine.fused import runs_triton
 from tinkex.engine.model import steady
+from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes
+from tinkex.engine.model.slots import UNEMBED
 from tinkex.engine.packed_experts import Contract, Expand
 
 
@@ -50,7 +52,7 @@ class PackedLora(Lora):
             apply: Any = _Project.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot)
             return result
-        y = steady.linear(x, weight, bias)
+        y = logits(x, weight) if x.is_cuda and slot == UNEMBED else steady.linear(x, weight, bias)
         for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
@@ -152,7 +154,7 @@ def _add_product(y: Tensor, left: Tensor, right: Tensor, scaling: float) -> None
     if runs_triton(y):
         from tinkex.engine import lora_kernel
 
-        lora_kernel.add_products(y, left, right[None], scaling)
+        lora_kernel.add_products(y, left, right, scaling)
     else:
         y.addmm_(left, right, alpha=scaling)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
 from tinkex.engine.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.fused import runs_triton
 from tinkex.engine.limits import Limits
 from tinkex.engine.losses.custom.evaluation import CustomEvaluation
 from tinkex.engine.losses.custom.evaluator import Evaluator, evaluator
@@ -40,6 +42,9 @@ from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
 from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
 
+if TYPE_CHECKING:
+    from tinkex.engine.captured_pass import CapturedPasses
+
 GRAPHS_REMEMBERED = 256
 """Checked graphs of custom losses, so that a loss is not read again with every call."""
 
@@ -57,6 +62,16 @@ class Trainer:
         self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
         config = decoder.config
         self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
+        self._captured = self._captured_passes()
+
+    def _captured_passes(self) -> CapturedPasses | None:
+        """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
+        decoder = self.decoder
+        if not (decoder.config.capturable and runs_triton(decoder.weights.embed)):
+            return None
+        from tinkex.engine.captured_pass import CapturedPasses
+
+        return CapturedPasses(decoder)
 
     @property
     def runs(self) -> int:
@@ -66,6 +81,10 @@ class Trainer:
     def nbytes(self) -> int:
         """Memory of all runs: weights, optimizer state and gathered gradients."""
         return sum(run.nbytes for run in self._runs.values())
+
+    def prepare(self) -> bool:
+        """Do a piece of what first calls would have to do; False if nothing is left."""
+        return self._captured is not None and self._captured.prepare()
 
     # ---- runs
 
@@ -90,7 +109,8 @@ class Trainer:
         Until it is exhausted the runs in it must get no other command, nor must those of calls
         that left it `Deferred` before they came back and were finished.
         """
-        return Batch(self.decoder, self.limits, [self._call(command) for command in commands])
+        calls = [self._call(command) for command in commands]
+        return Batch(self.decoder, self.limits, calls, self._captured)
 
     def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
         """The whole batch at once: a result or an error for each command, in order."""

@@ -58,6 +58,7 @@ from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.state import write_snapshot
 from tinkex.engine.trainer import Trainer
+from tinkex.engine.warmup import warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
 
     trainer = Trainer(decoder, training_limits(config, placement.device))
     sampler = Sampler(decoder, read_ending(folder), sampling_limits(config, decoder), read)
+    if placement.device.type == "cuda":
+        warm_up(trainer, sampler)
     emit(
         Ready(
             architecture=_architecture(folder, decoder.config.family),
@@ -165,11 +168,11 @@ class Worker:
         return self._batch is not None or bool(self._runs) or ready
 
     def _get_ready(self) -> bool:
-        """A piece of what the first sample would else wait for; False if nothing is left."""
+        """A piece of what first calls would else wait for; False if nothing is left."""
         try:
-            return self._sampler.prepare()
+            return self._sampler.prepare() or self._trainer.prepare()
         except Exception:
-            logger.exception("getting ready failed; the first sample will try again")
+            logger.exception("getting ready failed; the first call will try again")
             return False
 
     # ---- commands

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.ops import rms_norm
+from tinkex.engine.model.ops import logits, rms_norm
 from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Routed
 from tinkex.engine.model.rope import Rope
 from tinkex.engine.model.rope_config import RopeConfig
@@ -99,9 +99,9 @@ class Decoder:
         return rms_norm(x, self.weights.final_norm, self.config.norm_eps)
 
     def unembed(self, hidden: Tensor, lora: Lora | None = None) -> Tensor:
-        """[n, hidden_size] to logits [n, vocab_size], in the model's dtype."""
+        """[n, hidden_size] to logits [n, vocab_size], in float32 on a GPU whatever the model is."""
         if lora is None:
-            return F.linear(hidden, self.weights.unembed)
+            return logits(hidden, self.weights.unembed)
         return lora.project(UNEMBED_LAYER, UNEMBED, hidden, self.weights.unembed, None)
 
     def _layer(self, index: int, x: Tensor, run: Pass) -> Tensor:

@@ -44,6 +44,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return _turn(x, cos, sin, 1.0)
 
 
+def logits(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T, float32 also where x is not: rounded to bfloat16, the logits of training and
+    of sampling would differ by more than everything before them does."""
+    if x.is_cuda and x.dtype != torch.float32:
+        wide: Tensor = torch.ops.aten.mm.dtype(x, weight.T, torch.float32)
+        return wide
+    return F.linear(x, weight)
+
+
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(first half) · second half of the last dimension."""
     if gate_up.requires_grad and torch.is_grad_enabled():

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from tinkex.engine.model import halves, onednn
 from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
+from tinkex.engine.model.ops import logits
 
 PACKED_MIN_ROWS = 4
 """Fewer rows than this take longer than this many in oneDNN's layout: callers pad."""
@@ -41,7 +42,7 @@ class FrozenProducts:
     def __init__(self, weights: Weights) -> None:
         self._products: dict[tuple[int, str], _Product] = {}
         self._waiting = weights.products()
-        sample = weights.unembed
+        sample = self._unembed = weights.unembed
         total = sum(tensor.nbytes for tensor in weights.tensors())
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not onednn.works()
@@ -81,6 +82,8 @@ class FrozenProducts:
         if self._packs:
             packed = onednn.pack(weight)
             return lambda x: onednn.linear(x, packed, bias)
+        if weight is self._unembed:
+            return lambda x: logits(x, weight)
         return lambda x: F.linear(x, weight, bias)
 
 

@@ -18,8 +18,10 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes
+from tinkex.engine.model.slots import UNEMBED
 from tinkex.engine.sampling import adapter_kernel, draw_kernel, paged_kernel
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
@@ -36,6 +38,9 @@ from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduler import Chunk
+
+_LIKELY_RANKS = (16, 32)
+"""Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,16 @@ class DecodeGraphs:
             captured = self._found[key] = self._capture(*key)
         captured.graph.replay()
         return DecodeStep(branches, captured.logits, captured.drawn)
+
+    def prepare(self) -> bool:
+        """Capture one more step that is likely to be asked for; False if all are."""
+        for rank in (0, *_LIKELY_RANKS):
+            for rows in self._buckets:
+                if (rows, rank) not in self._found:
+                    with torch.inference_mode():
+                        self._found[rows, rank] = self._capture(rows, rank)
+                    return True
+        return False
 
     def _capture(self, rows: int, rank: int) -> _Captured:
         # Kernels compile and libraries set themselves up on first use: not while capturing.
@@ -189,7 +204,7 @@ class _Adapters(Lora):
     ) -> Tensor:
         added = self._added[slot]
         with self._beside(added, False, layer, slot, x):
-            y = F.linear(x, weight, bias)
+            y = logits(x, weight) if slot == UNEMBED else F.linear(x, weight, bias)
         return y.add_(added)
 
     def project_onto(

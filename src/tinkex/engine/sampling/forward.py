@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tinkex.engine.fused import runs_triton
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.passes import Attend
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.cache import KeyValueCache
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduler import Chunk
 from tinkex.engine.sampling.versions import Version
+from tinkex.engine.transfer import to_device
 
 
 class Forward:
@@ -45,10 +48,12 @@ class Forward:
         tokens = torch.from_numpy(np.concatenate([*parts, pad]).astype(np.int64))
         positions = torch.from_numpy(np.concatenate([*places, pad]))
         device, decoder = self._decoder.device, self._decoder
-        attend = PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
-        versions = [c.branch.request.version for c in chunks for _ in range(c.start, c.stop)]
-        projection = self._projection(versions)
-        return decoder.hidden(tokens.to(device), positions.to(device), attend, projection)
+        lengths = [chunk.stop - chunk.start for chunk in chunks]
+        projection = self._projection([c.branch.request.version for c in chunks], lengths)
+        attend = self._attention(chunks, rows)
+        return decoder.hidden(
+            to_device(tokens, device), to_device(positions, device), attend, projection
+        )
 
     def logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
         """Float32 logits of rows whose versions lie side by side."""
@@ -56,7 +61,17 @@ class Forward:
         short = self._frozen.min_rows - count
         if short > 0:
             hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
-        return self._decoder.unembed(hidden, self._projection(versions))[:count].float()
+        projection = self._projection(versions, [1] * len(versions))
+        return self._decoder.unembed(hidden, projection)[:count].float()
 
-    def _projection(self, versions: Sequence[Version]) -> Projection:
-        return Projection(self._frozen, spans_of(versions), self._stacks, self._decoder.device)
+    def _attention(self, chunks: Sequence[Chunk], rows: int) -> Attend:
+        decoder, device = self._decoder, self._decoder.device
+        if runs_triton(decoder.weights.embed):
+            from tinkex.engine.sampling.device_attention import DeviceAttention
+
+            return DeviceAttention(self._cache, decoder.config.windows, chunks, device)
+        return PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
+
+    def _projection(self, versions: Sequence[Version], lengths: Sequence[int]) -> Projection:
+        spans = spans_of(versions, lengths)
+        return Projection(self._frozen, spans, self._stacks, self._decoder.device)

@@ -1,9 +1,10 @@
 """Triton kernels for the attention of single tokens over the pages of their sequences.
 
-One program takes all query heads that share a key head, for one row and one stretch of its
-sequence, and reads each key and value once, where it lies. Sequences are cut into a fixed number of
-stretches, so that a few long ones fill the device too; a second kernel joins the stretches. Every
-size that changes from step to step is read from tensors: a captured graph stays right.
+One program takes all query heads that share a key head, for one row and one split of its sequence
+(flash decoding), and reads each key and value once, where it lies. How many splits there may be is
+fixed, how many are used follows from a sequence's length: a few long ones fill the device, short
+ones pay for no joining. Every size that changes from step to step is read from tensors: a captured
+graph stays right.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
@@ -19,6 +20,12 @@ _PROGRAMS = 264
 """Two for every multiprocessor of a large card; more splits only cost more joining."""
 
 _MAX_SPLITS = 32
+_MIN_SHARE = 128
+"""Tokens of a sequence below which a further split costs more than it brings."""
+
+_BLOCK = 64
+_WARPS = 4
+_STAGES = 3
 
 
 def write(tokens: Tensor, places: Tensor, k: Tensor, v: Tensor) -> None:
@@ -50,11 +57,14 @@ def attend(
     _attend[kv_heads, rows, splits](
         q, tokens, table, positions, out, parts, sums, size**-0.5, q.stride(0), table.stride(0),
         GROUP=group, TILE=max(16, triton.next_power_of_2(group)), KV_HEADS=kv_heads, SIZE=size,
-        PADDED=padded, PAGE=page_size, SPLITS=splits, WINDOW=window or 0,
-        BLOCK=32, num_warps=2 if splits == 1 else 4, num_stages=3,
+        PADDED=padded, PAGE=page_size, SPLITS=splits, WINDOW=window or 0, SHARE=_MIN_SHARE,
+        BLOCK=_BLOCK, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     if splits > 1:
-        _join[(rows * heads,)](parts, sums, out, SIZE=size, PADDED=padded, SPLITS=splits)
+        _join[rows, heads](
+            parts, sums, positions, out, SIZE=size, PADDED=padded, SPLITS=splits,
+            WINDOW=window or 0, SHARE=_MIN_SHARE, BLOCK=_BLOCK,
+        )  # fmt: skip
     return out
 
 
@@ -102,6 +112,7 @@ def _attend(
     PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
     WINDOW: tl.constexpr,
+    SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     kv_head, row, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -110,9 +121,11 @@ def _attend(
     first = 0
     if WINDOW > 0:
         first = tl.maximum(length - WINDOW, 0)
-    share = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK) * BLOCK
+    share = _share(length - first, SPLITS, SHARE, BLOCK)
     start = first + split * share
     stop = tl.minimum(start + share, length)
+    if start >= length:
+        return
     real = (heads[:, None] < GROUP) & (places[None, :] < SIZE)
     head = kv_head * GROUP + heads
     query = tl.load(
@@ -151,23 +164,38 @@ def _attend(
 
 
 @triton.jit
+def _share(length, SPLITS: tl.constexpr, SHARE: tl.constexpr, BLOCK: tl.constexpr):
+    """Tokens of a split, whole blocks of them; a sequence may need fewer splits than there are."""
+    return tl.cdiv(tl.maximum(tl.cdiv(length, SPLITS), SHARE), BLOCK) * BLOCK
+
+
+@triton.jit
 def _join(
     parts,
     sums,
+    positions,
     out,
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
     SPLITS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SHARE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    head = tl.program_id(0)
+    row = tl.program_id(0)
+    head = row * tl.num_programs(1) + tl.program_id(1)
+    length = tl.load(positions + row) + 1
+    if WINDOW > 0:
+        length = tl.minimum(length, WINDOW)
     splits, places = tl.arange(0, SPLITS), tl.arange(0, PADDED)
+    used = splits < tl.cdiv(length, _share(length, SPLITS, SHARE, BLOCK))
     inside = places < SIZE
-    best = tl.load(sums + (head * SPLITS + splits) * 2)
-    total = tl.load(sums + (head * SPLITS + splits) * 2 + 1)
-    weight = tl.exp(best - tl.max(best, 0))
+    best = tl.load(sums + (head * SPLITS + splits) * 2, mask=used, other=-1e30)
+    total = tl.load(sums + (head * SPLITS + splits) * 2 + 1, mask=used, other=0.0)
+    weight = tl.where(used, tl.exp(best - tl.max(best, 0)), 0.0)
     part = tl.load(
         parts + (head * SPLITS + splits)[:, None] * SIZE + places[None, :],
-        mask=inside[None, :],
+        mask=used[:, None] & inside[None, :],
         other=0.0,
     )
     mixed = tl.sum(part * weight[:, None], 0) / tl.sum(total * weight, 0)

@@ -68,7 +68,7 @@ class Projection(Lora):
             factors = _factors(span.version, layer, slot)
             if factors is not None:
                 a, b = factors
-                y[span.start : span.stop].addmm_(x[span.start : span.stop] @ a, b)
+                _add(y[span.start : span.stop], x[span.start : span.stop] @ a, b)
         if self._stacked:
             self._add_stacked(layer, slot, x, y)
         return y
@@ -112,12 +112,22 @@ class Projection(Lora):
         if self._places is None:
             rectangle = (len(self._versions), -1)
             inner = torch.bmm(x[self._rows].view(*rectangle, x.shape[1]), a)
-            y[self._rows].view(*rectangle, y.shape[1]).baddbmm_(inner, b)
+            _add(y[self._rows].view(*rectangle, y.shape[1]), inner, b)
             return
         source, rows, cells = self._places
         padded = x.index_select(0, source).view(len(self._versions), -1, x.shape[1])
         added = torch.bmm(torch.bmm(padded, a), b).view(-1, y.shape[1])
-        y.index_add_(0, rows, added.index_select(0, cells))
+        y.index_add_(0, rows, added.index_select(0, cells).to(y.dtype))
+
+
+def _add(y: Tensor, left: Tensor, right: Tensor) -> None:
+    """y += left @ right, matrix by matrix if there are several; y may be of more bits."""
+    if y.dtype != left.dtype:
+        y.add_(left @ right)
+    elif y.ndim == 2:
+        y.addmm_(left, right)
+    else:
+        y.baddbmm_(left, right)
 
 
 class Stacks:
@@ -137,14 +147,18 @@ class Stacks:
         return stack[key]
 
 
-def spans_of(versions: Sequence[Version]) -> list[Span]:
-    """Spans of rows whose versions are these; equal ones lie side by side."""
+def spans_of(versions: Sequence[Version], lengths: Sequence[int] | None = None) -> list[Span]:
+    """Spans of rows whose versions are these, `lengths` of each (1 if not given); equal ones lie
+    side by side."""
     spans: list[Span] = []
-    for row, version in enumerate(versions):
+    start = 0
+    for index, version in enumerate(versions):
+        stop = start + (1 if lengths is None else lengths[index])
         if spans and spans[-1].version is version:
-            spans[-1] = Span(spans[-1].start, row + 1, version)
+            spans[-1] = Span(spans[-1].start, stop, version)
         else:
-            spans.append(Span(row, row + 1, version))
+            spans.append(Span(start, stop, version))
+        start = stop
     return spans
 
 

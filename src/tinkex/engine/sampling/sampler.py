@@ -114,7 +114,9 @@ class Sampler:
 
     def prepare(self) -> bool:
         """Do a piece of what the first step would have to do; False if nothing is left."""
-        return self._forward.prepare()
+        if self._forward.prepare():
+            return True
+        return self._graphs is not None and self._graphs.prepare()
 
     def submit(self, command: Sample) -> None:
         """Queue a command; `step` answers it. Raises UserError, having changed nothing."""

@@ -1,0 +1,348 @@
+"""Triton kernels for the low-rank products of any mix of adapters over packed tokens.
+
+A table on the device says where each group's factors and gradients lie and what rank they have, so
+adapters of different ranks and modules share every launch, nothing is stacked or padded, and a
+captured graph serves whichever adapters the table names at the time. A group is a stretch of rows
+that use one adapter; tiles are pieces of groups.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 64
+"""Of a tile."""
+
+FIELDS = 10
+"""Of a group in a slot's table: addresses of A and its gradient, of B and its gradient for up to
+three modules, the rank (0 without an adapter here), and the scaling as the bits of a float32."""
+
+RANK_FIELD = 8
+SCALING_FIELD = 9
+
+_BLOCK = 64
+_COLUMNS = 128
+_PROGRAMS = 264
+_MAX_SLICES = 8
+
+
+def shrink(
+    x: Tensor, table: Tensor, tiles: Tensor, counts: Tensor, layer: int, widths: tuple[int, ...],
+    rank: int, aligned: bool, back: bool,
+) -> Tensor:  # fmt: skip
+    """x @ A.T, or, going `back`, x @ B: [rows, modules · rank], a module's ranks side by side.
+
+    `table` int64 [groups, FIELDS]; `tiles` int32 [tiles, 3] of group, first row and end; `widths`
+    are the modules' output columns; `rank`, a power of two, is at least every group's; `aligned`
+    says that all widths and ranks are multiples of 8. Columns beyond a group's rank are not
+    written.
+    """
+    modules = len(widths)
+    inside = max(widths) if back else x.shape[1]
+    slices = _slices(len(tiles) * modules, inside)
+    thin = torch.empty(len(x), modules * rank, dtype=x.dtype, device=x.device)
+    parts = thin
+    if slices > 1:
+        parts = torch.empty(slices, *thin.shape, dtype=torch.float32, device=x.device)
+    _shrink[len(tiles), modules, slices](
+        x, table, tiles, thin, parts, counts, layer, x.shape[1], x.stride(0), len(x),
+        **_modules(widths), RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SLICES=slices,
+        BACK=back, ALIGNED=_eight(aligned), ROWS=ROWS, BLOCK=_BLOCK, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return thin
+
+
+def expand(
+    y: Tensor, thin: Tensor, table: Tensor, tiles: Tensor, layer: int, widths: tuple[int, ...],
+    rank: int, aligned: bool, back: bool,
+) -> None:  # fmt: skip
+    """y += scaling · thin @ B.T module by module, or, going `back`, thin @ A of all modules."""
+    columns = [y.shape[1]] if back else widths
+    count = sum(triton.cdiv(width, _COLUMNS) for width in columns)
+    _expand[count, len(tiles)](
+        y, thin, table, tiles, layer, y.shape[1], y.stride(0), **_modules(widths), RANK=rank,
+        FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SCALING_FIELD=SCALING_FIELD, BACK=back,
+        ALIGNED=_eight(aligned), ROWS=ROWS, COLUMNS=_COLUMNS, num_warps=4,
+    )  # fmt: skip
+
+
+def add_sums(
+    wide: Tensor, thin: Tensor, table: Tensor, bounds: Tensor, layer: int,
+    widths: tuple[int, ...], rank: int, aligned: bool, back: bool,
+) -> None:  # fmt: skip
+    """Into the gradients of B: scaling · wide.T @ thin, or, going `back`, of A: thin.T @ wide.
+
+    `bounds` int32 [groups, 2] are each group's rows.
+    """
+    columns = max(widths) if not back else wide.shape[1]
+    _add_sums[triton.cdiv(columns, _COLUMNS), len(widths), len(bounds)](
+        wide, thin, table, bounds, layer, wide.shape[1], wide.stride(0), **_modules(widths),
+        RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SCALING_FIELD=SCALING_FIELD, BACK=back,
+        ALIGNED=_eight(aligned), COLUMNS=_COLUMNS, STEP=ROWS, num_warps=4 if rank < 128 else 8,
+        num_stages=2,
+    )  # fmt: skip
+
+
+def counters(tiles: int, device: torch.device) -> Tensor:
+    """What `shrink` counts finished slices in; all zero between two calls."""
+    return torch.zeros(tiles * 3, dtype=torch.int32, device=device)
+
+
+def _slices(programs: int, inside: int) -> int:
+    """Into how many the inner dimension is cut, so that few tiles fill a large card too."""
+    wanted = triton.cdiv(_PROGRAMS, programs)
+    return int(min(_MAX_SLICES, wanted, max(1, inside // (4 * _BLOCK))))
+
+
+def _eight(aligned: bool) -> int:
+    return 8 if aligned else 1
+
+
+def _modules(widths: tuple[int, ...]) -> dict[str, int]:
+    one, two, three = (*widths, 0, 0)[:3]
+    return {"MODULES": len(widths), "ONE": one, "TWO": two, "THREE": three}
+
+
+@triton.jit
+def _left(module, ONE: tl.constexpr, TWO: tl.constexpr, ALIGNED: tl.constexpr):
+    """Where a module's columns begin."""
+    left = tl.where(module == 0, 0, tl.where(module == 1, ONE, ONE + TWO))
+    return tl.multiple_of(left, ALIGNED)
+
+
+@triton.jit
+def _width(
+    module, ONE: tl.constexpr, TWO: tl.constexpr, THREE: tl.constexpr, ALIGNED: tl.constexpr
+):
+    width = tl.where(module == 0, ONE, tl.where(module == 1, TWO, THREE))
+    return tl.multiple_of(width, ALIGNED)
+
+
+@triton.jit
+def _address(place, kind: tl.constexpr, ALIGNED: tl.constexpr):
+    """The pointer that an address in the table stands for."""
+    return tl.multiple_of(tl.load(place).to(tl.pointer_type(kind)), 2 * ALIGNED)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _shrink(
+    x,
+    table,
+    tiles,
+    thin,
+    parts,
+    counts,
+    layer,
+    columns,
+    x_stride,
+    row_count,
+    MODULES: tl.constexpr,
+    ONE: tl.constexpr,
+    TWO: tl.constexpr,
+    THREE: tl.constexpr,
+    RANK: tl.constexpr,
+    FIELDS: tl.constexpr,
+    RANK_FIELD: tl.constexpr,
+    SLICES: tl.constexpr,
+    BACK: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    tile, module, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    group = tl.load(tiles + tile * 3)
+    first, stop = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    info = table + group * FIELDS
+    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    if (first >= stop) | (rank == 0):
+        return
+    own, inner, ranks = tl.arange(0, ROWS), tl.arange(0, BLOCK), tl.arange(0, RANK)
+    rows = (first + own).to(tl.int64)
+    real = first + own < stop
+    kind: tl.constexpr = x.dtype.element_ty
+    if BACK:
+        width = _width(module, ONE, TWO, THREE, ALIGNED)
+        factor = _address(info + 2 + 2 * module, kind, ALIGNED)
+        factor += layer.to(tl.int64) * width * rank
+        inner_stride, rank_stride = rank, 1
+        x += _left(module, ONE, TWO, ALIGNED)
+    else:
+        width = columns
+        factor = _address(info, kind, ALIGNED)
+        factor += (layer.to(tl.int64) * MODULES + module) * rank * width
+        inner_stride, rank_stride = 1, columns
+    total = tl.zeros([ROWS, RANK], tl.float32)
+    share = tl.cdiv(tl.cdiv(width, SLICES), BLOCK) * BLOCK
+    start = part * share
+    for at in range(start, tl.minimum(start + share, width), BLOCK):
+        place = at + inner
+        there = place < width
+        taken = tl.load(
+            x + rows[:, None] * x_stride + place[None, :],
+            mask=real[:, None] & there[None, :],
+            other=0.0,
+        )
+        some = tl.load(
+            factor + place[:, None] * inner_stride + ranks[None, :] * rank_stride,
+            mask=there[:, None] & (ranks < rank)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(taken, some, total, input_precision="ieee")
+    inside = real[:, None] & (ranks < rank)[None, :]
+    target = rows[:, None] * (MODULES * RANK) + module * RANK + ranks[None, :]
+    if SLICES == 1:
+        tl.store(thin + target, total, mask=inside)
+    else:
+        size = row_count.to(tl.int64) * (MODULES * RANK)
+        tl.store(parts + part * size + target, total, mask=inside)
+        tl.debug_barrier()
+        counter = counts + tile * 3 + module
+        if tl.atomic_add(counter, 1, sem="acq_rel") == SLICES - 1:
+            total = tl.zeros([ROWS, RANK], tl.float32)
+            for other in tl.static_range(SLICES):
+                total += tl.load(
+                    parts + other * size + target, mask=inside, other=0.0, cache_modifier=".cg"
+                )
+            tl.store(thin + target, total, mask=inside)
+            tl.store(counter, 0)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _expand(
+    y,
+    thin,
+    table,
+    tiles,
+    layer,
+    columns,
+    y_stride,
+    MODULES: tl.constexpr,
+    ONE: tl.constexpr,
+    TWO: tl.constexpr,
+    THREE: tl.constexpr,
+    RANK: tl.constexpr,
+    FIELDS: tl.constexpr,
+    RANK_FIELD: tl.constexpr,
+    SCALING_FIELD: tl.constexpr,
+    BACK: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    strip, tile = tl.program_id(0), tl.program_id(1)
+    group = tl.load(tiles + tile * 3)
+    first, stop = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    info = table + group * FIELDS
+    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    if (first >= stop) | (rank == 0):
+        return
+    scaling = tl.load(info + SCALING_FIELD).to(tl.int32).to(tl.float32, bitcast=True)
+    own, ranks = tl.arange(0, ROWS), tl.arange(0, RANK)
+    rows = (first + own).to(tl.int64)
+    real = first + own < stop
+    used = real[:, None] & (ranks < rank)[None, :]
+    source = thin + rows[:, None] * (MODULES * RANK) + ranks[None, :]
+    kind: tl.constexpr = y.dtype.element_ty
+    added = tl.zeros([ROWS, COLUMNS], tl.float32)
+    if BACK:
+        column, left = strip * COLUMNS + tl.arange(0, COLUMNS), 0
+        there = column < columns
+        base = _address(info, kind, ALIGNED) + layer.to(tl.int64) * MODULES * rank * columns
+        for module in tl.static_range(MODULES):
+            some = tl.load(
+                base + (module * rank + ranks)[:, None] * columns + column[None, :],
+                mask=(ranks < rank)[:, None] & there[None, :],
+                other=0.0,
+            )
+            taken = tl.load(source + module * RANK, mask=used, other=0.0)
+            added = tl.dot(taken, some, added, input_precision="ieee")
+    else:
+        one = tl.cdiv(ONE, COLUMNS)
+        two = one + tl.cdiv(TWO, COLUMNS)
+        module = tl.where(strip < one, 0, tl.where(strip < two, 1, 2))
+        before = tl.where(module == 0, 0, tl.where(module == 1, one, two))
+        left = _left(module, ONE, TWO, ALIGNED)
+        width = _width(module, ONE, TWO, THREE, ALIGNED)
+        column = (strip - before) * COLUMNS + tl.arange(0, COLUMNS)
+        there = column < width
+        base = _address(info + 2 + 2 * module, kind, ALIGNED)
+        base += layer.to(tl.int64) * width * rank
+        some = tl.load(
+            base + column[None, :] * rank + ranks[:, None],
+            mask=(ranks < rank)[:, None] & there[None, :],
+            other=0.0,
+        )
+        taken = tl.load(source + module * RANK, mask=used, other=0.0)
+        added = tl.dot(taken, some, added, input_precision="ieee")
+    target = y + rows[:, None] * y_stride + (left + column)[None, :]
+    inside = real[:, None] & there[None, :]
+    before_sum = tl.load(target, mask=inside, other=0.0).to(tl.float32)
+    tl.store(target, before_sum + scaling * added, mask=inside)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _add_sums(
+    wide,
+    thin,
+    table,
+    bounds,
+    layer,
+    columns,
+    wide_stride,
+    MODULES: tl.constexpr,
+    ONE: tl.constexpr,
+    TWO: tl.constexpr,
+    THREE: tl.constexpr,
+    RANK: tl.constexpr,
+    FIELDS: tl.constexpr,
+    RANK_FIELD: tl.constexpr,
+    SCALING_FIELD: tl.constexpr,
+    BACK: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    strip, module, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    start, stop = tl.load(bounds + group * 2), tl.load(bounds + group * 2 + 1)
+    info = table + group * FIELDS
+    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    width = columns
+    if not BACK:
+        width = _width(module, ONE, TWO, THREE, ALIGNED)
+        wide += _left(module, ONE, TWO, ALIGNED)
+    if (start >= stop) | (rank == 0) | (strip * COLUMNS >= width):
+        return
+    scaling = tl.load(info + SCALING_FIELD).to(tl.int32).to(tl.float32, bitcast=True)
+    column = strip * COLUMNS + tl.arange(0, COLUMNS)
+    ranks = tl.arange(0, RANK)
+    there, used = column < width, ranks < rank
+    total = tl.zeros([COLUMNS, RANK], tl.float32)
+    for at in range(start, stop, STEP):
+        row = at + tl.arange(0, STEP)
+        rows = row.to(tl.int64)[:, None]
+        real = (row < stop)[:, None]
+        left = tl.load(
+            wide + rows * wide_stride + column[None, :], mask=real & there[None, :], other=0.0
+        )
+        right = tl.load(
+            thin + rows * (MODULES * RANK) + module * RANK + ranks[None, :],
+            mask=real & used[None, :],
+            other=0.0,
+        )
+        total = tl.dot(tl.trans(left), right, total, input_precision="ieee")
+    if BACK:
+        target = _address(info + 1, tl.float32, ALIGNED)
+        target += (layer.to(tl.int64) * MODULES + module) * rank * width
+        place = column[:, None] + ranks[None, :].to(tl.int64) * width
+    else:
+        target = _address(info + 3 + 2 * module, tl.float32, ALIGNED)
+        target += layer.to(tl.int64) * width * rank
+        place = column[:, None].to(tl.int64) * rank + ranks[None, :]
+    inside = there[:, None] & used[None, :]
+    before = tl.load(target + place, mask=inside, other=0.0)
+    tl.store(target + place, before + scaling * total, mask=inside)
