@@ -12,31 +12,25 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.attention import PackedAttention
 from tinkex.engine.errors import EngineError, UserError
 from tinkex.engine.expert_loads import ExpertLoads
-from tinkex.engine.fused import runs_triton
 from tinkex.engine.head import Cells, Head, Slopes
 from tinkex.engine.limits import Limits
 from tinkex.engine.lora import PackedLora, Segment
 from tinkex.engine.losses.evaluation import BoundSlopes, Evaluation, NotYet
 from tinkex.engine.losses.inputs import CheckedDatum
 from tinkex.engine.messages import ForwardBackwardResult
-from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.packing import MicroBatch, Piece, pack
+from tinkex.engine.passes import Passes
 from tinkex.engine.state import Run
-from tinkex.engine.transfer import to_device
-
-if TYPE_CHECKING:
-    from tinkex.engine.captured_pass import CapturedPasses
 
 
 @dataclass(slots=True)
@@ -105,27 +99,6 @@ class _Span:
         return [self.call.data[piece.datum] for piece in self.pieces]
 
 
-class Pass(Protocol):
-    """A forward pass over packed tokens, and the backward pass that may follow."""
-
-    @property
-    def hidden(self) -> Tensor: ...
-
-    def backward(self, gradient: Tensor) -> None:
-        """Add the adapters' gradients, given the loss's by the hidden states."""
-        ...
-
-
-class _EagerPass:
-    def __init__(self, hidden: Tensor) -> None:
-        self._hidden = hidden
-        self.hidden = hidden.detach()
-
-    def backward(self, gradient: Tensor) -> None:
-        if self._hidden.requires_grad:
-            torch.autograd.backward([self._hidden], [gradient])
-
-
 class Batch(Iterator[int]):
     """Each `next` runs one micro-batch and returns its number of tokens.
 
@@ -133,11 +106,8 @@ class Batch(Iterator[int]):
     gradients. An exception on the way is stored for every call; none is raised.
     """
 
-    def __init__(
-        self, decoder: Decoder, limits: Limits, calls: Sequence[Call | EngineError],
-        captured: CapturedPasses | None = None,
-    ) -> None:  # fmt: skip
-        self._decoder, self._limits, self._captured = decoder, limits, captured
+    def __init__(self, passes: Passes, limits: Limits, calls: Sequence[Call | EngineError]) -> None:
+        self._passes, self._decoder, self._limits = passes, passes.decoder, limits
         self._calls = calls
         self.outcomes: list[Ending] = []
         self._waiting = self._plan()
@@ -187,7 +157,8 @@ class Batch(Iterator[int]):
         training = not spans[0].call.forward_only
         data = [datum for span in spans for datum in span.data]
         segments = self._segments(spans, training)
-        done = self._pass(data, segments, training)
+        tokens = [datum.tokens for datum in data]
+        done = self._passes.run(tokens, segments, training, self._loads.note)
         rows = max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
         head = Head(self._decoder, PackedLora(segments, done.hidden.device), _cells(data), rows)
         gradient = torch.zeros_like(done.hidden) if training else None
@@ -197,27 +168,6 @@ class Batch(Iterator[int]):
             done.backward(gradient)
         self._collect(spans, logprobs)
         self._loads.settle((id(span.call), span.rows) for span in spans)
-
-    def _pass(
-        self, data: Sequence[CheckedDatum], segments: Sequence[Segment], training: bool
-    ) -> Pass:
-        tokens = [datum.tokens for datum in data]
-        lengths = [len(part) for part in tokens]
-        count = sum(lengths)
-        bucket = None if self._captured is None else self._captured.bucket(count, segments)
-        if self._captured is not None and bucket is not None:
-            return self._captured.run(bucket, tokens, segments)
-        device = self._decoder.device
-        with torch.set_grad_enabled(training):
-            hidden = self._decoder.hidden(
-                to_device(np.concatenate(tokens), device),
-                to_device(np.concatenate([np.arange(length) for length in lengths]), device),
-                PackedAttention(lengths, self._decoder.config.windows, device),
-                self._lora(segments, count),
-                recompute=training and self._heavy(count),
-                on_routes=self._loads.note,
-            )
-        return _EagerPass(hidden)
 
     def _losses(
         self, head: Head, hidden: Tensor, groups: Sequence[Sequence[_Span]], gradient: Tensor | None
@@ -246,16 +196,6 @@ class Batch(Iterator[int]):
             row, cell = rows, cells
         return spans
 
-    def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
-        device = self._decoder.device
-        if len(segments) < 2 or not runs_triton(self._decoder.weights.embed):
-            return PackedLora(segments, device)
-        from tinkex.engine.lora_table import LoraTable, Shape, TableLora, table_slots
-
-        table = LoraTable(table_slots(self._decoder.config), rows, len(segments), device)
-        table.fill(segments)
-        return TableLora(table, segments, Shape.of(segments), device)
-
     def _segments(self, spans: Sequence[_Span], training: bool) -> list[Segment]:
         if training and not self._staged:
             self._stage()
@@ -272,11 +212,6 @@ class Batch(Iterator[int]):
         for call in self._calls:
             if isinstance(call, Call) and not call.forward_only:
                 call.staged = torch.zeros_like(call.run.adapter.master)
-
-    def _heavy(self, tokens: int) -> bool:
-        """Whether this many tokens would keep more activations than the limit allows."""
-        kept = self._decoder.config.kept * self._decoder.dtype.itemsize
-        return tokens * kept > self._limits.activation_bytes
 
     def _collect(self, spans: Sequence[_Span], logprobs: Tensor) -> None:
         for span in spans:

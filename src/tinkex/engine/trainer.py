@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
 from tinkex.engine.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.errors import EngineError, UserError
-from tinkex.engine.fused import runs_triton
 from tinkex.engine.limits import Limits
 from tinkex.engine.losses.custom.evaluation import CustomEvaluation
 from tinkex.engine.losses.custom.evaluator import Evaluator, evaluator
@@ -40,10 +38,8 @@ from tinkex.engine.messages import (
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.threads import threads, threads_for
 from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
+from tinkex.engine.passes import Passes
 from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
-
-if TYPE_CHECKING:
-    from tinkex.engine.captured_pass import CapturedPasses
 
 GRAPHS_REMEMBERED = 256
 """Checked graphs of custom losses, so that a loss is not read again with every call."""
@@ -62,16 +58,7 @@ class Trainer:
         self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
         config = decoder.config
         self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
-        self._captured = self._captured_passes()
-
-    def _captured_passes(self) -> CapturedPasses | None:
-        """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
-        decoder = self.decoder
-        if not (decoder.config.capturable and runs_triton(decoder.weights.embed)):
-            return None
-        from tinkex.engine.captured_pass import CapturedPasses
-
-        return CapturedPasses(decoder)
+        self._passes = Passes(decoder, self.limits)
 
     @property
     def runs(self) -> int:
@@ -84,7 +71,7 @@ class Trainer:
 
     def prepare(self) -> bool:
         """Do a piece of what first calls would have to do; False if nothing is left."""
-        return self._captured is not None and self._captured.prepare()
+        return self._passes.prepare()
 
     # ---- runs
 
@@ -110,7 +97,7 @@ class Trainer:
         that left it `Deferred` before they came back and were finished.
         """
         calls = [self._call(command) for command in commands]
-        return Batch(self.decoder, self.limits, calls, self._captured)
+        return Batch(self._passes, self.limits, calls)
 
     def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
         """The whole batch at once: a result or an error for each command, in order."""
