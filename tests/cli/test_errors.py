@@ -240,6 +240,8 @@ def test_local_means_the_server_that_holds_the_home(tmp_path: Path) -> None:
     with held(tmp_path / ".tinkex", "http://127.0.0.1:8123"):
         assert SdkClients().address(local) == "http://127.0.0.1:8123"
         assert SdkClients().config(local).api_key == "tml-local"
+    with held(tmp_path / ".tinkex", "http://0.0.0.0:8123"):
+        assert SdkClients().address(local) == "http://127.0.0.1:8123"
     with held(tmp_path / ".tinkex", "http://127.0.0.1:0"):
         assert SdkClients().address(local) == "local"
     assert SdkClients().address(local) == "local"

@@ -144,7 +144,7 @@ def test_a_live_run_is_not_deleted() -> None:
     rest = Records(state="live")
     ran = tinkex(rest, "run", "delete", "7", "--yes")
     assert ran.code == 1
-    assert f"Next: tinkex run stop {OTHER}" in ran.err
+    assert "Next: tinkex run stop 77777777:0" in ran.err
     assert not any(call[0] == "delete" for call in rest.calls)
 
 

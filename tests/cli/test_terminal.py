@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from support.file_server import Behaviour, file_server
+from support.file_server import Behaviour, Reply, file_server
 from support.terminal import TerminalSession
 
 RUN = "run-1"
@@ -199,6 +201,103 @@ def test_a_server_that_never_answers_is_given_up_and_named(environ: dict[str, st
     assert done.returncode == 1
     assert done.stderr.startswith("Error: Request timeout\n")
     assert address in done.stderr
+
+
+CREATE = ("checkpoint", "create", "--base-model", "m", "-o", "meta.json")
+SAMPLE = ("run", "sample", "--base-model", "m", "--prompt-file", "prompt")
+
+
+def work_server(behaviour: Behaviour, **answers: Any) -> None:
+    """A server that lets sessions and samplers be made; `answers` are those of other routes."""
+    behaviour.answers.update(
+        {
+            "POST /api/v1/create_session": {"session_id": "s"},
+            "POST /api/v1/create_sampling_session": {"sampling_session_id": "p"},
+            "GET /api/v1/samplers/p": {"sampler_id": "p", "base_model": "m"},
+            **{f"POST /api/v1/{name}": answer for name, answer in answers.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "route"),
+    [
+        (CREATE, "create_model"),
+        (CREATE, "create_session"),
+        (SAMPLE, "create_sampling_session"),
+        (SAMPLE, "asample"),
+    ],
+)
+def test_an_unpaid_bill_is_said_at_once(
+    environ: dict[str, str], behaviour: Behaviour, tmp_path: Path, line: tuple[str, ...], route: str
+) -> None:
+    work_server(behaviour, **{route: Reply(402, {"detail": "add a card"})})
+    (tmp_path / "prompt").write_text("[1, 2, 3]")
+    done = subprocess.run(
+        command(*line), env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Error: Billing issue\nDetails: add a card\nSet up billing" in done.stderr
+
+
+@pytest.mark.parametrize("hung", [False, True])
+@pytest.mark.parametrize(
+    "line", [CREATE, ("checkpoint", "download", f"tinker://{RUN}/weights/final")]
+)
+def test_the_timeout_is_the_longest_wait_of_a_command(
+    environ: dict[str, str],
+    behaviour: Behaviour,
+    tmp_path: Path,
+    line: tuple[str, ...],
+    hung: bool,
+) -> None:
+    """With a queue that is paused, and with a request that is never answered."""
+    release = threading.Event()
+    paused = Reply(408, {"type": "try_again", "request_id": "r", "queue_state": "paused_capacity"})
+    made = (lambda _path: release.wait(60)) if hung else {"request_id": "r", "model_id": "m"}
+    work_server(
+        behaviour,
+        create_model=made,
+        load_weights=made,
+        weights_info={"base_model": "m", "is_lora": True, "lora_rank": 8},
+        retrieve_future=paused,
+    )
+    try:
+        done = subprocess.run(
+            command(*line, "--timeout", "1500"),
+            env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=45,
+        )  # fmt: skip
+    finally:
+        release.set()
+    assert done.returncode == 1
+    assert "Timed out" in done.stderr or "Request timeout" in done.stderr
+    assert not [path for path in tmp_path.iterdir() if RUN in path.name]
+
+
+def test_an_archive_behind_a_redirect_is_fetched_without_the_key(
+    environ: dict[str, str], behaviour: Behaviour, tmp_path: Path
+) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        entry = tarfile.TarInfo("adapter_config.json")
+        entry.size = 2
+        tar.addfile(entry, io.BytesIO(b"{}"))
+    storage = Behaviour({"signed.tar": content.getvalue()})
+    path = f"tinker://{RUN}/sampler_weights/final"
+    with file_server(storage) as elsewhere:
+        behaviour.answers[
+            f"GET /api/v1/training_runs/{RUN}/checkpoints/sampler_weights/final/archive"
+        ] = Reply(302, None, f"{elsewhere}/signed.tar")
+        line = command("checkpoint", "download", path, "-o", str(tmp_path / "out"))
+        with TerminalSession(line, environ) as session:
+            assert session.finish() == 0
+    assert "Extracting archive" in session.text
+    (folder,) = (tmp_path / "out").iterdir()
+    assert (folder.name, (folder / "adapter_config.json").read_bytes()) == (
+        f"{RUN}_sampler_weights_final",
+        b"{}",
+    )
+    assert set(storage.keys) == {None}
 
 
 def test_a_server_that_is_not_there_is_given_up_and_named(environ: dict[str, str]) -> None:

@@ -31,7 +31,18 @@ class Behaviour:
     answers: dict[str, Any] = field(default_factory=dict)
     """JSON by method and path ("GET /x"); a function is called with the request's path."""
     ranges: list[str | None] = field(default_factory=list)
-    """The Range header of every request that came."""
+    """The Range header of every GET that came."""
+    keys: list[str | None] = field(default_factory=list)
+    """The API key of every GET that came."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer of another status than 200, for `Behaviour.answers`."""
+
+    status: int
+    value: Any = None
+    location: str | None = None
 
 
 @contextmanager
@@ -60,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         behaviour = self.server_behaviour
         behaviour.ranges.append(self.headers.get("Range"))
+        behaviour.keys.append(self.headers.get("X-API-Key"))
         if behaviour.statuses:
             self._refuse(behaviour.statuses.pop(0))
             return
@@ -86,8 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
         if key not in self.server_behaviour.answers:
             return False
         value = self.server_behaviour.answers[key]
-        body = json.dumps(value(self.path) if callable(value) else value).encode()
-        self.send_response(200)
+        value = value(self.path) if callable(value) else value
+        reply = value if isinstance(value, Reply) else Reply(200, value)
+        body = json.dumps(reply.value).encode()
+        self.send_response(reply.status)
+        if reply.location is not None:
+            self.send_header("Location", reply.location)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         with suppress(OSError):  # the client may have gone away

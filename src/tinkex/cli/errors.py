@@ -180,9 +180,14 @@ def _failed_request(error: Exception) -> CliError:
 
 def _no_embedded_server(error: object) -> CliError:
     there = re.search(r"https?://\S+", str(error))
-    address = there[0].replace("//0.0.0.0", "//127.0.0.1") if there else None
+    address = reachable(there[0]) if there else None
     advice = f"Use that server: --base-url {address} instead of --local" if address else None
     return CliError(f"The server embedded in tinkex cannot start: {reason(error)}", None, advice)
+
+
+def reachable(address: str) -> str:
+    """An address to type: one that means all of a machine's own is no place to connect to."""
+    return address.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]")
 
 
 def _details(error: Exception, address: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tinkex.cli.errors import CliError
+from tinkex.cli.errors import CliError, reachable
 
 
 def require_server() -> None:
@@ -31,4 +31,5 @@ def serving_address() -> str | None:
         from tinkex.server.home import address_of
     except ImportError:
         return None
-    return address_of(default_home())
+    address = address_of(default_home())
+    return None if address is None else reachable(address)

@@ -144,9 +144,6 @@ class Core:
         )
         self.exports = Exports(home.root / "exports")
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
-        self.run_records = RunRecords(
-            self.store, self.blobs, self.runs, self.checkpoints, clock, self.scheduler.pump
-        )
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)
         self.reaper = Reaper(
@@ -166,6 +163,15 @@ class Core:
             self.meter,
             clock,
             settings,
+        )
+        self.run_records = RunRecords(
+            self.store,
+            self.blobs,
+            self.runs,
+            self.checkpoints,
+            clock,
+            self.scheduler.pump,
+            self.reaper.end_runs,
         )
         self.integrity = Integrity(self.store, self.blobs, self.weights, snapshot_folders)
         self._background: list[asyncio.Task[None]] = []

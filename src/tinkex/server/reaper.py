@@ -106,7 +106,7 @@ class Reaper:
     async def tick(self) -> None:
         """Do what is due now."""
         await self._sessions.expire_silent()
-        await self._end_runs()
+        await self.end_runs()
         await self._losses.free({run.row.session_id for run in self._runs})
         self._evict_idle()
         self._sampling.expire()
@@ -127,7 +127,7 @@ class Reaper:
             except (OSError, sqlite3.Error):
                 logger.exception("maintenance failed; it is tried again")
 
-    async def _end_runs(self) -> None:
+    async def end_runs(self) -> None:
         """A run goes when it was stopped or with its session, once nothing of it is left to do."""
         for run in self._runs:
             over = run.stopped or not self._sessions.is_alive(run.row.session_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tinkex.server.checkpoints import Checkpoints
@@ -35,6 +35,7 @@ class RunRecords:
         checkpoints: Checkpoints,
         clock: Clock,
         pump: Callable[[], None],
+        end_runs: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -42,6 +43,7 @@ class RunRecords:
         self._checkpoints = checkpoints
         self._clock = clock
         self._pump = pump
+        self._end_runs = end_runs
 
     async def rename(self, tenant: str, model_id: str, name: str | None) -> None:
         """Give a run a name people know it by; None takes it away."""
@@ -78,6 +80,7 @@ class RunRecords:
         if live is not None:
             live.stopped = True
             self._pump()
+            await self._end_runs()
 
     async def delete(self, tenant: str, model_id: str) -> None:
         """Forget an ended run and all its checkpoints. Samplers keep their weights."""

@@ -12,7 +12,7 @@ from tinkex.cli.commands.run.info import status_text
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_size, format_timestamp
-from tinkex.cli.naming import find_run
+from tinkex.cli.naming import find_run, short_id
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput
 
@@ -80,10 +80,11 @@ def stop(context: CommandContext, run_id: str, yes: bool) -> LineOutput:
     if not yes:
         _show(context, run)
         context.note("What was trained since its last checkpoint will be lost.\n")
-        if not context.confirm(f"Stop the run {_id(run)}?"):
+        if not context.confirm(f"Stop the run {short_id(_id(run))}?"):
             return Cancelled("Nothing was stopped.")
     _change(context, "stop", lambda: context.rest.stop_training_run(_id(run)))
-    return RunChanged("stop", _id(run), f"Stopped {_id(run)}", state="stopping")
+    state = context.wait(context.rest.get_training_run(_id(run))).state
+    return RunChanged("stop", _id(run), f"Stopped {_id(run)}", state=state)
 
 
 @command
@@ -98,9 +99,9 @@ def delete(context: CommandContext, run_id: str, yes: bool) -> LineOutput:
     run = _found(context, run_id)
     if run.state not in ("ended", None):
         raise CliError(
-            f"The run {_id(run)} is {run.state}: only an ended run can be deleted",
+            f"The run {short_id(_id(run))} is {run.state}: only an ended run can be deleted",
             None,
-            f"Next: tinkex run stop {_id(run)}, and a few seconds later this again",
+            f"Next: tinkex run stop {short_id(_id(run))}, then this again",
         )
     saved = context.wait(context.rest.list_checkpoints(_id(run))).checkpoints
     if not yes and not _confirmed(context, run, saved):
