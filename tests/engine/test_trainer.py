@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from support.training import DEVICE, adam_step, call, gradient, random_datum, train
-from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.errors import EngineError, UnknownRun, UserError
 from tinkex.engine.limits import Limits
 from tinkex.engine.messages import (
     CreateRun,
@@ -349,7 +349,7 @@ def test_bad_runs_are_refused(trainer: Trainer, command: CreateRun, message: str
 
 
 def test_unknown_runs_and_bad_optimizer_parameters_are_refused(trainer: Trainer) -> None:
-    with pytest.raises(UserError, match="'gone' is not known"):
+    with pytest.raises(UnknownRun, match="'gone' is not known"):
         train(trainer, call("gone", GOOD))
     with pytest.raises(UserError, match="this run's optimizer is adamw"):
         trainer.optim_step(OptimStep("op", "run", "dimuon", {}))

@@ -282,7 +282,7 @@ def test_failures_are_answered_and_change_nothing(local: Local, tmp_path: Path) 
     for command, message in commands:
         event = found[command.op]
         assert isinstance(event, Failed), event
-        assert event.kind == "user"
+        assert event.kind == ("lost" if message == "not known" else "user")
         assert message in event.message
     good = result_of(answers(local, forward_backward("good", "r", datum(1)))["good"])
     with engine("thread") as fresh:

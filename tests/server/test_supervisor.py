@@ -10,7 +10,7 @@ from support.fake_engine import FakeEngine
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep, RunInfo
 from tinkex.server.clock import SystemClock
 from tinkex.server.settings import ModelSpec
-from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
+from tinkex.server.supervisor import Engine, EngineLost, RunLost
 
 
 def _engine(fake: FakeEngine) -> Engine:
@@ -22,7 +22,7 @@ async def test_answers_and_failures_come_to_who_asked() -> None:
     engine.wake()
     await engine.ready()
     assert isinstance(await engine.submit(CreateRun("1", "r", LoraSpec(4))), RunInfo)
-    with pytest.raises(CommandFailed, match="not in memory"):
+    with pytest.raises(RunLost, match="not in memory"):
         await engine.submit(OptimStep("2", "other", "adamw", {"learning_rate": 1.0}))
     await engine.stop()
 

@@ -44,11 +44,17 @@ def after(state: int, what: int) -> int:
     return (state * 48_271 + what + 1) % _PRIME
 
 
-class Machine:
-    """One life of the engine. It dies with probability `mortality` at any message, in or out."""
+class _Refused(Exception):
+    """The engine's own answer."""
 
-    def __init__(self, dice: random.Random, mortality: float) -> None:
+
+class Machine:
+    """One life of the engine. It dies with probability `mortality` at any message, in or out, fails
+    a save with probability `unsaved`, and takes in `room` runs and no run twice."""
+
+    def __init__(self, dice: random.Random, mortality: float, unsaved: float, room: int) -> None:
         self._dice, self._mortality = dice, mortality
+        self._unsaved, self._room = unsaved, room
         self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
         self.runs: dict[str, int] = {}
         self._dead = False
@@ -64,7 +70,9 @@ class Machine:
         try:
             result = self._apply(command)
         except KeyError:
-            event: Event = Failed(command.op, "server", f"{command.op}: the run is not here")
+            event: Event = Failed(command.op, "lost", f"{command.op}: the run is not here")
+        except _Refused as refused:
+            event = Failed(command.op, "server", str(refused))
         else:
             event = Done(command.op, result)
         delay = self._dice.choice((0.0, 0.001, 0.05))
@@ -99,7 +107,7 @@ class Machine:
     def _apply(self, command: Command) -> Result:
         match command:
             case CreateRun():
-                self.runs[command.run] = command.lora.seed or 0
+                self._take_in(command.run, command.lora.seed or 0)
                 return RunInfo(command.lora, command.optimizer, 0)
             case ForwardBackward():
                 tokens = command.data[0].tokens
@@ -111,14 +119,22 @@ class Machine:
                 self.runs[command.run] = after(self.runs[command.run], rate)
                 return OptimStepResult({"state": float(self.runs[command.run])})
             case SaveRun():
+                if self._dice.random() < self._unsaved:
+                    raise _Refused("told not to save")
                 text = json.dumps(self.runs[command.run])
                 (Path(command.folder) / "adapter_model.safetensors").write_text(text)
                 (Path(command.folder) / "adapter_config.json").write_text("{}")
                 return SaveResult(0, len(text))
             case LoadRun():
                 text = (Path(command.folder) / "adapter_model.safetensors").read_text()
-                self.runs[command.run] = json.loads(text)
+                self._take_in(command.run, json.loads(text))
                 return RunInfo(LoraSpec(8), "adamw", 0)
             case DropRun():
                 del self.runs[command.run]
         return None
+
+    def _take_in(self, run: str, state: int) -> None:
+        """The server keeps count of places and never asks for more."""
+        if run in self.runs or len(self.runs) >= self._room:
+            raise _Refused(f"no place for {run} among {sorted(self.runs)}")
+        self.runs[run] = state

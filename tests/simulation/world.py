@@ -75,12 +75,15 @@ class Weather:
     poison: int
     damage: float
     snapshot_steps: int
+    places: int
+    unsaved: float
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Weather:
+        runs = dice.choice((1, 2, 3, 3, 3, 3, 12))
         return cls(
-            runs=dice.randint(1, 3),
-            operations=dice.randint(3, 14),
+            runs=runs,
+            operations=dice.randint(3, 14) if runs <= 3 else dice.randint(0, 3),
             mortality=dice.choice((0.0, 0.02, 0.1)),
             full=dice.choice((0.0, 0.0, 0.05)),
             lost=dice.choice((0.0, 0.1, 0.3)),
@@ -88,6 +91,8 @@ class Weather:
             poison=dice.choice((3, 1000)),
             damage=dice.choice((0.0, 0.5, 1.0)),
             snapshot_steps=dice.choice((1, 3)),
+            places=dice.choice((1, 2, 2, 4)),
+            unsaved=dice.choice((0.0, 0.0, 0.3, 1.0)),
         )
 
 
@@ -170,7 +175,7 @@ class World:
             timings=Timings(gap_timeout_s=3600.0, gap_grace_s=1800.0, restart_backoff_s=(0.1,)),
             scheduling=Scheduling(
                 snapshot_steps=self.weather.snapshot_steps,
-                resident_runs=2,
+                resident_runs=self.weather.places,
                 deaths_before_poison=self.weather.poison,
             ),
         )
@@ -190,7 +195,8 @@ class World:
         self._up.set()
 
     def _launch(self, _: ModelSpec) -> Machine:
-        return Machine(self.dice, self.weather.mortality)
+        weather = self.weather
+        return Machine(self.dice, weather.mortality, weather.unsaved, weather.places)
 
     async def _served(self, call: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(call)

@@ -2,7 +2,8 @@
 
 A run's whole state is the list of what was applied to it, so tests can see order, repetition and
 loss. `loss_fn` names choose failures: `user_error`, `server_error`, `die` (once per engine life and
-datum), `poison` (every time), `slow`.
+datum), `poison` (every time), `slow`. It takes in `max_runs` runs at most, and saves none of the
+`unsavable`; `most_runs` is how many it ever held at once.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class FakeEngine:
         self.workers: list[FakeWorker] = []
         self.starts_to_fail = 0
         self.gate: asyncio.Event | None = None
+        self.max_runs = 1000
+        self.most_runs = 0
+        self.unsavable: set[str] = set()
         self.died_of: set[str] = set()
 
     def launch(self, _: ModelSpec) -> Worker:
@@ -117,7 +121,7 @@ class FakeWorker:
     def _apply(self, command: Command) -> Result:
         match command:
             case CreateRun():
-                self.runs[command.run] = [f"create:{command.lora.seed}"]
+                self._take_in(command.run, [f"create:{command.lora.seed}"])
                 return RunInfo(command.lora, command.optimizer, 0)
             case ForwardBackward():
                 return self._forward_backward(command)
@@ -127,7 +131,7 @@ class FakeWorker:
             case SaveRun():
                 return self._save(command)
             case LoadRun():
-                self.runs[command.run] = _read(command.folder)
+                self._load(command)
                 return RunInfo(LoraSpec(8), "adamw", 0)
             case LoadWeights():
                 self.weights[command.weights] = _read(command.folder)
@@ -162,8 +166,24 @@ class FakeWorker:
         )
         return ForwardBackwardResult(outputs, {"loss:sum": float(len(state))})
 
+    def _take_in(self, run: str, state: list[str]) -> None:
+        if run in self.runs or len(self.runs) >= self._engine.max_runs:
+            raise _Refused("user", f"run {run}: exists, or {len(self.runs)} runs are the limit")
+        self.runs[run] = state
+        self._engine.most_runs = max(self._engine.most_runs, len(self.runs))
+
+    def _load(self, command: LoadRun) -> None:
+        state = _read(command.folder)
+        if command.create:
+            self._take_in(command.run, state)
+        else:
+            self._state(command.run)
+            self.runs[command.run] = state
+
     def _save(self, command: SaveRun) -> SaveResult:
         state, folder = self._state(command.run), Path(command.folder)
+        if command.run in self._engine.unsavable:
+            raise _Refused("server", f"told not to save {command.run}")
         (folder / "adapter_config.json").write_text("{}")
         (folder / "adapter_model.safetensors").write_text(json.dumps(state))
         return SaveResult(sum(entry.startswith("step") for entry in state), 100)
@@ -187,7 +207,7 @@ class FakeWorker:
 
     def _state(self, run: str) -> list[str]:
         if run not in self.runs:
-            raise _Refused("server", f"run {run} is not in memory")
+            raise _Refused("lost", f"run {run} is not in memory")
         return self.runs[run]
 
 

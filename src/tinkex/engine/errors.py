@@ -1,6 +1,7 @@
 """Why the engine refused or failed. Messages name the field, the limit and the fix.
 
 EngineError             something went wrong inside; the command changed nothing
+├── UnknownRun          this engine has no such run: it was never made here, or let go
 └── UserError           the caller's mistake
     └── ModelError      a model folder that cannot be served as it is
 """
@@ -10,6 +11,10 @@ from __future__ import annotations
 
 class EngineError(Exception):
     """A command failed through no fault of its sender. Nothing it touched has changed."""
+
+
+class UnknownRun(EngineError):
+    """A command for a run that is not in this engine's memory. Nothing has changed."""
 
 
 class UserError(EngineError):

@@ -328,10 +328,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The command changed nothing. `user` mistakes name the field, the limit and the fix."""
+    """The command changed nothing. `user` mistakes name the field, the limit and the fix; `lost`
+    says that the engine has no such run, which its sender has to rebuild."""
 
     op: str
-    kind: Literal["user", "server", "cancelled"]
+    kind: Literal["user", "server", "cancelled", "lost"]
     message: str
 
 

@@ -13,7 +13,7 @@ import torch
 
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
 from tinkex.engine.batch import Batch, Call, Deferred, Ending, Outcome
-from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.errors import EngineError, UnknownRun, UserError
 from tinkex.engine.limits import Limits
 from tinkex.engine.losses.custom.evaluation import CustomEvaluation
 from tinkex.engine.losses.custom.evaluator import Evaluator, evaluator
@@ -170,7 +170,7 @@ class Trainer:
 
     def _find(self, name: str) -> Run:
         if name not in self._runs:
-            raise UserError(f"run: {name!r} is not known to this engine; create or load it first")
+            raise UnknownRun(f"run: {name!r} is not known to this engine; create or load it first")
         return self._runs[name]
 
     def _refuse_taken(self, name: str) -> None:

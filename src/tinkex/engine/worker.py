@@ -22,7 +22,7 @@ import torch
 from tinkex.engine.adapters import AdapterWeights
 from tinkex.engine.batch import Batch, Deferred
 from tinkex.engine.device_clock import Stopwatch, marks_of
-from tinkex.engine.errors import EngineError, UserError
+from tinkex.engine.errors import EngineError, UnknownRun, UserError
 from tinkex.engine.export import read_adapter
 from tinkex.engine.interleave import Interleave
 from tinkex.engine.messages import (
@@ -328,6 +328,8 @@ def _failure(op: str, error: Exception) -> Failed:
     """Mistakes of the sender are theirs to read; anything else is logged with its trace."""
     if isinstance(error, UserError):
         return Failed(op, "user", str(error))
+    if isinstance(error, UnknownRun):
+        return Failed(op, "lost", str(error))
     logger.error("command %s failed", op, exc_info=error)
     _release_memory(error)
     return Failed(op, "server", _short(error))

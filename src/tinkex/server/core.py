@@ -12,6 +12,7 @@ from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
 from tinkex.server.browsing import Browsing
 from tinkex.server.budgets import ByteBudget
+from tinkex.server.carrying import Carrier
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.codec import encode_sample
@@ -87,17 +88,16 @@ class Core:
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
-        residence = Residence(self.engines, self.snapshots)
-        self.scheduler = Scheduler(
-            self.runs,
-            self.engines,
+        residence = Residence(self.engines, self.snapshots, clock)
+        self.carrier = Carrier(
             Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
             Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
             self.snapshots,
-            residence,
-            clock,
-            settings,
+            settings.scheduling,
+        )
+        self.scheduler = Scheduler(
+            self.runs, self.engines, self.carrier, residence, clock, settings
         )
         self.submissions = Submissions(
             self.store,

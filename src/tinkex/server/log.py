@@ -11,7 +11,8 @@ The rules:
    the gap.
 4. After that the missing id is skipped for good: if it arrives later it is `late` and fails, since
    running it would break rule 1.
-5. A failed operation changes nothing and those behind it still run.
+5. A failed operation changes nothing and those behind it still run; but those behind the creation
+   wait for it, and have nothing to run on if it failed.
 
 When the engine's memory of the run is lost, `rewind` puts everything after the last snapshot back
 in line: what was done runs again as `replay`, what was under way runs as if for the first time.
@@ -29,6 +30,8 @@ CHUNKED = frozenset({"forward", "forward_backward"})
 MUTATING = frozenset(
     {"create_model", "create_from", "forward_backward", "optim_step", "load_weights"}
 )
+CREATION = 0
+"""The `seq_id` of the operation that makes a run."""
 GAP_CAP = 5
 
 
@@ -123,6 +126,34 @@ class RunLog:
             if expected.state == "accepting":
                 return None
             self._cursor += 1
+
+    def resume(self, now: float) -> Entry | Gap | None:
+        """What a run whose state is nowhere has to come back for: what `next` gives, and before it
+        whatever had begun and was never finished."""
+        for seq_id in sorted(self.entries):
+            entry = self.entries[seq_id]
+            lost = entry.state in ("waiting", "running") and not entry.replay
+            if seq_id <= self._high and lost:
+                return entry
+        self._cursor = max(self._cursor, self._high)
+        return self.next(now)
+
+    def may_begin(self, entry: Entry) -> bool:
+        """Whether there is something to run on: nothing passes the run's creation."""
+        first = self.entries.get(CREATION)
+        return first is None or first is entry or first.state == "done"
+
+    @property
+    def only_created(self) -> bool:
+        """Whether nothing has happened to the run but its creation with fresh adapters."""
+        first = self.entries.get(CREATION)
+        return first is not None and first.kind == "create_model" and self._cursor == CREATION
+
+    @property
+    def never_made(self) -> bool:
+        """Whether the run's creation failed for good."""
+        first = self.entries.get(CREATION)
+        return first is not None and first.state == "failed"
 
     def begin(self, entry: Entry) -> None:
         """The entry `next` gave is on its way to the engine."""

@@ -94,12 +94,12 @@ def state(core: Core) -> Registry:
     registry.total(
         "tinkex_replays_total",
         "Operations repeated after an engine or the server was lost.",
-        lambda: core.scheduler.replays,
+        lambda: core.carrier.replays,
     )
     registry.total(
         "tinkex_replay_differences_total",
         "Repeated operations that came out differently from what their client was told.",
-        lambda: core.scheduler.replay_differences,
+        lambda: core.carrier.replay_differences,
     )
     registry.total(
         "tinkex_snapshots_damaged_total",

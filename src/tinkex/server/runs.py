@@ -23,6 +23,9 @@ from tinkex.server.store.operations import OperationRow
 from tinkex.server.store.runs import RunRow
 from tinkex.server.store.snapshots import SnapshotRow
 
+NEVER_MADE = "its creation failed"
+_FIRST_STAY_S, _LONGEST_STAY_S = 1.0, 60.0
+
 
 @dataclass(slots=True, eq=False)
 class Run:
@@ -34,6 +37,17 @@ class Run:
     `before` is the snapshot to fall back to when the newest is damaged; the operations between the
     two keep their bodies for that, `spare_bytes` of them. `stopped` is its owner's wish that it
     ends. `gaps` compares it with its sampler.
+
+    Where its state lives changes in four ways only; numbers are lives of the engine, 0 is none:
+
+    ===============  =======  ============  ========================================================
+    transition       `place`  `generation`  when
+    ===============  =======  ============  ========================================================
+    `take_place`     life     0             before it is sent for: room is counted by places
+    `settle`         life     life          the engine has its state, or an empty log to make it by
+    `stay`           life     life          letting it go failed; it is left alone for a while
+    `leave`          0        0             the engine let it go, lost it, or died
+    ===============  =======  ============  ========================================================
     """
 
     row: RunRow
@@ -41,7 +55,11 @@ class Run:
     snapshot: SnapshotRow | None = None
     before: SnapshotRow | None = None
     spare_bytes: int = 0
+    place: int = 0
     generation: int = 0
+    settled_at: float = 0.0
+    stays_until: float = 0.0
+    failed_evictions: int = 0
     sending: int = 0
     active: int = 0
     latest: asyncio.Task[None] | None = None
@@ -68,6 +86,26 @@ class Run:
     def refusal(self) -> str | None:
         """Why nothing asked of it can be done any more, if that is so."""
         return "it was stopped by its owner" if self.stopped else self.broken
+
+    # ---- where its state lives
+
+    def take_place(self, life: int) -> None:
+        self.place, self.generation, self.evict = life, 0, False
+
+    def settle(self, life: int, now: float) -> None:
+        self.place = self.generation = life
+        self.settled_at = self.stays_until = now
+        self.failed_evictions = 0
+
+    def stay(self, now: float) -> None:
+        pause = _FIRST_STAY_S * 2.0**self.failed_evictions
+        self.evict = False
+        self.stays_until = now + min(pause, _LONGEST_STAY_S)
+        self.failed_evictions += 1
+
+    def leave(self) -> None:
+        self.place = self.generation = 0
+        self.evict = False
 
     async def progress(self) -> None:
         """Wait until something of this run has come to its end."""
@@ -144,6 +182,8 @@ class Runs:
             lambda db: operations_table.after(db, row.model_id, base)
         ):
             run.log.admit(self.entry(operation))
+        if run.log.never_made:
+            run.broken = NEVER_MADE
         return run
 
     def _log(self, base: int) -> RunLog:

@@ -46,7 +46,8 @@ class Timings:
 
     `gap_timeout_s` bounds the wait for a missing `seq_id` that may still be on its way: a chunked
     call sends its first chunk last and may retry it. `gap_grace_s` is the shorter wait once an
-    operation that is never part of a chunked call has arrived behind the gap.
+    operation that is never part of a chunked call has arrived behind the gap. `run_turn_s` is how
+    long a busy run keeps its place in the engine's memory while others wait for one.
     `unwatched_sample_s` is how long a sample goes on that no client waits for.
     """
 
@@ -65,6 +66,7 @@ class Timings:
     maintenance_interval_s: float = 5.0
     integrity_interval_s: float = 600.0
     run_idle_s: float = 900.0
+    run_turn_s: float = 5.0
     drain_s: float = 5.0
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
 

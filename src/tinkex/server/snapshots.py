@@ -97,7 +97,7 @@ class Snapshots:
         run.steps_since_snapshot, run.snapshot_at = 0, self._clock.monotonic()
         draft = await asyncio.to_thread(self._folders.begin)
         try:
-            result = await self._save(run, engine, draft, on_sent)
+            result = await self._save(run, engine, life, draft, on_sent)
             while not run.log.settled(through):
                 if run.generation != life:
                     # What it waits for was lost, and comes back only once this has ended.
@@ -123,10 +123,10 @@ class Snapshots:
         return self._folders.seal(draft), digest
 
     async def _save(
-        self, run: Run, engine: Engine, draft: Path, on_sent: Callable[[], None]
+        self, run: Run, engine: Engine, life: int, draft: Path, on_sent: Callable[[], None]
     ) -> SaveResult:
         op = f"{run.model_id}:snapshot:{next(self._numbers)}"
-        answer = await engine.send(SaveRun(op, run.model_id, str(draft), training=True))
+        answer = await engine.send(SaveRun(op, run.model_id, str(draft), training=True), life)
         on_sent()
         result = await answer
         assert isinstance(result, SaveResult)

@@ -1,9 +1,9 @@
 """Keeps one base model's engine process alive and speaks to it; says in words why work waits.
 
 `Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
-the command (it then changed nothing), `EngineLost` when the process died before answering. What was
-lost is for the callers to send again: the engine holds no state that the log cannot rebuild. Each
-life of the process has a `generation`; state made in one is gone in the next.
+the command (it then changed nothing), `EngineLost` when the process died before answering or has no
+such run. What was lost is for the callers to send again: the engine holds no state that the log
+cannot rebuild. Each life of the process has a `generation`; state made in one is gone in the next.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ _HEALTHY_S = 60.0
 
 class EngineLost(Exception):
     """The engine died, or is not there, before it answered."""
+
+
+class RunLost(EngineLost):
+    """The engine has no such run. For its callers that is as if it had died: what the engine does
+    not have is rebuilt from the log, whatever the server believed."""
 
 
 class CommandFailed(Exception):
@@ -101,19 +106,28 @@ class Engine:
         return self.facts
 
     async def submit(
-        self, command: Command, on_progress: Callable[[Progress], None] | None = None
+        self,
+        command: Command,
+        on_progress: Callable[[Progress], None] | None = None,
+        life: int | None = None,
     ) -> Result:
         """Send a command and wait for its answer."""
-        answer = await self.send(command, on_progress)
+        answer = await self.send(command, life, on_progress)
         return await answer
 
     async def send(
-        self, command: Command, on_progress: Callable[[Progress], None] | None = None
+        self,
+        command: Command,
+        life: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
     ) -> asyncio.Future[Result]:
-        """Hand a command over; the future it returns is the engine's answer."""
+        """Hand a command over; the future it returns is the engine's answer. A command that rests
+        on what was sent before names the `life` that has it: no other one gets it."""
         worker = self._worker
         if worker is None or not self.is_ready:
             raise EngineLost(self.reason)
+        if life is not None and life != self.generation:
+            raise EngineLost("the engine was restarted before this was sent")
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._answers[command.op] = answer
         if on_progress is not None:
@@ -169,6 +183,8 @@ class Engine:
             if answer is not None and not answer.done():
                 if isinstance(event, Done):
                     answer.set_result(event.result)
+                elif event.kind == "lost":
+                    answer.set_exception(RunLost(event.message))
                 else:
                     answer.set_exception(CommandFailed(event.kind, event.message))
 
@@ -182,6 +198,7 @@ class Engine:
         for answer in answers.values():
             if not answer.done():
                 answer.set_exception(EngineLost(why))
+                answer.exception()  # whoever waited for it may be gone
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.phase, self.reason = phase, reason

@@ -25,12 +25,12 @@ class Kinds:
     saving: Saving
     loading: Loading
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
-        """Make an operation ready for the engine's `generation`. Raises `Refusal`."""
+    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+        """Make an operation ready for the engine. Raises `Refusal`."""
         if entry.kind in MUTATING and entry.kind != "forward_backward":
             run.gaps.change_weights()
         if entry.kind in ("forward", "forward_backward"):
-            return await self.forward.prepare(run, entry, body, generation)
+            return await self.forward.prepare(run, entry, body)
         if entry.kind == "optim_step":
             return optimizing.prepare(run, entry, body)
         if entry.kind in FOLDER_KINDS:

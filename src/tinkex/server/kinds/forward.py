@@ -28,7 +28,7 @@ class Forward:
 
     losses: Losses
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes, generation: int) -> Prepared:
+    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
         request = entry.content or await asyncio.to_thread(decode, body)
         if isinstance(request, Refusal):
             raise request
