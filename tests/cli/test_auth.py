@@ -20,6 +20,8 @@ from tinkex.client.credentials import (
     JsonCredentialStore,
     ManualKey,
 )
+from tinkex.client.logins import Logins
+from tinkex.wire.limits import HOSTED_URL
 
 DETAILS = {"org_details": {"name": "Acme"}, "user_details": {"email": "ada@acme.test"}}
 RECORD = {"key_id": 7, "name": "laptop", "note": None, "details": DETAILS}
@@ -29,6 +31,11 @@ class FakeKeyService:
     def __init__(self, problem: str | None = None) -> None:
         self.problem = problem
         self.deleted: list[str] = []
+        self.addresses: list[str] = []
+
+    def at(self, address: str) -> FakeKeyService:
+        self.addresses.append(address)
+        return self
 
     def describe(self, key: str) -> dict[str, Any]:
         if self.problem:
@@ -47,7 +54,7 @@ def store(tmp_path: Path) -> JsonCredentialStore:
 
 
 def line(store: JsonCredentialStore, service: FakeKeyService, typed: str = "") -> CommandLine:
-    extra = {"credentials": lambda: store, "key_service": lambda _connection: service}
+    extra = {"logins": lambda: Logins(store._path), "key_service": service.at}
     return CommandLine(FakeClients(), typed=typed, extra=extra)
 
 
@@ -135,7 +142,7 @@ def test_status_without_credentials_fails_and_says_so() -> None:
     clients.has_credentials = lambda _connection: False  # type: ignore[method-assign]
     ran = CommandLine(clients)("auth", "status")
     assert ran.code == 1
-    assert ran.out == "Credentials available: no\n"
+    assert ran.out.splitlines()[1:] == ["Credentials available: no"]
     assert "No Tinker credentials are available" in ran.err
 
 
@@ -156,3 +163,40 @@ def test_a_manual_key_needs_no_details(store: JsonCredentialStore) -> None:
     store.add_key("1", ManualKey(key="tml-a", name="bare"))
     store.set_default("1")
     assert "Organization" not in line(store, FakeKeyService())("auth", "logout").out
+
+
+TEAM = "http://team.example:8000"
+
+
+def test_each_server_has_a_login_of_its_own(store: JsonCredentialStore) -> None:
+    service = FakeKeyService()
+    line(store, service, "tml-hosted\n")("auth", "login")
+    ran = line(store, service, "tml-team\n")("auth", "login", "--base-url", f"{TEAM}/")
+    assert ran.code == 0, ran.err
+    assert TEAM in ran.out
+    assert "Create an API Key" not in ran.err, "the console is the hosted service's"
+    assert service.addresses[-1] == TEAM, "checked with the server it is for"
+    hosted = store.get_default_key()
+    assert hosted is not None
+    assert hosted.key == "tml-hosted", "which the official CLI goes on using"
+    again = line(store, service, "tml-x\n")("auth", "login", "--base-url", TEAM)
+    assert f"Next: tinkex auth logout --base-url {TEAM}" in again.err
+    assert Logins(store._path).default_address == TEAM
+    out = line(store, service)("auth", "logout")
+    assert (out.code, f"Server: {TEAM}" in out.out) == (0, True)
+    assert Logins(store._path).addresses() == [HOSTED_URL]
+    assert line(store, service)("auth", "logout").code == 0
+    assert Logins(store._path).addresses() == []
+
+
+def test_logging_out_of_the_wrong_server_names_the_right_one(store: JsonCredentialStore) -> None:
+    line(store, FakeKeyService(), "tml-team\n")("auth", "login", "--base-url", TEAM)
+    ran = line(store, FakeKeyService())("auth", "logout", "--base-url", "http://other:1")
+    assert ran.code == 1
+    assert f"Next: tinkex auth logout --base-url {TEAM}" in ran.err
+
+
+def test_the_local_server_needs_no_login(store: JsonCredentialStore) -> None:
+    ran = line(store, FakeKeyService(), "tml-x\n")("auth", "login", "--local")
+    assert ran.code == 1
+    assert "needs no login" in ran.err

@@ -179,10 +179,7 @@ def test_a_pasted_key_is_shown_as_stars(environ: dict[str, str], behaviour: Beha
     assert "*******" in session.text
     assert "tml-" not in session.text
     assert "Stored API key 'laptop' as the default credential." in session.text
-    assert (
-        '"key": "tml-secret"'
-        in (Path(environ["HOME"]) / ".tinker" / "credentials.json").read_text()
-    )
+    assert '"key": "tml-secret"' in (Path(environ["HOME"]) / ".tinker" / "servers.json").read_text()
 
 
 def test_an_interrupt_before_the_first_request_is_quiet(environ: dict[str, str]) -> None:

@@ -13,9 +13,9 @@ from tinkex.client.credentials import (
     GeneratedKey,
     JsonCredentialStore,
     ManualKey,
-    stored_key,
 )
 from tinkex.client.errors import TinkerError
+from tinkex.client.logins import stored_key
 
 DETAILS = ApiKeyDetails(ApiKeyOrgDetails("org"), ApiKeyUserDetails("me@example.com"))
 

@@ -62,18 +62,22 @@ class SdkClients:
 
     def account(self, connection: Connection) -> str:
         """What tells this server and account from others."""
-        from tinkex.client.credentials import stored_key
+        from tinkex.client.logins import stored_key
 
         config = self._resolve(connection)
-        key = config.api_key or config.credential_command or stored_key(config.credentials_path)
+        key = (
+            config.api_key
+            or config.credential_command
+            or stored_key(config.credentials_path, config.base_url)
+        )
         return f"{config.base_url} {key}"
 
     def has_credentials(self, connection: Connection) -> bool:
-        from tinkex.client.credentials import stored_key
+        from tinkex.client.logins import stored_key
 
         config = self._resolve(connection)
         known = config.api_key or config.credential_command or config.is_on_this_machine
-        return bool(known or stored_key(config.credentials_path))
+        return bool(known or stored_key(config.credentials_path, config.base_url))
 
     def config(self, connection: Connection) -> Config:
         """The configuration for a command; a missing or malformed part is explained."""
@@ -89,7 +93,7 @@ class SdkClients:
         if not known:
             raise CliError(
                 "Configuration error: No API key is configured",
-                f"Server: {config.base_url}",
+                f"Server: {config.base_url}{_logged_in_elsewhere(config)}",
                 _WAYS_TO_A_KEY,
             )
         return config
@@ -105,6 +109,13 @@ class SdkClients:
             timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
         )
         return _of_the_home(config) if config.is_local else config
+
+
+def _logged_in_elsewhere(config: Config) -> str:
+    from tinkex.client.logins import Logins
+
+    addresses = Logins(config.credentials_path).addresses()
+    return f" (you are logged in at {', '.join(addresses)})" if addresses else ""
 
 
 def _of_the_home(config: Config) -> Config:

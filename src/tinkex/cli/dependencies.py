@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tinkex.cli.commands.auth.key_service import KeyService
     from tinkex.cli.hub import Hub
     from tinkex.cli.transfer.source import Source
-    from tinkex.client.credentials import CredentialStore
+    from tinkex.client.logins import Logins
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,17 @@ def _sdk_clients() -> Clients:
     return SdkClients()
 
 
-def _credentials() -> CredentialStore:
+def _logins() -> Logins:
     from tinkex.client.config import Config
-    from tinkex.client.credentials import JsonCredentialStore, default_credentials_path
+    from tinkex.client.logins import Logins
 
-    path = Config.resolve(base_url="local", api_key="tml-unused").credentials_path
-    return JsonCredentialStore(path or default_credentials_path())
+    return Logins(Config.resolve(base_url="local", api_key="tml-unused").credentials_path)
 
 
-def _key_service(connection: Connection) -> KeyService:
-    from tinkex.cli.clients import SdkClients
+def _key_service(address: str) -> KeyService:
     from tinkex.cli.commands.auth.key_service import HttpKeyService
 
-    return HttpKeyService(SdkClients().address(connection) or "")
+    return HttpKeyService(address)
 
 
 def _source(embedded: bool) -> Source:
@@ -99,8 +97,8 @@ class Dependencies:
     clients: Clients = field(default_factory=_sdk_clients)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     stdin: Callable[[], TextIO] = lambda: sys.stdin
-    credentials: Callable[[], CredentialStore] = _credentials
-    key_service: Callable[[Connection], KeyService] = _key_service
+    logins: Callable[[], Logins] = _logins
+    key_service: Callable[[str], KeyService] = _key_service
     source: Callable[[bool], Source] = _source
     hub: Callable[[], Hub] = _hub
     cache_folder: Callable[[], Path] = _cache_folder

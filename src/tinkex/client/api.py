@@ -47,7 +47,7 @@ from tinkex.client.retry import (
     retry_delay_from_headers,
     server_says,
 )
-from tinkex.client.tokens import WAYS_TO_A_KEY, TokenSource
+from tinkex.client.tokens import TokenSource, ways_to_a_key
 from tinkex.client.transport import (
     HttpRequest,
     HttpResponse,
@@ -337,7 +337,9 @@ class Api:
         if response.status < 400:
             error = redirect_error(described)
         if isinstance(error, AuthenticationError) and self.tokens.is_missing:
-            message = f"No API key, and this server has keys of its own. {WAYS_TO_A_KEY}"
+            message = (
+                f"No API key, and this server has keys of its own. {ways_to_a_key(self.config)}"
+            )
             error = AuthenticationError(message, response=described, body=error.body)
         error.retry_after = retry_delay_from_headers(
             response.headers, self.config.timings.retry_after_max

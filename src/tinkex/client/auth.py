@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tinkex.client import purposes
 from tinkex.client.config import Config
-from tinkex.client.credentials import stored_key
 from tinkex.client.errors import TinkerError
 from tinkex.client.holder import HolderKind, InternalClientHolder
+from tinkex.client.logins import stored_key
 from tinkex.client.tokens import require_stored_key
 from tinkex.types import GetServerCapabilitiesResponse
 from tinkex.wire import routes
@@ -16,7 +16,7 @@ def get_tinker_token() -> str | None:
     """The key of this environment, or the stored one; never runs the credential command."""
     try:
         config = Config.resolve()
-        return config.api_key or stored_key(config.credentials_path)
+        return config.api_key or stored_key(config.credentials_path, config.base_url)
     except (TinkerError, OSError, ValueError):
         return None
 

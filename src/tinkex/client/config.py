@@ -1,7 +1,7 @@
 """What a client needs to know before its first request, as one explicit value.
 
 This is the only module of the SDK that reads the environment. Precedence everywhere: the caller's
-value, then ``TINKEX_*``, then ``TINKER_*``, then (for the key only) stored credentials, then the
+value, then ``TINKEX_*``, then ``TINKER_*``, then (for address and key) stored logins, then the
 default. Two configurations never share state, except that equal (URL, key) pairs share a rate
 limiter, because the server counts them together.
 """
@@ -19,14 +19,20 @@ from urllib.parse import urlsplit, urlunsplit
 from tinkex.client.errors import TinkerError
 from tinkex.client.events import EventBus, default_bus
 from tinkex.client.timings import Timings
-from tinkex.wire.limits import API_KEY_PREFIX, CONNECT_TIMEOUT, JWT_PREFIX, REQUEST_TIMEOUT
+from tinkex.wire.limits import (
+    API_KEY_PREFIX,
+    CONNECT_TIMEOUT,
+    HOSTED_URL,
+    JWT_PREFIX,
+    REQUEST_TIMEOUT,
+)
 
 if TYPE_CHECKING:
     from tinkex.client.breaker import BreakerConfig
     from tinkex.client.queue_state import QueueStateObserver
     from tinkex.client.transport import Transport
 
-DEFAULT_BASE_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
+DEFAULT_BASE_URL = HOSTED_URL
 DEFAULT_HUB_URL = "https://huggingface.co"
 LOCAL_BASE_URL = "local"
 LOCAL_API_KEY = "tml-local"
@@ -182,12 +188,14 @@ class Config:
         scheme and ``TinkerError`` for a key that cannot be one.
         """
         env = _Environment(os.environ if environ is None else environ)
-        url = normalise_url(base_url or env.get("BASE_URL") or DEFAULT_BASE_URL)
         command = env.get("CREDENTIAL_CMD")
+        known = api_key or env.get("API_KEY") or command
+        path = Path(file) if (file := env.get("CREDENTIALS_FILE")) else None
+        url = normalise_url(base_url or env.get("BASE_URL") or _default_url(bool(known), path))
         values: dict[str, Any] = {
             "api_key": _choose_key(api_key, env.get("API_KEY"), command, url),
             "credential_command": command,
-            "credentials_path": Path(path) if (path := env.get("CREDENTIALS_FILE")) else None,
+            "credentials_path": path,
             "project_id": env.get("PROJECT_ID"),
             "tags": frozenset(tags.split(",")) if (tags := env.get("TAGS")) else frozenset(),
             "feature_gates": frozenset((env.get("FEATURE_GATES") or "async_sampling").split(",")),
@@ -195,7 +203,7 @@ class Config:
             "headers": _cloudflare_headers(env),
             "proxy": env.proxy(url),
             "no_proxy": env.plain("NO_PROXY"),
-            "cache_directory": Path(path) if (path := env.get("CACHE")) else None,
+            "cache_directory": Path(folder) if (folder := env.get("CACHE")) else None,
             "hub_url": (env.plain("HF_ENDPOINT") or DEFAULT_HUB_URL).rstrip("/"),
             "hub_token": env.plain("HF_TOKEN"),
             "offline": (env.get("OFFLINE") or env.plain("HF_HUB_OFFLINE") or "").lower() in _TRUE,
@@ -271,6 +279,16 @@ def normalise_url(base_url: str) -> str:
     return urlunsplit(
         (parts.scheme.lower(), parts.netloc.lower(), parts.path.rstrip("/"), parts.query, "")
     )
+
+
+def _default_url(has_key: bool, credentials_path: Path | None) -> str:
+    """The address of the latest login. A key from elsewhere is for the hosted service: it must
+    not go where somebody once logged in with another."""
+    if has_key:
+        return DEFAULT_BASE_URL
+    from tinkex.client.logins import Logins
+
+    return Logins(credentials_path).default_address
 
 
 def _address_advice(base_url: str) -> str:

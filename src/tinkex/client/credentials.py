@@ -78,7 +78,7 @@ class StoredCredentialsV1:
         value = {
             "version": self.version,
             "default": self.default,
-            "keys": {key_id: asdict(record) for key_id, record in self.keys.items()},
+            "keys": {key_id: written_record(record) for key_id, record in self.keys.items()},
         }
         return json.dumps(_without_none(value), indent=2)
 
@@ -88,7 +88,7 @@ class StoredCredentialsV1:
         if value.get("version") != 1:
             raise ValueError(f"version {value.get('version')!r} is not supported, expected 1")
         return cls(
-            keys={key_id: _record(item) for key_id, item in value["keys"].items()},
+            keys={key_id: read_record(item) for key_id, item in value["keys"].items()},
             default=value.get("default"),
         )
 
@@ -170,25 +170,31 @@ class JsonCredentialStore(CredentialStore):
             ) from None
 
     def _save(self, credentials: StoredCredentialsV1) -> None:
-        directory = self._path.parent
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".credentials-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:  # mkstemp made it 0600
-                file.write(credentials.to_json())
-            Path(temporary).replace(self._path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_privately(self._path, credentials.to_json())
 
 
-def stored_key(path: Path | None) -> str | None:
-    """The default key of the credential file at ``path``, or at the usual place."""
-    record = JsonCredentialStore(path or default_credentials_path()).get_default_key()
-    return None if record is None else record.key
+def write_privately(path: Path, text: str) -> None:
+    """Replace a file whole: directory 0700, file 0600."""
+    directory = path.parent
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".credentials-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:  # mkstemp made it 0600
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
-def _record(value: dict[str, Any]) -> KeyRecord:
+def written_record(record: KeyRecord) -> dict[str, Any]:
+    """A record as it stands in a file."""
+    written: dict[str, Any] = _without_none(asdict(record))
+    return written
+
+
+def read_record(value: dict[str, Any]) -> KeyRecord:
+    """A record from a file; ValueError, KeyError or TypeError when it is none."""
     details = ApiKeyDetails.from_dict(value["details"]) if value.get("details") else None
     if value["type"] == "manual":
         return ManualKey(

@@ -16,13 +16,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tinkex.client.config import LOCAL_API_KEY, Config, check_key
-from tinkex.client.credentials import stored_key
+from tinkex.client.config import DEFAULT_BASE_URL, LOCAL_API_KEY, Config, check_key
 from tinkex.client.errors import TinkerError
+from tinkex.client.logins import Logins, stored_key
 from tinkex.wire.limits import JWT_PREFIX
 
 COMMAND_TIMEOUT = 60.0
-WAYS_TO_A_KEY = "Pass api_key=…, set TINKER_API_KEY, or log in with `tinkex auth login`."
 
 Exchange = Callable[[str], Awaitable[str]]
 """Trades a raw credential for a JWT."""
@@ -68,7 +67,7 @@ class TokenSource:
         """Whether there is no credential at all, and requests carry a key of no meaning."""
         config = self._config
         given = config.api_key or config.credential_command
-        return not (given or stored_key(config.credentials_path))
+        return not (given or stored_key(config.credentials_path, config.base_url))
 
     async def raw(self) -> str:
         """The credential itself: a key given, printed by the command, or stored by a login."""
@@ -151,13 +150,21 @@ def require_stored_key(config: Config) -> str:
 
     A server on this machine gets a key of no meaning: unless it has keys of its own, any will do.
     """
-    key = stored_key(config.credentials_path)
+    key = stored_key(config.credentials_path, config.base_url)
     if key is None and config.is_on_this_machine:
         return LOCAL_API_KEY
     if key is None:
-        raise TinkerError(f"No API key. {WAYS_TO_A_KEY}")
+        raise TinkerError(f"No API key for {config.base_url}. {ways_to_a_key(config)}")
     check_key(key, "stored credential")
     return key
+
+
+def ways_to_a_key(config: Config) -> str:
+    """What to do when there is no key for the address of a configuration."""
+    option = "" if config.base_url == DEFAULT_BASE_URL else f" --base-url {config.base_url}"
+    advice = f"Pass api_key=…, set TINKER_API_KEY, or log in with `tinkex auth login{option}`."
+    elsewhere = Logins(config.credentials_path).addresses()
+    return f"{advice} You are logged in at {', '.join(elsewhere)}." if elsewhere else advice
 
 
 def _run_command(command: str) -> str:

@@ -13,15 +13,23 @@ from tinkex.cli.output import LineOutput
 class Status(LineOutput):
     """Whether there is a credential, and whether a server takes it."""
 
-    def __init__(self, available: bool, accessible: bool | None) -> None:
+    def __init__(self, address: str | None, available: bool, accessible: bool | None) -> None:
+        self.address = address
         self.available = available
         self.accessible = accessible
 
     def to_dict(self) -> dict[str, Any]:
-        return {"credentials_available": self.available, "tinker_accessible": self.accessible}
+        return {
+            "base_url": self.address,
+            "credentials_available": self.available,
+            "tinker_accessible": self.accessible,
+        }
 
     def lines(self) -> list[str]:
-        lines = [f"Credentials available: {'yes' if self.available else 'no'}"]
+        lines = [
+            f"Server: {self.address}",
+            f"Credentials available: {'yes' if self.available else 'no'}",
+        ]
         if self.accessible is not None:
             lines.append(f"Tinker accessible: {'yes' if self.accessible else 'no'}")
         return lines
@@ -30,16 +38,22 @@ class Status(LineOutput):
 @command
 def status(context: CommandContext) -> Status:
     """Check whether a credential is configured and whether the server accepts it."""
+    address = context.deps.clients.address(context.connection)
     if not context.deps.clients.has_credentials(context.connection):
-        Status(False, None).write(context.streams.out, context.format)
+        Status(address, False, None).write(context.streams.out, context.format)
         raise CliError(
             "No Tinker credentials are available",
-            "Set TINKER_API_KEY, or log in, or use this machine with --local.",
+            _others(context) or "Set TINKER_API_KEY, or log in, or use this machine with --local.",
             "Next: tinkex auth login",
         )
     try:
         context.service.get_server_capabilities()
     except Exception:
-        Status(True, False).write(context.streams.out, context.format)
+        Status(address, True, False).write(context.streams.out, context.format)
         raise
-    return Status(True, True)
+    return Status(address, True, True)
+
+
+def _others(context: CommandContext) -> str | None:
+    addresses = context.deps.logins().addresses()
+    return f"You are logged in at {', '.join(addresses)}." if addresses else None
