@@ -169,7 +169,9 @@ class Scheduler:
             return None
         own = (run.used_at, run, None)
         if run.refusal is not None:
-            over = not run.log.unfinished() and run.generation != engine.generation
+            # A stopped run is taken from the engine when it ends, by the reaper.
+            gone = run.stopped or run.generation != engine.generation
+            over = not run.log.unfinished() and gone
             return None if over or run.active else own
         if run.generation != engine.generation:
             return None
