@@ -43,6 +43,7 @@ def install() -> None:
 
 
 def is_installed() -> bool:
+    """Whether `import tinker` means tinkex."""
     return sys.modules.get(OFFICIAL) is not None and sys.modules[OFFICIAL] is sys.modules.get(OURS)
 
 

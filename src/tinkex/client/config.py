@@ -85,6 +85,7 @@ class Timeout:
         self.pool: float | None = parts["pool"]  # type: ignore[assignment]
 
     def as_dict(self) -> dict[str, float | None]:
+        """The four parts by name."""
         return {
             "connect": self.connect,
             "read": self.read,
@@ -166,6 +167,7 @@ class Config:
 
     @property
     def is_local(self) -> bool:
+        """Whether the server is the one embedded in this process."""
         return self.base_url == LOCAL_BASE_URL
 
     @property

@@ -58,6 +58,7 @@ class LossHandle:
 
     @property
     def input_names(self) -> tuple[str, ...]:
+        """The inputs that every datum must bring, in order."""
         return tuple(item.name for item in self.inputs)
 
     def check_usable(self, data: Sequence[Datum], session_id: str) -> None:

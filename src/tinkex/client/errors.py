@@ -112,10 +112,12 @@ class APIStatusError(APIError):
 
     @property
     def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
         return self.status_code < 500 and self.status_code not in _TRANSIENT_CLIENT_STATUSES
 
     @property
     def category(self) -> RequestErrorCategory:
+        """Whose fault it is, in the server's vocabulary: user, server or unknown."""
         from tinkex.types import RequestErrorCategory
 
         return RequestErrorCategory.Server if self.status_code >= 500 else super().category
@@ -196,10 +198,12 @@ class RequestFailedError(TinkerError):
 
     @property
     def category(self) -> RequestErrorCategory:
+        """Whose fault it is, in the server's vocabulary: user, server or unknown."""
         return self._category
 
     @property
     def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
         return self._category == "user"
 
 
@@ -213,6 +217,7 @@ class FutureRetrievalError(TinkerError, ValueError):
 
     @property
     def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
         status = self.status_code
         return (
             status is not None and 400 <= status < 500 and status not in _TRANSIENT_CLIENT_STATUSES
@@ -232,6 +237,7 @@ class ClientClosedError(TinkerError, RuntimeError):
 
     @property
     def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
         return True
 
 
@@ -240,6 +246,7 @@ class TokenizerError(TinkerError, RuntimeError):
 
     @property
     def is_user_error(self) -> bool:
+        """True when repeating the same call cannot help: the caller must change something."""
         return True
 
 

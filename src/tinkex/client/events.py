@@ -136,6 +136,7 @@ class EventBus:
             unsubscribe()
 
     def emit(self, name: str, duration: float | None = None, /, **data: Any) -> None:
+        """Tell everybody who subscribed, and count it."""
         self.metrics.record(name, duration)
         if not self._handlers:
             return

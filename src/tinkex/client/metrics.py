@@ -34,6 +34,7 @@ class Snapshot:
     latencies: dict[str, Latency]
 
     def as_dict(self) -> dict[str, Any]:
+        """The same as plain dictionaries, ready for JSON."""
         names = ("count", "mean", "minimum", "maximum", "p50", "p90", "p99")
         return {
             "counters": dict(self.counters),
@@ -53,12 +54,14 @@ class Metrics:
         self._durations: dict[str, deque[float]] = {}
 
     def record(self, name: str, duration: float | None = None) -> None:
+        """Count an event, and keep its duration in seconds where it has one."""
         with self._lock:
             self._counters[name] += 1
             if duration is not None:
                 self._durations.setdefault(name, deque(maxlen=WINDOW)).append(duration)
 
     def snapshot(self) -> Snapshot:
+        """What has happened so far."""
         with self._lock:
             counters = dict(self._counters)
             durations = {name: sorted(values) for name, values in self._durations.items()}
@@ -67,6 +70,7 @@ class Metrics:
         )
 
     def reset(self) -> None:
+        """Begin anew."""
         with self._lock:
             self._counters.clear()
             self._durations.clear()

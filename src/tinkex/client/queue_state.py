@@ -30,6 +30,7 @@ class QueueState(Enum):
 
     @classmethod
     def parse(cls, text: object) -> QueueState:
+        """The state of this name; unknown for one nobody knows."""
         try:
             return cls(text)
         except ValueError:

@@ -31,6 +31,7 @@ class NoCheckpointError(TinkerError):
 
     @property
     def is_user_error(self) -> bool:
+        """True: there is nothing to repeat; save now and then."""
         return True
 
 

@@ -360,6 +360,7 @@ class SamplingClient(QueueStateObserver):
         return tokenizer_for(info.base_model, None, self.holder)
 
     def get_telemetry(self) -> Telemetry | None:
+        """What reports to the server, or None when nothing does."""
         return self.holder.get_telemetry()
 
     def on_queue_state_change(

@@ -172,11 +172,13 @@ class ServiceClient:
     get_server_capabilities = blocking(get_server_capabilities_async)
 
     def get_console_url(self) -> str:
+        """Where the console of the hosted service shows this."""
         holder = self._session_holder
         opened = holder is not None and holder.has_session
         return f"{CONSOLE_URL}/sessions" + (f"/{holder.session_id}" if opened and holder else "")
 
     def get_telemetry(self) -> Telemetry | None:
+        """What reports to the server, or None when nothing does."""
         holder = self._session_holder or self._sessionless_holder
         return None if holder is None else holder.get_telemetry()
 

@@ -50,6 +50,7 @@ class SessionlessClient:
         return f"{type(self).__name__}(base_url={self.holder.config.base_url!r})"
 
     def get_telemetry(self) -> Telemetry | None:
+        """What reports to the server, or None when nothing does."""
         return self.holder.get_telemetry()
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:

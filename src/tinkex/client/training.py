@@ -367,9 +367,11 @@ class TrainingClient:
         return tokenizer_for(str(data.model_name), data.tokenizer_id, self.holder)
 
     def get_console_url(self) -> str:
+        """Where the console of the hosted service shows this."""
         return f"{CONSOLE_URL}/training_runs/{self.model_id}"
 
     def get_telemetry(self) -> Telemetry | None:
+        """What reports to the server, or None when nothing does."""
         return self.holder.get_telemetry()
 
     # ---- sampling

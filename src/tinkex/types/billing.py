@@ -9,32 +9,44 @@ from tinkex.types.strictness import Lenient, Strict
 
 
 class GetBillingUsageRequest(Strict):
+    """Asks for the usage between two hours."""
+
     starting_on: datetime
     ending_before: datetime
 
 
 class TrainingBillingEvent(Lenient):
+    """Tokens trained on."""
+
     type: Literal["training"] = "training"
     token_count: int
 
 
 class SamplingPrefillBillingEvent(Lenient):
+    """Prompt tokens read, from the cache or not."""
+
     type: Literal["sampling_prefill"] = "sampling_prefill"
     cached: bool
     token_count: int
 
 
 class SamplingSampleBillingEvent(Lenient):
+    """Tokens generated."""
+
     type: Literal["sampling_sample"] = "sampling_sample"
     token_count: int
 
 
 class CheckpointBillingEvent(Lenient):
+    """Checkpoints made."""
+
     type: Literal["checkpoint"] = "checkpoint"
     count: int
 
 
 class StorageBillingEvent(Lenient):
+    """Gigabyte-hours stored."""
+
     type: Literal["storage"] = "storage"
     gigabyte_hours: float
 
@@ -50,6 +62,8 @@ BillingEventInfo: TypeAlias = Annotated[
 
 
 class BillingUsageEvent(Lenient):
+    """What was used in one hour by one session, and its estimated cost."""
+
     bucket_start: datetime
     bucket_end: datetime
     base_model: str | None = None
@@ -64,20 +78,28 @@ class BillingUsageEvent(Lenient):
 
 
 class BillingUsageSession(Lenient):
+    """What a usage report knows about a session."""
+
     user_metadata: dict[str, str] | None = None
 
 
 class BillingUsageResponse(Lenient):
+    """Usage by hour, the sessions it names, and how far the costs are known."""
+
     data: list[BillingUsageEvent]
     sessions: dict[str, BillingUsageSession] = Field(default={})
     cost_data_through: datetime | None = None
 
 
 class GetCurrentCheckpointStorageUsageRequest(Strict):
+    """Asks for what is kept now, of one project or of all."""
+
     project_id: str | None = None
 
 
 class CurrentCheckpointStorageUsageItem(Lenient):
+    """What one project or user keeps now."""
+
     project_id: str | None = None
     org_user_urn: str | None = None
     user_email: str | None = None
@@ -89,6 +111,8 @@ class CurrentCheckpointStorageUsageItem(Lenient):
 
 
 class CurrentCheckpointStorageUsageResponse(Lenient):
+    """What is kept now, and its rate."""
+
     effective_rate_usd_per_gigabyte_month: float | None = None
     data: list[CurrentCheckpointStorageUsageItem]
 
@@ -105,4 +129,6 @@ class AuditLogEntry(Lenient):
 
 
 class AuditLogResponse(Lenient):
+    """The entries of one day."""
+
     entries: list[AuditLogEntry]

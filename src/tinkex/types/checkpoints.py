@@ -54,12 +54,16 @@ class ParsedCheckpointTinkerPath(Lenient):
 
 
 class Cursor(Lenient):
+    """Where a page begins, how long it may be, and how much there is in all."""
+
     offset: int
     limit: int
     total_count: int
 
 
 class CheckpointsListResponse(Lenient):
+    """A page of checkpoints."""
+
     checkpoints: list[Checkpoint]
     cursor: Cursor | None = None
 
@@ -99,6 +103,8 @@ class TrainingRun(Lenient):
 
 
 class TrainingRunsResponse(Lenient):
+    """A page of runs."""
+
     training_runs: list[TrainingRun]
     cursor: Cursor
 
@@ -110,6 +116,8 @@ def _console_url(path: str) -> str:
 
 
 class SaveWeightsRequest(Strict):
+    """Save weights and optimizer to go on from."""
+
     model_id: str
     path: str | None = None
     seq_id: int | None = None
@@ -120,6 +128,8 @@ class SaveWeightsRequest(Strict):
 
 
 class SaveWeightsResponse(Lenient):
+    """Where the state is."""
+
     path: str
     type: Literal["save_weights"] | None = None
 
@@ -129,6 +139,8 @@ class SaveWeightsResponse(Lenient):
 
 
 class SaveWeightsForSamplerRequest(Strict):
+    """Save weights to sample from."""
+
     model_id: str
     path: str | None = None
     sampling_session_seq_id: int | None = None
@@ -139,12 +151,16 @@ class SaveWeightsForSamplerRequest(Strict):
 
 
 class SaveWeightsForSamplerResponseInternal(Lenient):
+    """Where the weights are, or the sampler that was made of them."""
+
     path: str | None = None
     sampling_session_id: str | None = None
     type: Literal["save_weights_for_sampler"] | None = None
 
 
 class SaveWeightsForSamplerResponse(Lenient):
+    """Where the weights are."""
+
     path: str
     type: Literal["save_weights_for_sampler"] | None = None
 
@@ -159,6 +175,8 @@ class SaveWeightsForSamplerResponse(Lenient):
 
 
 class SaveWeightsExternalRequest(Strict):
+    """Export weights in the formats of other tools."""
+
     model_id: str
     path: str
     seq_id: int | None = None
@@ -168,12 +186,16 @@ class SaveWeightsExternalRequest(Strict):
 
 
 class SaveWeightsExternalResponseInternal(Lenient):
+    """Where the export is, as it is sent."""
+
     path: str | None = None
     size_bytes: int | None = None
     type: Literal["save_weights_external"] | None = None
 
 
 class SaveWeightsExternalResponse(Lenient):
+    """Where the export is."""
+
     path: str
     type: Literal["save_weights_external"] | None = None
 
@@ -196,12 +218,16 @@ class LoadWeightsRequest(Strict):
 
 
 class LoadWeightsResponse(Lenient):
+    """What was loaded."""
+
     path: str | None = None
     model_id: str | None = None
     type: Literal["load_weights"] | None = None
 
 
 class WeightsInfoResponse(Lenient):
+    """How a checkpoint was made: base model and adapters."""
+
     base_model: str
     optimizer_config: OptimizerConfig = AdamOptimizerConfig()
     is_lora: bool
@@ -212,11 +238,15 @@ class WeightsInfoResponse(Lenient):
 
 
 class ExternalWeightsUrlsResponse(Lenient):
+    """Signed URLs of the files of an exported checkpoint."""
+
     urls: dict[str, str]
     expires: datetime
 
 
 class CopyWeightsRequest(Strict):
+    """Copy a checkpoint into a project."""
+
     session_id: str | None = None
     model_seq_id: int | None = None
     destination_project_id: str | None = None
@@ -226,4 +256,6 @@ class CopyWeightsRequest(Strict):
 
 
 class CopyWeightsResponse(Lenient):
+    """Where the copy is."""
+
     tinker_path: str

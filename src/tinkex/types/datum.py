@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tinkex.types.model_input import ModelInput
 from tinkex.types.provenance import ProvenanceSpans, check_tiling
+from tinkex.types.shortened import shown_with
 from tinkex.types.strictness import exported
 from tinkex.types.tensor_data import TensorData, TensorDtype, dense_tensor
 
@@ -141,6 +142,8 @@ def _is_torch(value: object) -> bool:
 
 @dataclass(frozen=True)
 class ForwardBackwardInput:
+    """The data of a forward or backward pass, and the loss."""
+
     data: list[Datum]
     loss_fn: LossFnType
     loss_fn_config: Mapping[str, float | str] | None = None
@@ -148,6 +151,8 @@ class ForwardBackwardInput:
 
 @dataclass(frozen=True)
 class ForwardBackwardRequest:
+    """A forward and backward pass, as it is sent."""
+
     forward_backward_input: ForwardBackwardInput
     model_id: str
     seq_id: int | None = None
@@ -155,6 +160,8 @@ class ForwardBackwardRequest:
 
 @dataclass(frozen=True)
 class ForwardRequest:
+    """A forward pass without gradients, as it is sent."""
+
     forward_input: ForwardBackwardInput
     model_id: str
     seq_id: int | None = None
@@ -171,3 +178,7 @@ class ForwardBackwardOutput:
     loss_fn_output_type: str
     loss_fn_outputs: list[LossFnOutput]
     metrics: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        facts = {"metrics": repr(self.metrics)}
+        return shown_with("ForwardBackwardOutput", facts, loss_fn_outputs=self.loss_fn_outputs)

@@ -27,11 +27,15 @@ class UntypedAPIFuture(Lenient):
 
 
 class FutureRetrieveRequest(Strict):
+    """Asks for the result of one request."""
+
     request_id: str
     allow_metadata_only: bool = False
 
 
 class TryAgainResponse(Lenient):
+    """The result is not there yet, and why."""
+
     type: Literal["try_again"] = "try_again"
     request_id: str
     queue_state: Literal["active", "paused_capacity", "paused_rate_limit"]
@@ -46,6 +50,8 @@ class RequestErrorCategory(StrEnum):
 
 
 class RequestFailedResponse(Lenient):
+    """Why a request failed, and whose fault it is."""
+
     error: str
     category: RequestErrorCategory
 
@@ -65,12 +71,16 @@ FutureRetrieveResponse: TypeAlias = (
 
 
 class SamplingSessionFuturesTarget(Strict):
+    """The sampler and the process whose requests are meant."""
+
     type: Literal["sampling_session"] = "sampling_session"
     sampling_session_id: str
     cloned_sampler_id: int = 0
 
 
 class FuturesRetrieveRequest(Strict):
+    """Asks which requests of a sampler have ended."""
+
     target: SamplingSessionFuturesTarget
     prev_cursor: int = 0
     timeout: float | None = None
@@ -78,12 +88,16 @@ class FuturesRetrieveRequest(Strict):
 
 
 class FutureFinished(Lenient):
+    """A request whose result can be fetched, and how large that is."""
+
     state: Literal["finished"] = "finished"
     request_id: str
     response_payload_uncompressed_size: int | None = None
 
 
 class FutureFailed(Lenient):
+    """A request that ended with an error."""
+
     state: Literal["failed"] = "failed"
     request_id: str
 
@@ -92,5 +106,7 @@ FutureCompletion: TypeAlias = Annotated[FutureFinished | FutureFailed, Field(dis
 
 
 class FuturesRetrieveResponse(Lenient):
+    """What has ended since the last poll."""
+
     completions: list[FutureCompletion]
     cursor: int

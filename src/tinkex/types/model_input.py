@@ -43,6 +43,7 @@ class EncodedTextChunk(Strict):
 
     @property
     def length(self) -> int:
+        """Tokens this takes in the model's context."""
         return len(self.tokens)
 
     @property
@@ -85,6 +86,7 @@ class ImageChunk(Strict):
 
     @property
     def length(self) -> int:
+        """Tokens this takes in the model's context."""
         return _declared_length("ImageChunk", self.expected_tokens)
 
 
@@ -98,6 +100,7 @@ class ImageAssetPointerChunk(Strict):
 
     @property
     def length(self) -> int:
+        """Tokens this takes in the model's context."""
         return _declared_length("ImageAssetPointerChunk", self.expected_tokens)
 
 
@@ -119,6 +122,7 @@ class DmelChunk(Strict):
 
     @property
     def length(self) -> int:
+        """Tokens this takes in the model's context."""
         return first_dimension(self.dmel)
 
 
@@ -181,6 +185,7 @@ class ModelInput(Strict):
 
     @classmethod
     def empty(cls) -> "ModelInput":
+        """An input without chunks, to append to."""
         return cls(chunks=[])
 
     def append(self, chunk: ModelInputChunk) -> "ModelInput":

@@ -21,6 +21,8 @@ ModelID: TypeAlias = str
 
 @exported
 class LoraConfig(Strict):
+    """The adapters of a run: rank, seed, and which layers have one."""
+
     rank: int = Field(ge=1)
     seed: int | None = None
     train_unembed: bool = True
@@ -29,6 +31,8 @@ class LoraConfig(Strict):
 
 
 class CreateModelRequest(Strict):
+    """Start a training run."""
+
     session_id: str
     model_seq_id: int
     base_model: str
@@ -39,32 +43,44 @@ class CreateModelRequest(Strict):
 
 
 class CreateModelResponse(Lenient):
+    """The id of the new run."""
+
     model_id: str
     type: Literal["create_model"] = "create_model"
 
 
 class UnloadModelRequest(Strict):
+    """Give a run's place on the server back."""
+
     model_id: str
     type: Literal["unload_model"] = "unload_model"
 
 
 class UnloadModelResponse(Lenient):
+    """The run that was unloaded."""
+
     model_id: str
     type: Literal["unload_model"] | None = None
 
 
 class GetInfoRequest(Strict):
+    """Asks about a run's model."""
+
     model_id: str
     type: Literal["get_info"] = "get_info"
 
 
 class ModelData(Lenient):
+    """The architecture, the name and the tokenizer of a model."""
+
     arch: str | None = None
     model_name: str | None = None
     tokenizer_id: str | None = None
 
 
 class GetInfoResponse(Lenient):
+    """The model of a run and its adapters."""
+
     type: Literal["get_info"] | None = None
     model_data: ModelData
     model_id: str
@@ -96,6 +112,8 @@ class OptimStepRequest(Strict):
 
 @exported
 class OptimStepResponse(Lenient):
+    """What an optimizer step reports; servers may report nothing."""
+
     metrics: dict[str, float] | None = None
 
 
@@ -106,6 +124,8 @@ CustomLossNodeOp: TypeAlias = Literal[
 
 
 class CustomLossInput(Strict):
+    """One tensor that a traced loss is given."""
+
     name: str
     rank: CustomLossInputRank
 
@@ -128,11 +148,15 @@ class CustomLossNode(Strict):
 
 
 class CustomLossGraph(Strict):
+    """A traced loss: its nodes in order, its inputs and its results."""
+
     format: Literal[1] = 1
     nodes: list[CustomLossNode]
 
 
 class CreateCustomLossRequest(Strict):
+    """Register a traced loss with the server."""
+
     session_id: str
     custom_loss_seq_id: int
     name: str
@@ -142,5 +166,7 @@ class CreateCustomLossRequest(Strict):
 
 
 class CreateCustomLossResponse(Lenient):
+    """The name of a registered loss."""
+
     loss_id: str
     type: Literal["create_custom_loss"] = "create_custom_loss"

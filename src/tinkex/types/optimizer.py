@@ -20,6 +20,8 @@ class OptimizerConfigBase(Strict):
 
 @exported
 class AdamOptimizerConfig(OptimizerConfigBase):
+    """The Adam family, chosen when a run is made."""
+
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["adamw"] = "adamw"
@@ -27,6 +29,8 @@ class AdamOptimizerConfig(OptimizerConfigBase):
 
 @exported
 class DimuonOptimizerConfig(OptimizerConfigBase):
+    """The Dimuon family, chosen when a run is made."""
+
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["dimuon"] = "dimuon"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from tinkex.types.model_input import ModelInput
+from tinkex.types.shortened import shown_with
 from tinkex.types.strictness import Lenient, Strict, exported
 from tinkex.types.tensor_data import TensorData
 
@@ -64,6 +65,8 @@ _Count: TypeAlias = Annotated[int, BeforeValidator(_int64), Field(ge=0)]
 
 @exported
 class SampleRequest(Strict):
+    """A request for samples, as it is sent."""
+
     num_samples: Annotated[int, BeforeValidator(_int64), Field(ge=1)] = 1
     prompt: ModelInput
     sampling_params: SamplingParams
@@ -117,8 +120,15 @@ class SampledSequence:
     _logprobs_list: list[float] | None = field(default=None, repr=False)
     _topk_logprobs_list: TopkList | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        facts = {"stop_reason": repr(self.stop_reason), "sequence_id": repr(self.sequence_id)}
+        logprobs = self._logprobs_list if self.logprobs_np is None else self.logprobs_np
+        tokens = (self._tokens_list or []) if self.tokens_np is None else self.tokens_np
+        return shown_with("SampledSequence", facts, tokens=tokens, logprobs=logprobs)
+
     @cached_property
     def tokens(self) -> list[int]:
+        """The token ids, the one that ended it included."""
         if self.tokens_np is None:
             return self._tokens_list or []
         tokens: list[int] = self.tokens_np.tolist()
@@ -126,6 +136,7 @@ class SampledSequence:
 
     @cached_property
     def logprobs(self) -> list[float] | None:
+        """The logprob of each token as it was sampled."""
         return self._logprobs_list if self.logprobs_np is None else self.logprobs_np.tolist()
 
     @cached_property
@@ -174,6 +185,16 @@ class SampleResponse:
     _topk_prompt_logprobs_list: TopkList | None = field(default=None, repr=False)
     weights: SampledWeights | None = None
 
+    def __repr__(self) -> str:
+        extras = ("target_prompt_logprobs", "prompt_alt_tokens", "weights")
+        facts = {name: repr(value) for name in extras if (value := getattr(self, name)) is not None}
+        if self.prompt_cache_hit_tokens:
+            facts["prompt_cache_hit_tokens"] = repr(self.prompt_cache_hit_tokens)
+        scored = self.prompt_logprobs_np
+        logprobs = self._prompt_logprobs_list if scored is None else scored
+        lists = {"sequences": self.sequences, "prompt_logprobs": logprobs}
+        return shown_with("SampleResponse", facts, **lists)
+
     @cached_property
     def prompt_logprobs(self) -> list[float | None] | None:
         """One entry per prompt token; None where none was computed (always the first)."""
@@ -183,12 +204,15 @@ class SampleResponse:
 
     @cached_property
     def topk_prompt_logprobs(self) -> TopkList | None:
+        """Per prompt token: [(token id, logprob), …], likeliest first, or None."""
         if self.topk_prompt_logprobs_np is None:
             return self._topk_prompt_logprobs_list
         return self.topk_prompt_logprobs_np.tolist()
 
 
 class CreateSamplingSessionRequest(Strict):
+    """Open a sampler of a base model or of saved weights."""
+
     session_id: str
     sampling_session_seq_id: int
     base_model: str | None = None
@@ -197,21 +221,29 @@ class CreateSamplingSessionRequest(Strict):
 
 
 class CreateSamplingSessionResponse(Lenient):
+    """The id of the new sampler."""
+
     type: Literal["create_sampling_session"] = "create_sampling_session"
     sampling_session_id: str
 
 
 class JoinSamplingSessionRequest(Strict):
+    """Announces another process that uses a sampler."""
+
     sampling_session_id: str
     type: Literal["join_sampling_session"] = "join_sampling_session"
 
 
 class JoinSamplingSessionResponse(Lenient):
+    """The number that tells this process from the others."""
+
     type: Literal["join_sampling_session"] = "join_sampling_session"
     client_counter: int
 
 
 class GetSamplerResponse(Lenient):
+    """What a sampler serves."""
+
     sampler_id: str
     base_model: str
     model_path: str | None = None

@@ -6,6 +6,8 @@ from tinkex.types.strictness import Lenient, Strict
 
 
 class ClientConfigRequest(Strict):
+    """Asks for the flags of a client, by its version."""
+
     sdk_version: str
 
 
@@ -41,6 +43,8 @@ class ClientDynamicConfigResponse(Lenient):
 
 
 class SupportedModel(Lenient):
+    """A model the server offers, how long its context is and what can be done with it."""
+
     model_name: str | None = None
     max_context_length: int | None = None
     trainable: bool | None = None
@@ -48,18 +52,26 @@ class SupportedModel(Lenient):
 
 
 class GetServerCapabilitiesResponse(Lenient):
+    """The models a server offers."""
+
     supported_models: list[SupportedModel]
 
 
 class HealthResponse(Lenient):
+    """Whether the server is ready."""
+
     status: Literal["ok"]
 
 
 class AuthTokenResponse(Lenient):
+    """The JWT a credential was traded for."""
+
     jwt: str
 
 
 class WhoamiResponse(Lenient):
+    """The user and the organization of a credential."""
+
     user_urn: str
     org_urn: str
     email: str | None = None

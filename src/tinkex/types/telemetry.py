@@ -14,6 +14,8 @@ Severity: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
 class SessionStartEvent(Lenient):
+    """The telemetry of a session begins."""
+
     event: EventType
     event_id: str
     event_session_index: int
@@ -22,6 +24,8 @@ class SessionStartEvent(Lenient):
 
 
 class SessionEndEvent(Lenient):
+    """The telemetry of a session ends."""
+
     duration: str
     event: EventType
     event_id: str
@@ -31,6 +35,8 @@ class SessionEndEvent(Lenient):
 
 
 class UnhandledExceptionEvent(Lenient):
+    """An exception nobody caught."""
+
     error_message: str
     error_type: str
     event: EventType
@@ -42,6 +48,8 @@ class UnhandledExceptionEvent(Lenient):
 
 
 class GenericEvent(Lenient):
+    """Something that happened, with a name and data."""
+
     event: EventType
     event_id: str
     event_name: str
@@ -57,6 +65,8 @@ TelemetryEvent: TypeAlias = (
 
 
 class TelemetryBatch(Lenient):
+    """Events of one session and platform."""
+
     events: list[TelemetryEvent]
     platform: str
     sdk_version: str
@@ -65,6 +75,8 @@ class TelemetryBatch(Lenient):
 
 
 class TelemetrySendRequest(Strict):
+    """A batch of events, as it is sent."""
+
     events: list[TelemetryEvent]
     platform: str
     sdk_version: str
@@ -73,4 +85,6 @@ class TelemetrySendRequest(Strict):
 
 
 class TelemetryResponse(Lenient):
+    """What the server did with a batch."""
+
     status: Literal["accepted"]

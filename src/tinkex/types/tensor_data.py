@@ -15,6 +15,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tinkex.types.csr import Csr, check_csr, csr_from_dense, dense_from_csr
+from tinkex.types.shortened import shown_with
 from tinkex.types.strictness import exported
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ class TensorData:
         elif dims is not None:
             array = _reshaped(array, dims)
         _fill(self, dtype, dims, array, crow, col)
+
+    def __repr__(self) -> str:
+        facts = {"dtype": repr(self.dtype), "shape": repr(self.shape)}
+        if self.csr is not None:
+            facts["sparse"] = "True"
+        return shown_with("TensorData", facts, data=self._numpy.ravel())
 
     @property
     def data(self) -> list[int] | list[float]:

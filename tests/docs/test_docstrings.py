@@ -1,0 +1,64 @@
+"""Every public name says what it is, and guides import public names only."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import tinkex
+from support.documents import DOCS
+
+MODULES = ["tinkex", *(f"tinkex.{name}" for name in tinkex._SUBMODULES), "tinkex.alias"]
+ROOT = DOCS.parent
+PAGES = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+
+
+def public_objects() -> Iterator[tuple[str, Any]]:
+    """Classes and functions of the public modules, and the methods of those classes."""
+    for module in map(import_module, MODULES):
+        names = getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")])
+        for name in names:
+            value = getattr(module, name)
+            if str(getattr(value, "__module__", "")).startswith("tinkex"):
+                yield f"{module.__name__}.{name}", value
+                yield from methods(f"{module.__name__}.{name}", value)
+
+
+def methods(owner: str, cls: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(cls).items() if isinstance(cls, type) else ():
+        function = next(
+            (getattr(value, kind) for kind in ("fget", "func", "__func__") if hasattr(value, kind)),
+            value,
+        )
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield f"{owner}.{name}", function
+
+
+def says_nothing(value: Any) -> bool:
+    written = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    made = f"{getattr(value, '__name__', '')}("  # what a dataclass makes for itself
+    return not (written or "").strip() or written.startswith(made)
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    checked = dict(public_objects())
+    assert len(checked) > 400
+    described = (type, type(lambda: None))
+    silent = [n for n, v in checked.items() if isinstance(v, described) and says_nothing(v)]
+    assert silent == []
+
+
+def test_guides_and_examples_import_public_names_that_exist() -> None:
+    wrong = []
+    for page in PAGES:
+        for module, names in re.findall(
+            r"^\s*from (tinkex[\w.]*) import ([\w, ]+)$", page.read_text(encoding="utf-8"), re.M
+        ):
+            found = import_module(module)
+            missing = [name for name in names.split(", ") if not hasattr(found, name.split()[0])]
+            if module.startswith("tinkex.client") or missing:
+                wrong.append((page.name, module, names))
+    assert wrong == []
