@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from tinkex.cli.errors import CliError, reachable
 
+_NEEDED = ("starlette", "uvicorn", "torch", "safetensors")
+
 
 def require_server() -> None:
     """Raises `CliError` that says how to install the server, unless it is there."""
-    try:
-        import tinkex.server.keys  # noqa: F401
-    except ImportError as error:
+    missing = [package for package in _NEEDED if not _is_installed(package)]
+    if missing:
         raise CliError(
-            f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
-        ) from error
+            "The server is not installed",
+            f"Missing: {', '.join(missing)}",
+            "Next: pip install 'tinkex[server]'",
+        )
+
+
+def _is_installed(package: str) -> bool:
+    """Looks, and imports nothing: torch alone would take a second."""
+    try:
+        return find_spec(package) is not None
+    except ImportError:
+        return False
 
 
 def default_home() -> Path:
