@@ -97,7 +97,7 @@ def test_a_sequence_makes_each_list_once() -> None:
     assert sequence.tokens is sequence.tokens
     assert sequence.logprobs == [-0.5, -1.0]
     assert sequence.topk_logprobs == TOPK_LIST
-    assert repr(sequence).endswith("tokens=[1, 2], logprobs=[-0.5, -1])")
+    assert repr(sequence).startswith("SampledSequence(tokens=[1, 2], logprobs=[-0.5, -1],")
     assert pickle.loads(pickle.dumps(sequence)).tokens == [1, 2]
 
 

@@ -12,9 +12,9 @@ Values = Sequence[Any] | NDArray[Any] | None
 
 
 def shown_with(name: str, facts: Mapping[str, str], **lists: Values) -> str:
-    """`name(fact=…, list=[…])`; lists that are None are left out."""
-    parts = dict(facts)
-    parts |= {key: shortened(values) for key, values in lists.items() if values is not None}
+    """`name(list=[…], fact=…)`; lists that are None are left out."""
+    parts = {key: shortened(values) for key, values in lists.items() if values is not None}
+    parts |= facts
     return f"{name}({', '.join(f'{key}={value}' for key, value in parts.items())})"
 
 
