@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,18 +15,40 @@ import pytest
 from tinkex.server import models
 from tinkex.server.models import ModelNotFound, build_catalog, resolve
 
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 8,
+    "hidden_size": 4,
+    "intermediate_size": 4,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "max_position_embeddings": 16,
+}
+
+
+def safetensors(shapes: dict[str, list[int]]) -> bytes:
+    """A file of zeros."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
+
 
 def write_model(folder: Path, *, shards: int = 0) -> Path:
+    """Whole as far as files and headers show; there is not one tensor in it."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "tokenizer.json").write_text("{}")
     if not shards:
-        (folder / "model.safetensors").write_bytes(b"")
+        (folder / "model.safetensors").write_bytes(safetensors({}))
         return folder
     names = {f"w{i}": f"model-{i}.safetensors" for i in range(shards)}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    for name in names.values():
-        (folder / name).write_bytes(b"")
+    for tensor, name in names.items():
+        (folder / name).write_bytes(safetensors({tensor: [2, 2]}))
     return folder
 
 
@@ -151,3 +178,81 @@ def test_names_never_collide(tmp_path: Path, cache: Path, environ: dict[str, str
         build_catalog([str(one), str(two)], [], cache, environ)
     with pytest.raises(ModelNotFound, match="hides a served model"):
         build_catalog([str(one)], [f"m={one}"], cache, environ)
+
+
+def _another_family(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": "mamba"}))
+
+
+def _quantized(folder: Path) -> None:
+    config = {**CONFIG, "quantization_config": {"bits": 4}}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def _nonsense_in_the_config(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "rope_theta": "many"}))
+
+
+def _cut_short(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(safetensors({"w": [9]})[:-1])
+
+
+def _no_safetensors(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1 oid")
+
+
+def _empty(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def _weights_of_another(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(safetensors({"model.embed_tokens.weight": [9, 4]}))
+
+
+def _layers_missing(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(safetensors({"model.embed_tokens.weight": [8, 4]}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_another_family, "model_type 'mamba' is not supported"),
+        (_quantized, "'quantization_config' is not known"),
+        (_nonsense_in_the_config, "config.json cannot be understood"),
+        (_cut_short, "model.safetensors is damaged or cut short"),
+        (_no_safetensors, "model.safetensors is damaged or cut short"),
+        (_empty, "model.safetensors is damaged or cut short"),
+        (_weights_of_another, "does not describe these weights"),
+        (_layers_missing, "no tensor is named model.layers.0."),
+    ],
+)
+def test_what_no_engine_could_serve_is_refused_from_its_headers_in_one_line(
+    tmp_path: Path,
+    cache: Path,
+    environ: dict[str, str],
+    damage: Callable[[Path], None],
+    message: str,
+) -> None:
+    folder = write_model(tmp_path / "m")
+    damage(folder)
+    with pytest.raises(ModelNotFound, match=re.escape(message)) as caught:
+        build_catalog([str(folder)], [], cache, environ)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shard_without_its_tensor_is_named(
+    tmp_path: Path, cache: Path, environ: dict[str, str]
+) -> None:
+    folder = write_model(tmp_path / "m", shards=2)
+    (folder / "model-1.safetensors").write_bytes(safetensors({"other": [1]}))
+    with pytest.raises(ModelNotFound, match=r"model-1\.safetensors does not hold 'w1'"):
+        build_catalog([str(folder)], [], cache, environ)
+
+
+def test_judging_a_folder_needs_no_torch(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    program = (
+        "import sys; from pathlib import Path; from tinkex.server.model_check import problem_with; "
+        "assert problem_with(Path(sys.argv[1])) is None; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(folder)], check=True)

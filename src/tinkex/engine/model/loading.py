@@ -9,8 +9,8 @@ import torch
 from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
-from tinkex.engine.model.families import parse_config
-from tinkex.engine.model.tensors import FolderTensors, Tensors, read_json
+from tinkex.engine.model.headers import read_config
+from tinkex.engine.model.tensors import FolderTensors, Tensors
 
 
 def load_decoder(
@@ -26,10 +26,6 @@ def load_decoder(
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless)
     return Decoder(config, weights)
-
-
-def read_config(folder: Path) -> ModelConfig:
-    return parse_config(read_json(folder / "config.json"))
 
 
 def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:

@@ -7,7 +7,6 @@ incomplete is refused with the file or the tensor that is wrong.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tinkex.engine.errors import ModelError
-
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+from tinkex.engine.model.headers import INDEX, SINGLE, check_index, read_header, read_index
 
 
 class Tensors(ABC):
@@ -114,37 +111,19 @@ class FolderTensors(Tensors):
             )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ModelError(f"the model folder is incomplete: {path.name} is missing in {path.parent}")
-    try:
-        value = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path.name} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{path.name} must hold a JSON object")
-    return value
-
-
 def _open_files(folder: Path) -> dict[str, Any]:
     """Which open file holds which tensor."""
     if not (folder / INDEX).exists():
         handle = _open(folder / SINGLE)
         return dict.fromkeys(handle.keys(), handle)
-    shards = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(shards, dict):
-        raise ModelError(f"{INDEX} has no weight_map")
+    shards = read_index(folder)
     handles = {name: _open(folder / name) for name in sorted(set(shards.values()))}
-    held = {name: set(handle.keys()) for name, handle in handles.items()}
-    for tensor, name in shards.items():
-        if tensor not in held[name]:
-            raise ModelError(f"the model folder is incomplete: {name} does not hold {tensor!r}")
+    check_index(shards, {name: set(handle.keys()) for name, handle in handles.items()})
     return {tensor: handles[name] for tensor, name in shards.items()}
 
 
 def _open(path: Path) -> Any:
-    if not path.is_file():
-        raise ModelError(f"the model folder is incomplete: {path.name} is missing in {path.parent}")
+    read_header(path)
     try:
         return safe_open(str(path), framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
