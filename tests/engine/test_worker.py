@@ -463,3 +463,15 @@ def test_a_custom_loss_that_takes_long_lets_the_other_runs_step_meanwhile(local:
     slow.finish()
     events = [local.receive() for _ in range(3)]
     assert [event.op for event in events if isinstance(event, Done)] == ["a-fb", "a-fb2", "a-step"]
+
+
+def test_an_engine_says_whether_its_first_sample_would_have_to_wait(local: Local) -> None:
+    def prepared() -> bool:
+        stats = result_of(answers(local, Ping("p"))["p"])
+        assert isinstance(stats, Stats)
+        return stats.prepared
+
+    assert not prepared()
+    while local.worker._get_ready():
+        pass
+    assert prepared()

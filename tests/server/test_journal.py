@@ -38,3 +38,18 @@ def test_text_is_for_people_and_libraries_are_quiet(capsys: pytest.CaptureFixtur
     logging.getLogger("tinkex.server").info("hello")
     assert capsys.readouterr().err.endswith("INFO hello\n")
     assert len(capsys.readouterr().err.splitlines()) == 0
+
+
+def test_facts_of_a_record_are_fields_of_its_object(capsys: pytest.CaptureFixture[str]) -> None:
+    journal.configure("json")
+    logging.getLogger("tinkex.server").info("one", extra={"facts": {"event": "saved", "run": "r"}})
+    found = json.loads(capsys.readouterr().err)
+    assert (found["message"], found["event"], found["run"]) == ("one", "saved", "r")
+
+
+def test_quiet_leaves_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    journal.configure("text", quiet=True)
+    logging.getLogger("tinkex.server").info("hello")
+    logging.getLogger("tinkex.server").warning("careful")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("WARNING careful")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import urllib.error
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
+import tinkex
 from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
 from tinkex.server.home import Home
@@ -193,12 +196,38 @@ def test_configured_keys_are_required_and_revoking_works_at_once(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(tmp_path: Path) -> None:
+def test_the_log_follows_runs_saves_and_refusals_and_holds_no_key(tmp_path: Path) -> None:
+    key = "tml-a-secret-of-mine"
+    with live_server(tmp_path / "home", "--model", TINY, "--log-format", "json") as server:
+        with tinkex.ServiceClient(base_url=server.url, api_key=key, telemetry=False) as service:
+            training = service.create_lora_training_client(TINY, rank=4)
+            datum = tinkex.Datum(
+                model_input=tinkex.ModelInput.from_ints([1, 2, 3]),
+                loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [1.0, 1.0, 1.0]},
+            )
+            training.forward_backward([datum], "cross_entropy").result()
+            training.optim_step(tinkex.AdamParams(learning_rate=1e-3)).result()
+            training.save_state("one").result()
+        assert ask(f"{server.url}/api/v1/training_runs", "secret-without-prefix")[0] == 401
+        server.stop()
+    told = [json.loads(line) for line in server.lines if line.startswith("{")]
+    events = [record.get("event") for record in told]
+    assert events == ["engine_loaded", "created", "stepped", "saved", "refused"]
+    assert told[2]["step"] == 1
+    assert told[2]["loss"] > 0
+    assert "secret" not in server.output
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(
+    tmp_path: Path, tiny_llama: Path
+) -> None:
+    """What only the engine can find: a tensor that the headers do not show to be missing."""
     folder = tmp_path / "broken"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"no")
+    shutil.copytree(tiny_llama, folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, folder / "model.safetensors")
     process = start(tmp_path / "home", ["--model", str(folder)])
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output

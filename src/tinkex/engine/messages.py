@@ -279,6 +279,8 @@ class SampleResult:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
+    """`prepared`: whether nothing is left that a first call would have to wait for."""
+
     runs: int
     weights: int
     train_tokens: int
@@ -287,6 +289,7 @@ class Stats:
     pages_used: int
     pages_total: int
     adapter_bytes: int
+    prepared: bool = True
 
 
 Result: TypeAlias = (

@@ -121,6 +121,7 @@ class Worker:
         self._batch_started = 0.0
         self._train_tokens = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
+        self._prepared = False
         self._stopping = False
 
     def submit(self, command: Command) -> None:
@@ -170,10 +171,11 @@ class Worker:
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""
         try:
-            return self._sampler.prepare() or self._trainer.prepare()
+            self._prepared = not (self._sampler.prepare() or self._trainer.prepare())
         except Exception:
             logger.exception("getting ready failed; the first call will try again")
-            return False
+            self._prepared = True
+        return not self._prepared
 
     # ---- commands
 
@@ -321,6 +323,7 @@ class Worker:
             pages_used=sampler.pool.used,
             pages_total=sampler.pool.total,
             adapter_bytes=self._trainer.nbytes + sampler.versions.nbytes,
+            prepared=self._prepared,
         )
 
 

@@ -29,6 +29,7 @@ from tinkex.server.kinds.loading import Loading
 from tinkex.server.kinds.saving import Saving
 from tinkex.server.launch import engine_processes
 from tinkex.server.losses import Losses
+from tinkex.server.narrator import Narrator
 from tinkex.server.pins import Pins
 from tinkex.server.reaper import Reaper
 from tinkex.server.residence import Residence
@@ -75,6 +76,7 @@ class Core:
         self.promises = Promises()
         self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
         self.meter = Meter(self.store, clock)
+        self.narrator = Narrator(clock, lambda: int(self.meter.totals.get("sampling_sample", 0)))
         self.traces = Traces(self.store, clock)
         self.engines = Engines(settings, launch or engine_processes(settings), clock)
         self.sessions = Sessions(self.store, clock, settings)
@@ -92,7 +94,9 @@ class Core:
         self.carrier = Carrier(
             Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
             Bodies(self.store, self.blobs),
-            Endings(self.store, self.blobs, self.promises, self.meter, clock, settings),
+            Endings(
+                self.store, self.blobs, self.promises, self.meter, self.narrator, clock, settings
+            ),
             self.snapshots,
             settings.scheduling,
         )
@@ -194,6 +198,7 @@ class Core:
         self._background = [
             create(self.reaper.live(timings.maintenance_interval_s)),
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
+            create(self.narrator.live()),
         ]
 
     def dismiss_polls(self) -> None:

@@ -19,6 +19,7 @@ from tinkex.server.clock import Clock
 from tinkex.server.codec import same_result
 from tinkex.server.kinds.prepared import Conclusion, Prepared
 from tinkex.server.log import Entry
+from tinkex.server.narrator import Narrator
 from tinkex.server.outcomes import failure
 from tinkex.server.refusals import Refusal
 from tinkex.server.runs import Run
@@ -46,6 +47,7 @@ class Endings:
         blobs: BlobStore,
         promises: Promises,
         meter: Meter,
+        narrator: Narrator,
         clock: Clock,
         settings: Settings,
     ) -> None:
@@ -53,6 +55,7 @@ class Endings:
         self._blobs = blobs
         self._promises = promises
         self._meter = meter
+        self._narrator = narrator
         self._clock = clock
         self._inline_bytes = settings.inline_bytes
 
@@ -76,6 +79,7 @@ class Endings:
         promise = self._promises.add(entry.request_id, run.tenant)
         promise.resolve(conclusion.outcome)
         self._promises.retire(promise)
+        self._narrator.ended(run, entry, prepared, conclusion)
         return failed
 
     async def _commit(

@@ -27,6 +27,7 @@ from tinkex.server.http_parser import BoundedHttp
 from tinkex.server.observing import Requests
 from tinkex.server.settings import Settings
 from tinkex.server.slow_clients import SlowClients
+from tinkex.server.supervisor import EngineLost
 
 KEEP_ALIVE_S = 120
 GRACE_S = 2
@@ -115,8 +116,21 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
             server.should_exit = True
             return 1
         await asyncio.sleep(0.02)
+    loaded = time.monotonic()
+    if not await _are_prepared(core):
+        print(f"loaded after {loaded - begun:.1f} s; getting matrices into shape…", flush=True)
+        while not await _are_prepared(core):
+            await asyncio.sleep(0.1)
     print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
     return 0
+
+
+async def _are_prepared(core: Core) -> bool:
+    """Whether the first sample of every model would start at once; one that died keeps nobody."""
+    try:
+        return all([await engine.is_prepared() for engine in core.engines if engine.is_ready])
+    except EngineLost:
+        return True
 
 
 def _greeting(settings: Settings) -> str:

@@ -16,7 +16,8 @@ FORMATS: tuple[LogFormat, ...] = ("text", "json")
 
 
 class JsonLines(logging.Formatter):
-    """One object per record: time, level, logger, message, and the error where there is one."""
+    """One object per record: time, level, logger, message, the record's `facts` by their own names,
+    and the error where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -24,14 +25,15 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "facts", {}),
         }
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return json.dumps(entry)
 
 
-def configure(log_format: LogFormat, level: int = logging.INFO) -> None:
-    """Log to stderr in the given form; libraries only from warnings on."""
+def configure(log_format: LogFormat, *, quiet: bool = False) -> None:
+    """Log to stderr in the given form; `quiet` and libraries only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         handler.setFormatter(JsonLines())
@@ -40,4 +42,4 @@ def configure(log_format: LogFormat, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("tinkex").setLevel(level)
+    logging.getLogger("tinkex").setLevel(logging.WARNING if quiet else logging.INFO)

@@ -36,6 +36,7 @@ class ServeOptions:
     device: str = "auto"
     dtype: str = "auto"
     log_format: LogFormat = "text"
+    quiet: bool = False
     limits: Limits = field(default_factory=Limits)
 
 
@@ -46,7 +47,7 @@ class CannotServe(Exception):
 def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> int:
     """Serve until interrupted; the exit status."""
     environ = os.environ if environ is None else environ
-    configure(options.log_format)
+    configure(options.log_format, quiet=options.quiet)
     try:
         return _serve(options, environ)
     except (CannotServe, HomeTaken, KeyProblem, ModelNotFound) as error:

@@ -10,11 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Literal
 
-from tinkex.engine.messages import Command, Done, Event, Failed, Progress, Ready, Result
+from tinkex.engine.messages import (
+    Command,
+    Done,
+    Event,
+    Failed,
+    Ping,
+    Progress,
+    Ready,
+    Result,
+    Stats,
+)
 from tinkex.server.clock import Clock
 from tinkex.server.settings import ModelSpec
 from tinkex.server.workers import Launch, Worker, WorkerDied
@@ -67,6 +78,7 @@ class Engine:
         self._streams: dict[str, Callable[[Progress], None]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
+        self._pings = itertools.count()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -104,6 +116,11 @@ class Engine:
             await self._changed.wait()
         assert self.facts is not None
         return self.facts
+
+    async def is_prepared(self) -> bool:
+        """Whether a sample sent now would start at once. Raises `EngineLost`."""
+        stats = await self.submit(Ping(f"ping-{next(self._pings)}"))
+        return not isinstance(stats, Stats) or stats.prepared
 
     async def submit(
         self,
@@ -153,16 +170,18 @@ class Engine:
             pause = self._backoff_s[min(attempt, len(self._backoff_s) - 1)]
             attempt += 1
             self.deaths += 1
-            logger.error("engine of %s: %s; restarting in %.1f s", self.spec.name, why, pause)
+            self._tell_death(why, pause)
             self._enter("restarting", f"the engine stopped ({why}) and is being restarted")
             self._lose(why)
             await asyncio.sleep(pause)
 
     async def _one_life(self, worker: Worker) -> str:
         try:
+            begun = self._clock.monotonic()
             self.facts = await worker.start()
             self._worker = worker
             self.generation += 1
+            self._tell_ready(self.facts, self._clock.monotonic() - begun)
             self._enter("ready", "")
             while True:
                 for event in await worker.receive():
@@ -172,6 +191,28 @@ class Engine:
         finally:
             self._worker = None
             await worker.stop()
+
+    def _tell_death(self, why: str, pause: float) -> None:
+        facts = {"event": "engine_died", "model": self.spec.name, "deaths": self.deaths}
+        text = "engine of %s died: %s; restarting in %.1f s, what it held is done again"
+        logger.error(text, self.spec.name, why, pause, extra={"facts": facts})
+
+    def _tell_ready(self, facts: Ready, seconds: float) -> None:
+        came = "loaded" if self.generation == 1 else "is back: loaded again"
+        text = f"engine of {self.spec.name} {came} after {seconds:.1f} s"
+        logger.info(
+            "%s: %s on %s",
+            text,
+            facts.dtype,
+            facts.device,
+            extra={
+                "facts": {
+                    "event": "engine_loaded",
+                    "model": self.spec.name,
+                    "life": self.generation,
+                }
+            },
+        )
 
     def _deliver(self, event: Event) -> None:
         if isinstance(event, Progress):

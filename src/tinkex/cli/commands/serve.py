@@ -66,8 +66,13 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     show_default=True,
 )
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to log runs, steps, saves, refusals and engines: lines, or JSON objects.",
 )
+@click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 @click.option(
     "--limit",
     "limits",

@@ -53,9 +53,8 @@ class Forward:
             if request.forward_only:
                 return Conclusion(outcome)
             tokens, loss = request.tokens, loss_per_token(result.metrics)
-            return Conclusion(
-                outcome, (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
-            )
+            trained = (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
+            return Conclusion(outcome, trained, result.metrics)
 
         return Prepared((command,), conclude, request.tokens)
 

@@ -26,7 +26,8 @@ def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, OptimStepResult)
         outcome = success({"metrics": _finite(dict(result.metrics))})
-        return Conclusion(outcome, (lambda db: runs_table.stepped(db, run.model_id),))
+        stepped = (lambda db: runs_table.stepped(db, run.model_id),)
+        return Conclusion(outcome, stepped, result.metrics)
 
     return Prepared((command,), conclude)
 

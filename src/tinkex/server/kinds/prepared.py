@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from tinkex.engine.messages import Command, Result
 from tinkex.server.store.commit import Work
@@ -12,10 +12,15 @@ from tinkex.server.waiting import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What an operation came to: its outcome, and what else becomes true in the same commit."""
+    """What an operation came to: its outcome, and what else becomes true in the same commit.
+
+    `metrics` and `path`, of what was measured or saved, are for those who report on it.
+    """
 
     outcome: Outcome
     writes: tuple[Work, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    path: str | None = None
 
 
 def _nothing() -> None: ...

@@ -61,7 +61,8 @@ class Saving:
             values: dict[str, Any] = {"path": row.path, "type": entry.kind}
             if entry.kind == "save_weights_external":
                 values = {"path": row.path, "size_bytes": row.size_bytes}
-            return Conclusion(success(values), (lambda db: self.checkpoints.record(db, save, row),))
+            record = (lambda db: self.checkpoints.record(db, save, row),)
+            return Conclusion(success(values), record, path=row.path)
 
         return self._prepared(run, entry, draft, entry.kind == "save_weights", conclude)
 

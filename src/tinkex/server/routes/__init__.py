@@ -35,7 +35,7 @@ class ApiRoute(Route):
     """A route that can be described."""
 
     def __init__(self, path: str, handler: Handler, method: str, contract: Contract) -> None:
-        super().__init__(path, guarded(handler), methods=[method])
+        super().__init__(path, guarded(handler, path), methods=[method])
         self.contract = contract
         self.summary = (handler.__doc__ or "").strip().partition("\n")[0]
 

@@ -139,13 +139,15 @@ def _reason(error: Exception) -> str:
     return error.strerror or "error" if isinstance(error, OSError) else str(error)
 
 
-def guarded(handler: Handler) -> Handler:
-    """A handler whose refusals are answers, and whose bugs are logged and give nothing away."""
+def guarded(handler: Handler, path: str) -> Handler:
+    """A handler whose refusals are answers, and whose bugs are logged and give nothing away.
+    `path` is what the route is called where it is told of."""
 
     async def guard(request: Request) -> Response:
         try:
             return await handler(request)
         except Refusal as refusal:
+            core_of(request).narrator.refused(path, refusal.status, refusal.detail)
             return refused(refusal)
         except ClientDisconnect:
             return Response(status_code=499)

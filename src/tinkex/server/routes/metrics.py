@@ -29,4 +29,4 @@ def _on_this_machine(request: Request) -> bool:
         return False
 
 
-ROUTES: list[Route] = [Route("/metrics", guarded(metrics), methods=["GET"])]
+ROUTES: list[Route] = [Route("/metrics", guarded(metrics, "/metrics"), methods=["GET"])]
