@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -185,14 +181,15 @@ def test_a_traceback_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_server_that_cannot_start_here_says_why_in_its_own_words() -> None:
-    from tinkex.server.home import HomeTaken
+    from tinkex.server.home import Holder, HomeTaken
 
-    taken = HomeTaken("/h is in use by process 7")
+    taken = HomeTaken(Path("/h"), Holder(7, "http://127.0.0.1:8000"))
     wrapped = TinkerError("The embedded server cannot start")
     wrapped.__cause__ = taken
-    words = "The server embedded in tinkex cannot start: /h is in use by process 7"
+    words = f"The server embedded in tinkex cannot start: {taken}"
+    assert "/h is in use by process 7" in words
     for error in (taken, wrapped):
-        assert run_list(error).err == f"Error: {words}\n"
+        assert run_list(error).err.startswith(f"Error: {words}\n")
 
 
 def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,40 +227,3 @@ def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
     assert not SdkClients().has_credentials(Connection())
     store.set_default("7")
     assert SdkClients().has_credentials(Connection())
-
-
-def test_local_means_the_server_that_holds_the_home(tmp_path: Path) -> None:
-    from tinkex.cli.dependencies import Connection
-
-    local = Connection(base_url="local")
-    assert SdkClients().address(local) == "local"
-    with held(tmp_path / ".tinkex", "http://127.0.0.1:8123"):
-        assert SdkClients().address(local) == "http://127.0.0.1:8123"
-        assert SdkClients().config(local).api_key == "tml-local"
-    with held(tmp_path / ".tinkex", "http://0.0.0.0:8123"):
-        assert SdkClients().address(local) == "http://127.0.0.1:8123"
-    with held(tmp_path / ".tinkex", "http://127.0.0.1:0"):
-        assert SdkClients().address(local) == "local"
-    assert SdkClients().address(local) == "local"
-
-
-_HOLD = """
-import sys
-from pathlib import Path
-from tinkex.server.home import Home
-home = Home(Path(sys.argv[1]), sys.argv[2])
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def held(home: Path, address: str) -> Iterator[None]:
-    """Another process lives in `home`."""
-    line = [sys.executable, "-c", _HOLD, str(home), address]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield
-        process.communicate()

@@ -243,7 +243,9 @@ def test_a_home_in_use_is_an_error_of_the_sdk_and_works_once_it_is_free(
     monkeypatch.setenv("TINKEX_MODELS", "tinkex/tiny-llama")
     holder = Home(tmp_path, "http://127.0.0.1:8000")
     with tinkex.ServiceClient(base_url="local") as first:
-        with pytest.raises(TinkerError, match=r"in use by process \d+ at http://127.0.0.1:8000"):
+        with pytest.raises(
+            TinkerError, match=r"in use by process \d+, a server at http://127.0.0.1:8000"
+        ):
             first.get_server_capabilities()
         holder.release()
         with tinkex.ServiceClient(base_url="local") as second:

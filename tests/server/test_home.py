@@ -4,32 +4,82 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tinkex.server.home import Home, HomeTaken, default_home
+from tinkex.server.home import Holder, Home, HomeTaken, default_home, holder_of
 from tinkex.server.local import open_app, settings_in
 
 
 def test_a_held_home_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
     holder = Home(tmp_path, "http://127.0.0.1:8000")
-    with pytest.raises(HomeTaken, match=rf"process {os.getpid()} at http://127.0.0.1:8000"):
+    with pytest.raises(HomeTaken, match=rf"process {os.getpid()}, .* http://127.0.0.1:8000"):
         Home(tmp_path)
     holder.release()
     Home(tmp_path).release()
 
 
-@pytest.mark.parametrize("address", ["", "http://127.0.0.1:0"])
-def test_a_holder_without_a_port_is_named_with_the_way_to_share(
-    tmp_path: Path, address: str
-) -> None:
-    holder = Home(tmp_path, address)
-    with pytest.raises(HomeTaken, match=rf"process {os.getpid()}, without a port; .* tinkex serve"):
+def test_a_script_that_holds_a_home_is_named_with_the_ways_to_share_it(tmp_path: Path) -> None:
+    holder = Home(tmp_path)
+    with pytest.raises(HomeTaken, match=rf"process {os.getpid()}, a script .* --local join it"):
         Home(tmp_path)
     holder.release()
+
+
+def test_the_socket_is_its_owners_alone_and_goes_with_the_lock(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    home = Home(tmp_path)
+    path = tmp_path / "socket"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert holder_of(tmp_path) == Holder(os.getpid(), "", str(path))
+    home.release()
+    assert not path.exists()
+
+
+def test_a_path_too_long_for_a_socket_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    home = Home(deep)
+    path = Path(home.socket.path)
+    assert not path.is_relative_to(tmp_path)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(path))
+    home.release()
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("depth", [1, 100])
+def test_what_a_killed_holder_left_of_its_socket_is_swept(tmp_path: Path, depth: int) -> None:
+    root = tmp_path / ("x" * depth)
+    assert _killed_in(root) < 0
+    left = holder_of(root)
+    assert left is not None
+    assert Path(left.socket).exists()
+    home = Home(root)
+    assert Path(left.socket).exists() == (left.socket == home.socket.path)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(home.socket.path)
+    home.release()
+
+
+def test_a_forked_child_does_not_keep_its_parents_home(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    leave, waiting = os.pipe()
+    child = os.fork()
+    if not child:  # it lives on when its parent lets go
+        os.close(waiting)
+        os.read(leave, 1)
+        os._exit(0)
+    os.close(leave)
+    home.release()
+    Home(tmp_path).release()
+    os.close(waiting)
+    os.waitpid(child, 0)
 
 
 def test_a_local_server_can_serve_a_model_under_another_name(tmp_path: Path) -> None:
@@ -48,14 +98,18 @@ def test_a_local_server_beside_another_is_refused_before_anything_is_loaded(tmp_
 
 
 def test_a_killed_holder_leaves_the_home_free(tmp_path: Path) -> None:
+    assert _killed_in(tmp_path) < 0
+    assert json.loads((tmp_path / "lock").read_text())["pid"]
+    Home(tmp_path).release()
+
+
+def _killed_in(root: Path) -> int:
+    """The status of a process that was killed while it held a home."""
     program = (
         "import os, signal, sys; from pathlib import Path; from tinkex.server.home import Home; "
         "Home(Path(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert killed.returncode < 0
-    assert json.loads((tmp_path / "lock").read_text())["pid"]
-    Home(tmp_path).release()
+    return subprocess.run([sys.executable, "-c", program, str(root)], check=False).returncode
 
 
 def test_the_usual_home_can_be_moved(tmp_path: Path) -> None:

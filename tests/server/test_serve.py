@@ -199,7 +199,7 @@ def test_configured_keys_are_required_and_revoking_works_at_once(tmp_path: Path)
 def test_the_log_follows_runs_saves_and_refusals_and_holds_no_key(tmp_path: Path) -> None:
     key = "tml-a-secret-of-mine"
     with live_server(tmp_path / "home", "--model", TINY, "--log-format", "json") as server:
-        with tinkex.ServiceClient(base_url=server.url, api_key=key, telemetry=False) as service:
+        with tinkex.ServiceClient(base_url=server.url, api_key=key) as service:
             training = service.create_lora_training_client(TINY, rank=4)
             datum = tinkex.Datum(
                 model_input=tinkex.ModelInput.from_ints([1, 2, 3]),

@@ -7,12 +7,10 @@ defaults. A person is waiting, so clients give up early.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.dependencies import Connection
 from tinkex.cli.errors import CliError
-from tinkex.cli.server_floor import serving_address
 
 if TYPE_CHECKING:
     from tinkex.client.config import Config
@@ -103,12 +101,13 @@ class SdkClients:
         from tinkex.client.timings import Timings
 
         seconds = connection.timeout or REQUEST_SECONDS
-        config = Config.resolve(
+        return Config.resolve(
             **connection.options(),
             timings=Timings.impatient(),
             timeout=Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
         )
-        return _of_the_home(config) if config.is_local else config
+
+
 
 
 def _logged_in_elsewhere(config: Config) -> str:
@@ -116,9 +115,3 @@ def _logged_in_elsewhere(config: Config) -> str:
 
     addresses = Logins(config.credentials_path).addresses()
     return f" (you are logged in at {', '.join(addresses)})" if addresses else ""
-
-
-def _of_the_home(config: Config) -> Config:
-    """One home has one server: a `tinkex serve` that runs there is used instead of a second."""
-    address = serving_address()
-    return config if address is None else replace(config, base_url=address)

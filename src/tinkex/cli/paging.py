@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tinkex.cli.context import CommandContext
+from tinkex.cli.emptiness import explain_empty
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class Pages(Generic[T]):
         """The first `limit` items from `offset` on; all of them when `limit` is 0."""
         first = self._page_size(limit, 0)
         items, total = self.read(context.wait(self.submit(first, offset)))
+        if total == 0:
+            explain_empty(context)
         available = max(0, total - offset)
         wanted = min(limit or available, available)
         if items and len(items) < wanted:

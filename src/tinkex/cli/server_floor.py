@@ -37,11 +37,11 @@ def default_home() -> Path:
     return of_server(os.environ)
 
 
-def serving_address() -> str | None:
-    """Where a `tinkex serve` that holds the default home answers; None if none does."""
+def address_of_home() -> str | None:
+    """Where the last `tinkex serve` of the default home answers, if it still does."""
     try:
-        from tinkex.server.home import address_of
+        from tinkex.server.home import holder_of
     except ImportError:
         return None
-    address = address_of(default_home())
-    return None if address is None else reachable(address)
+    holder = holder_of(default_home())
+    return None if holder is None else holder.address or None

@@ -333,7 +333,7 @@ def _make_transport(config: Config) -> Transport:
     if config.is_local:
         from tinkex.client.transport.local import LocalTransport
 
-        return LocalTransport()
+        return LocalTransport(config=config)
     from tinkex.client.transport.network import NetworkTransport, usable_here
 
     if usable_here():

@@ -30,13 +30,14 @@ rooms:
 
     store/      SQLite: a module per table, numbered migrations, one writer with group commit
     segments    large bodies and results; `blobs` folders of weights: whole or absent
-    home        the folder a server owns, and the lock that says so
+    home        the folder a server owns, and the lock that says so; `doorway` lets its owner's
+                other processes in, `belongings` says whose the things in it are
     reaper      what time ends: silent sessions, old results, idle runs
     checkpoints, manifest, archive, byte_ranges, encryption, signing, urls
                 weights that are kept, checked, exported and linked to
-    browsing, presentation, usage, journal, traces, metrics, observing
+    browsing, presentation, usage, journal, narrator, traces, metrics, observing
                 what people look up
-    models      where base models come from
+    models      where base models come from; `model_check` whether an engine could serve one
 
 Contracts worth knowing before changing anything: an operation is acknowledged when row and payload
 are on disk and done when its result is; a run's state is its last snapshot plus the replay of what

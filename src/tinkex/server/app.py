@@ -14,6 +14,8 @@ from starlette.routing import BaseRoute
 
 from tinkex.server.clock import Clock
 from tinkex.server.core import Core
+from tinkex.server.doorway import Doorway
+from tinkex.server.home import Home
 from tinkex.server.observing import Measured, Requests
 from tinkex.server.routes import (
     admin,
@@ -56,18 +58,25 @@ ROUTES: list[BaseRoute] = [
 
 
 def create_app(
-    settings: Settings, launch: Launch | None = None, clock: Clock | None = None
+    settings: Settings,
+    launch: Launch | None = None,
+    clock: Clock | None = None,
+    home: Home | None = None,
 ) -> Starlette:
-    """A server as an ASGI application. Its home is locked when it starts, not before."""
+    """A server as an ASGI application. Its home is locked when it starts, if it was not before;
+    other processes of its user reach it through the home."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        core = Core(settings, launch, clock)
+        core = Core(settings, launch, clock, home)
         app.state.core = core
+        doorway = Doorway(app, core.home.socket, core.dismiss_polls)
         try:
             await core.start()
+            doorway.open()
             yield
         finally:
+            await doorway.close()
             await core.stop(settings.timings.drain_s)
 
     requests = Requests(ROUTES)

@@ -35,7 +35,7 @@ class Page:
 
 
 class Browsing:
-    """The reading side of one home."""
+    """The reading side of one home. Lists for no tenant are for who owns the home: everything."""
 
     def __init__(self, store: Store, live: Runs, meter: Meter, clock: Clock) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Browsing:
     # ---- runs and checkpoints
 
     async def training_runs(
-        self, tenant: str, page: Page, scope: Scope, project_id: str | None
+        self, tenant: str | None, page: Page, scope: Scope, project_id: str | None
     ) -> dict[str, Any]:
         accessible = scope == "accessible"
 
@@ -59,7 +59,7 @@ class Browsing:
                 accessible=accessible,
                 project_id=project_id,
             )
-            return [self._shown_run(db, row, tenant) for row in rows], total
+            return [self._shown_run(db, row, tenant or row.tenant) for row in rows], total
 
         shown, total = await self._store.query(work)
         return {"training_runs": shown, "cursor": show.cursor(page.offset, page.limit, total)}
@@ -79,7 +79,7 @@ class Browsing:
         shown = [show.checkpoint(row) for row in rows]
         return {"checkpoints": shown, "cursor": show.cursor(0, len(shown), len(shown))}
 
-    async def checkpoints(self, tenant: str, page: Page) -> dict[str, Any]:
+    async def checkpoints(self, tenant: str | None, page: Page) -> dict[str, Any]:
         rows, total = await self._store.query(
             lambda db: checkpoints.of_tenant(db, tenant, page.limit, page.offset)
         )
@@ -119,7 +119,7 @@ class Browsing:
 
     # ---- sessions
 
-    async def sessions(self, tenant: str, page: Page, scope: Scope) -> dict[str, Any]:
+    async def sessions(self, tenant: str | None, page: Page, scope: Scope) -> dict[str, Any]:
         accessible = scope == "accessible"
         found = await self._store.query(
             lambda db: listing.session_page(
@@ -145,7 +145,7 @@ class Browsing:
 
         return await self._store.query(work)
 
-    async def search(self, tenant: str, search: Search) -> dict[str, Any]:
+    async def search(self, tenant: str | None, search: Search) -> dict[str, Any]:
         """A page of sessions and, when it is full, the cursor of the next."""
 
         def work(db: sqlite3.Connection) -> list[dict[str, Any]]:

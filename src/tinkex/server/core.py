@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tinkex.server.belongings import Belongings
 from tinkex.server.blobs import Folders
 from tinkex.server.bodies import Bodies
 from tinkex.server.browsing import Browsing
@@ -59,11 +60,16 @@ class Core:
     """One server over one home. Make it inside a running event loop, then `start` it."""
 
     def __init__(
-        self, settings: Settings, launch: Launch | None = None, clock: Clock | None = None
+        self,
+        settings: Settings,
+        launch: Launch | None = None,
+        clock: Clock | None = None,
+        home: Home | None = None,
     ) -> None:
+        """A `home` that is locked already is taken over, and released by `stop`."""
         self.settings = settings
         self.clock = clock = clock or SystemClock()
-        self.home = home = Home(settings.home, f"http://{settings.host}:{settings.port}")
+        self.home = home = home or Home(settings.home, settings.address)
         try:
             self.store = open_store(home.database)
         except BaseException:
@@ -146,7 +152,8 @@ class Core:
             clock,
             settings,
         )
-        self.exports = Exports(home.root / "exports")
+        self.exports = Exports(home.exports)
+        self.belongings = Belongings(self.store)
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)

@@ -14,37 +14,34 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 
-import uvicorn
 from starlette.applications import Starlette
 
 from tinkex.server import open_files
 from tinkex.server.allocator import keep_freed_memory
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
-from tinkex.server.http_parser import BoundedHttp
+from tinkex.server.home import Home
 from tinkex.server.observing import Requests
 from tinkex.server.settings import Settings
 from tinkex.server.slow_clients import SlowClients
 from tinkex.server.supervisor import EngineLost
+from tinkex.server.web import WebServer, config
 
-KEEP_ALIVE_S = 120
-GRACE_S = 2
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(settings: Settings, listener: socket.socket) -> int:
-    """Serve on a listening socket until a signal; the exit status."""
+def run(settings: Settings, home: Home, listener: socket.socket) -> int:
+    """Serve a home on a listening socket until a signal; the exit status."""
     open_files.allow()
     keep_freed_memory()
-    return asyncio.run(_run(settings, listener))
+    return asyncio.run(_run(settings, home, listener))
 
 
-async def _run(settings: Settings, listener: socket.socket) -> int:
-    app = create_app(settings)
-    server = _Server(web_server(app), app)
+async def _run(settings: Settings, home: Home, listener: socket.socket) -> int:
+    app = create_app(settings, home=home)
+    server = _Server(config(app), lambda: app.state.core.dismiss_polls())
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
     print(_greeting(settings), flush=True)
@@ -60,35 +57,8 @@ async def _run(settings: Settings, listener: socket.socket) -> int:
     return 0 if server.started else 1
 
 
-def web_server(app: Starlette) -> uvicorn.Config:
-    """How the application meets its sockets."""
-    return uvicorn.Config(
-        app,
-        http=BoundedHttp,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
-
-
-class _Server(uvicorn.Server):
-    """uvicorn with signals that mean what this command promises."""
-
-    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
-        super().__init__(config)
-        self._app = app
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Held polls are answered at once, after every connection was told to be its last."""
-        asyncio.get_running_loop().call_soon(self._app.state.core.dismiss_polls)
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+class _Server(WebServer):
+    """A web server with signals that mean what this command promises."""
 
     def interrupt(self) -> None:
         if self.should_exit:
@@ -134,8 +104,7 @@ async def _are_prepared(core: Core) -> bool:
 
 
 def _greeting(settings: Settings) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address = f"http://{host}:{settings.port}"
+    address = settings.address
     names = {spec.name: spec.source for spec in settings.models}
     lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
     lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]

@@ -1,9 +1,9 @@
-"""The same server without a socket, for `base_url="local"`: the client finds `open_app` by name.
+"""The same server without a port, for `base_url="local"`: the client finds `open_app` by name.
 
 It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
 list with commas of models and aliases (`NAME=MODEL`), or the default model and the built-in ones.
 An engine starts when something is asked of it, so looking around needs none. A home has one server:
-who comes second is told who holds it.
+who comes second finds in `HomeTaken` where the first one answers, and joins it there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.applications import Starlette
-
-from tinkex.server.app import create_app
-from tinkex.server.home import Home, default_home
+from tinkex.server.home import Home, HomeTaken, default_home
 from tinkex.server.models import BUILT_IN, DEFAULT_MODEL, build_catalog, default_cache
 from tinkex.server.settings import ModelSpec, Settings
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 MODELS_VARIABLE = "TINKEX_MODELS"
 
@@ -28,9 +29,22 @@ def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
     May unpack a model, so call it off the event loop.
     """
     environ = os.environ if environ is None else environ
-    root = default_home(environ)
-    Home(root).release()
-    return create_app(settings_in(root, environ))
+    home = Home(default_home(environ))
+    try:
+        # Half a second to import: not for who comes second, and joins.
+        from tinkex.server.app import create_app
+
+        return create_app(settings_in(home.root, environ), home=home)
+    except BaseException:
+        home.release()
+        raise
+
+
+def socket_of(taken: HomeTaken) -> str:
+    """Where the process that holds the home can be joined; empty if it cannot, or is this one."""
+    if taken.holder is None:
+        return str(taken.root / "socket")
+    return "" if taken.holder.pid == os.getpid() else taken.holder.socket
 
 
 def settings_in(root: Path, environ: Mapping[str, str]) -> Settings:

@@ -32,11 +32,13 @@ class Samplers:
         number: int,
         model_path: str | None,
         base_model: str | None,
+        bearer: str | None = None,
     ) -> str:
-        """A sampler of a checkpoint or a base model; the same number again gives the same one."""
+        """A sampler of a checkpoint or a base model; the same number again gives the same one.
+        The checkpoint may be `bearer`'s, who has shown a right to it."""
         sampler_id = f"{session_id}:sample:{number}"
         known = self._store.read(lambda db: table.get(db, sampler_id))
-        row = await self._row(tenant, session_id, sampler_id, model_path, base_model)
+        row = await self._row(tenant, session_id, sampler_id, model_path, base_model, bearer)
         if known is None:
             stored = await self._store.write(lambda db: table.insert_once(db, row))
         else:
@@ -73,13 +75,14 @@ class Samplers:
         sampler_id: str,
         model_path: str | None,
         base_model: str | None,
+        bearer: str | None,
     ) -> SamplerRow:
         if model_path is None:
             if base_model is None:
                 raise Refusal("give model_path or base_model")
             self._engines.get(base_model)
             return SamplerRow(sampler_id, session_id, tenant, base_model, self._clock.now())
-        checkpoint = self._checkpoints.find(tenant, model_path)
+        checkpoint = self._checkpoints.find(tenant, model_path, bearer)
         if checkpoint.kind == "external_weights":
             raise Refusal(f"{model_path} is an export for use elsewhere: it cannot be sampled")
         served = self._engines.get(checkpoint.base_model)

@@ -6,6 +6,7 @@ Whatever keeps the server from starting is one line on stderr and status 1.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -57,16 +58,21 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
-    home = (options.home or default_home(environ)).expanduser().absolute()
-    _check_home(home)
-    keys = _keys(home, options.host)
-    with listening(options.host, options.port) as listener:
+    root = (options.home or default_home(environ)).expanduser().absolute()
+    home = _take(root)
+    with contextlib.ExitStack() as undo:
+        undo.callback(home.release)
+        keys = _keys(root, options.host)
+        listener = undo.enter_context(listening(options.host, options.port))
         catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
-        settings = _settings(options, home, listener, keys, catalog)
+        settings = _settings(options, root, listener, keys, catalog)
+        home.name(settings.address)
         # The web server is a third of a second to import: not for a mistake in an option.
         from tinkex.server.foreground import run
 
-        return run(settings, listener)
+        undo.pop_all()
+        with listener:
+            return run(settings, home, listener)
 
 
 def _settings(
@@ -114,12 +120,12 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _check_home(home: Path) -> None:
+def _take(root: Path) -> Home:
     """Say now, not after the models are found, that the home cannot be had."""
     try:
-        Home(home).release()
+        return Home(root)
     except OSError as error:
-        raise CannotServe(f"home {home} cannot be used: {error.strerror}") from error
+        raise CannotServe(f"home {root} cannot be used: {error.strerror}") from error
 
 
 def listening(host: str, port: int) -> socket.socket:

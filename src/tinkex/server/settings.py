@@ -13,6 +13,9 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+_ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""What listens on every address of a machine has none that could be typed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -121,3 +124,10 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)
     scheduling: Scheduling = field(default_factory=Scheduling)
+
+    @property
+    def address(self) -> str:
+        """What a client on this machine calls it; empty where there is no port."""
+        host = _ON_THIS_MACHINE.get(self.host, self.host)
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.port}" if self.port else ""

@@ -77,10 +77,11 @@ class Training:
         meant = _without_seed(row) if asked.seed is None else creation.body_of(row)
         return await self._create(row, "create_model", creation.body_of(row), meant)
 
-    async def create_from(self, tenant: str, fields: Fields) -> Accepted:
-        """A new run made from a checkpoint, with the checkpoint's LoRA settings."""
+    async def create_from(self, tenant: str, fields: Fields, bearer: str | None = None) -> Accepted:
+        """A new run made from a checkpoint, with the checkpoint's LoRA settings. `bearer` is whose
+        it is where whoever asks may read it without a token."""
         asked = new_runs.read_from(fields)
-        path, bearer = asked.path, self._bearer(asked.token)
+        path, bearer = asked.path, self._bearer(asked.token) or bearer
         self._sessions.alive(tenant, asked.session_id)
         source = self._loading.checkpoints.find(tenant, path, bearer)
         source = self._loading.source(tenant, path, bearer, asked.base_model or source.base_model)
@@ -114,15 +115,17 @@ class Training:
         finally:
             self._intake.discard(draft)
 
-    async def operation(self, tenant: str, kind: str, fields: Fields, body: bytes) -> Accepted:
+    async def operation(
+        self, tenant: str, kind: str, fields: Fields, body: bytes, bearer: str | None = None
+    ) -> Accepted:
         """A JSON operation of a run; its content is checked when its turn comes."""
         model_id, seq_id = address.read(fields)
         if kind == "load_weights" and fields.has("bearer"):
             raise Refusal("bearer is not a field of this request; send weights_access_token")
-        if kind == "load_weights" and fields.has("weights_access_token"):
+        if kind == "load_weights" and (bearer or fields.has("weights_access_token")):
             token = fields.optional_text("weights_access_token", limit=8192)
-            values = {**json.loads(body), "bearer": self._bearer(token)}
-            del values["weights_access_token"]
+            values = {**json.loads(body), "bearer": self._bearer(token) or bearer}
+            values.pop("weights_access_token", None)
             body = _canonical(values)
         asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
         return await self._submit(tenant, model_id, asked)

@@ -49,6 +49,10 @@ class TransportError(Exception):
     """No whole answer arrived: refused, cut, malformed or too large."""
 
 
+class NobodyThere(TransportError):
+    """The place a request was for is deserted; nothing was sent."""
+
+
 class TransportTimeout(TransportError):
     """The time for this request ran out."""
 

@@ -1,27 +1,34 @@
-"""Requests to an ASGI app in this process: no socket, no port, the same server code.
+"""Requests to an ASGI app in this process, or to the process that serves the same home already.
 
 ``base_url="local"`` finds the embedded server by name, so the SDK imports nothing of it until
 then. All clients of a process share one running app; it starts with the first and shuts down
-with the last.
+with the last. Who comes second to a home joins the first through the socket in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tinkex.client.errors import TinkerError
 from tinkex.client.transport import (
     HttpRequest,
     HttpResponse,
+    NobodyThere,
     Refused,
+    StreamingTransport,
+    Transport,
     TransportError,
     TransportTimeout,
 )
+
+if TYPE_CHECKING:
+    from tinkex.client.config import Config
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,28 +37,109 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 EMBEDDED_SERVER = "tinkex.server.local"
 LOCAL_ORIGIN = "http://local.tinkex"
+HOLDER_PATIENCE = 30.0
+"""Seconds that another process may take to begin or end serving the home."""
+HOLDER_PAUSE = 0.1
 
 logger = logging.getLogger("tinkex")
 
 
-class LocalTransport:
-    """Drives one app on the loop it is used from."""
+class HomeHeld(Exception):
+    """The server of another process lives in the home. The message is for people; `socket` is where
+    it answers this user's processes, empty if nowhere."""
 
-    def __init__(self, open_app: Callable[[], ASGIApp] | None = None) -> None:
+    def __init__(self, message: str, socket: str) -> None:
+        super().__init__(message)
+        self.socket = socket
+
+
+class LocalTransport:
+    """Drives one app on the loop it is used from, or speaks to the process that has its home.
+
+    A home has one server. When the process that serves it ends, the next request finds out who does
+    now: another one, or this one, which then goes on where the other stopped.
+    """
+
+    def __init__(
+        self, open_app: Callable[[], ASGIApp] | None = None, config: Config | None = None
+    ) -> None:
         self._open_app = open_app or _open_embedded
+        self._config = config
         self._running: RunningApp | None = None
+        self._joined: StreamingTransport | None = None
+        self._placing = asyncio.Lock()
         self._closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
+        while True:
+            place = await self._place()
+            try:
+                return await place.request(request)
+            except NobodyThere:
+                await self._leave(place)
+
+    async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        place = await self._place()
+        async with contextlib.aclosing(place.stream(request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._joined is not None:
+            await self._joined.aclose()
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.release()
+
+    async def _place(self) -> StreamingTransport:
+        """The way to whoever serves the home now."""
         if self._closed:
             raise TransportError("the local transport is closed")
-        if self._running is None:
-            self._running = RunningApp.shared(self._open_app)
-        app = await self._running.started()
+        async with self._placing:
+            patience = asyncio.get_running_loop().time() + HOLDER_PATIENCE
+            while self._joined is None:
+                if self._running is None:
+                    self._running = RunningApp.shared(self._open_app)
+                try:
+                    return InProcess(await self._running.started())
+                except HomeHeld as held:
+                    self._running = None
+                    await self._join(held, patience)
+            return self._joined
+
+    async def _join(self, held: HomeHeld, patience: float) -> None:
+        """Connect to who holds the home; while it is starting or ending there is nobody to."""
+        if held.socket and self._config is not None:
+            from tinkex.client.transport.joined import JoinedTransport
+
+            joined = JoinedTransport(self._config, held.socket)
+            if await joined.is_answered():
+                self._joined = joined
+                return
+            if asyncio.get_running_loop().time() < patience:
+                await asyncio.sleep(HOLDER_PAUSE)
+                return
+        raise TinkerError(f"The embedded server cannot start: {held}") from held
+
+    async def _leave(self, place: Transport) -> None:
+        """Its process has ended: the next request looks again."""
+        if self._joined is place:
+            self._joined = None
+            await place.aclose()
+
+
+class InProcess:
+    """An app that is running on this loop."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
         exchange = _Exchange(request)
         try:
             async with asyncio.timeout(request.timeout):
-                await app(exchange.scope, exchange.receive, exchange.send)
+                await self._app(exchange.scope, exchange.receive, exchange.send)
         except TimeoutError as error:
             raise TransportTimeout("timed out") from error
         except Exception as error:
@@ -61,11 +149,8 @@ class LocalTransport:
         return exchange.response()
 
     async def stream(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        if self._running is None:
-            self._running = RunningApp.shared(self._open_app)
-        app = await self._running.started()
         exchange = _Exchange(request)
-        serving = asyncio.create_task(self._serve(app, exchange))
+        serving = asyncio.create_task(self._serve(exchange))
         try:
             async for piece in exchange.pieces():
                 yield piece
@@ -74,17 +159,14 @@ class LocalTransport:
             serving.cancel()
             await asyncio.wait([serving])
 
-    async def _serve(self, app: ASGIApp, exchange: _Exchange) -> None:
+    async def _serve(self, exchange: _Exchange) -> None:
         try:
-            await app(exchange.scope, exchange.receive, exchange.send)
+            await self._app(exchange.scope, exchange.receive, exchange.send)
         finally:
             exchange.disconnect()
 
     async def aclose(self) -> None:
-        self._closed = True
-        if self._running is not None:
-            running, self._running = self._running, None
-            await running.release()
+        """The app ends with its last user, see ``RunningApp``."""
 
 
 class _Exchange:
@@ -254,5 +336,7 @@ def _open_embedded() -> ASGIApp:
         ) from error
     try:
         return cast(ASGIApp, module.open_app())
+    except module.HomeTaken as taken:
+        raise HomeHeld(str(taken), module.socket_of(taken)) from taken
     except Exception as error:  # the server floor has errors of its own, which say what is wrong
         raise TinkerError(f"The embedded server cannot start: {error}") from error

@@ -110,12 +110,13 @@ class PlainTransport:
             if connection.alive:
                 return connection
             connection.close()
-        secure = ssl.create_default_context() if place[0] == "https" else None
         async with asyncio.timeout(self._connect_timeout):
-            reader, writer = await asyncio.open_connection(
-                place[1], place[2], ssl=secure, limit=MAX_HEAD
-            )
+            reader, writer = await self._dial(place)
         return _Connection(place, reader, writer)
+
+    async def _dial(self, place: Origin) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        secure = ssl.create_default_context() if place[0] == "https" else None
+        return await asyncio.open_connection(place[1], place[2], ssl=secure, limit=MAX_HEAD)
 
     def _give_back(self, connection: _Connection) -> None:
         idle = self._idle[connection.origin]

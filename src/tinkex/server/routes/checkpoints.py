@@ -15,7 +15,15 @@ from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
 from tinkex.server.routes.answers import Done
-from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.routes.http import (
+    answer,
+    bearer_of,
+    core_of,
+    nothing,
+    read_json,
+    tenant_of,
+    viewer_of,
+)
 from tinkex.server.routes.queries import Query
 from tinkex.types.checkpoints import (
     CheckpointsListResponse,
@@ -37,21 +45,24 @@ async def of_run(request: Request) -> Response:
 
 
 async def of_tenant(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
-    return answer(await core.browsing.checkpoints(tenant, _page(Query(request.query_params))))
+    core, viewer = core_of(request), viewer_of(request)
+    return answer(await core.browsing.checkpoints(viewer, _page(Query(request.query_params))))
 
 
 async def weights_info(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     path = _path(await read_json(request))
-    return answer(presentation.weights_info(core.checkpoints.find(tenant, path)))
+    return answer(
+        presentation.weights_info(core.checkpoints.find(tenant, path, bearer_of(request, path)))
+    )
 
 
 async def copy_weights(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     asked = _copy(await read_json(request))
     token = asked.token or request.headers.get(_TOKEN_HEADER)
-    bearer = None if token is None else core.tenants.identify(token)
+    owner = bearer_of(request, asked.path)
+    bearer = owner if token is None else core.tenants.identify(token)
     source = core.checkpoints.find(tenant, asked.path, bearer)
     key = request.headers.get(_KEY_HEADER)
     copy = await core.checkpoints.copy(tenant, source, asked.project_id, asked.ttl_seconds, key)

@@ -1,4 +1,4 @@
-"""How clients take things away: signed links over a network, plain files within this process."""
+"""How clients take things away: signed links over a network, plain files to who owns them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tinkex.server.refusals import Refusal
 from tinkex.server.routes import route
 from tinkex.server.routes.answers import Link, TraceExport
 from tinkex.server.routes.checkpoints import ONE, path_of
-from tinkex.server.routes.http import answer, core_of, in_this_process, origin_of, tenant_of
+from tinkex.server.routes.http import answer, core_of, is_owner, origin_of, tenant_of
 from tinkex.server.store.checkpoints import CheckpointRow
 from tinkex.server.urls import LINK_LIFETIME_S
 from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
@@ -46,7 +46,7 @@ async def archive_url(request: Request) -> Response:
     """A link to all files of any checkpoint in one tar."""
     core, tenant = core_of(request), tenant_of(request)
     row = core.checkpoints.find(tenant, path_of(request))
-    if not in_this_process(request):
+    if not is_owner(request):
         return _found(request, {"url": core.links.archive(origin_of(request), tenant, row)})
     folder, names = core.checkpoints.files(row)
     tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
@@ -59,7 +59,7 @@ async def trace_export(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     session_id = request.path_params["session_id"]
     core.sessions.owned(tenant, session_id)
-    if not in_this_process(request):
+    if not is_owner(request):
         url = core.links.trace(origin_of(request), tenant, session_id)
         return answer({"status": "ready", "url": url})
     content = await core.traces.encode(tenant, session_id)
@@ -69,7 +69,7 @@ async def trace_export(request: Request) -> Response:
 
 def _links(request: Request, tenant: str, row: CheckpointRow, names: Sequence[str]) -> Response:
     core = core_of(request)
-    if in_this_process(request):
+    if is_owner(request):
         folder, _ = core.checkpoints.files(row)
         return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
     origin = origin_of(request)

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from tinkex.server.core import Core
 from tinkex.server.fields import Fields
 from tinkex.server.refusals import Refusal, TooLarge, Unavailable
+from tinkex.server.tenants import OWNERS_PLACE
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 
@@ -38,8 +39,26 @@ def core_of(request: Request) -> Core:
 
 
 def tenant_of(request: Request) -> str:
-    """Who asks, by the key in the request's header; raises `Unauthorized`."""
-    return core_of(request).tenants.identify(request.headers.get("x-api-key"))
+    """Who asks, by the key in the request's header; raises `Unauthorized`.
+
+    Who owns the home may do with a run or session in its path what the key it belongs to may.
+    """
+    core, key, owner = core_of(request), request.headers.get("x-api-key"), is_owner(request)
+    tenant = core.tenants.identify(key, is_owner=owner)
+    return core.belongings.tenant(request.path_params) or tenant if owner else tenant
+
+
+def viewer_of(request: Request) -> str | None:
+    """Whose things a list shows: a tenant's, or everybody's to who owns the home."""
+    tenant = tenant_of(request)
+    return None if is_owner(request) else tenant
+
+
+def bearer_of(request: Request, path: str | None) -> str | None:
+    """As whom a checkpoint named in a body may be read: by the home's owner as its own."""
+    if path is None or not is_owner(request):
+        return None
+    return core_of(request).belongings.of_checkpoint(path)
 
 
 def origin_of(request: Request) -> str:
@@ -47,9 +66,9 @@ def origin_of(request: Request) -> str:
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
-def in_this_process(request: Request) -> bool:
-    """Whether the client shares our process and files: then there is no socket to link to."""
-    return bool(request.scope.get("server") == ("local", 80))
+def is_owner(request: Request) -> bool:
+    """Whether the client is a process of the user who owns the home: it can read its files."""
+    return bool(request.scope.get("server") == OWNERS_PLACE)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

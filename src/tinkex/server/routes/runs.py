@@ -10,7 +10,7 @@ from tinkex.server.browsing import Page, Scope
 from tinkex.server.fields import Fields
 from tinkex.server.routes import route, searching
 from tinkex.server.routes.answers import Done
-from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.routes.http import answer, core_of, nothing, read_json, tenant_of, viewer_of
 from tinkex.server.routes.queries import Query
 from tinkex.server.run_records import NAME_LIMIT, NOTE_LIMIT
 from tinkex.types.checkpoints import TrainingRun, TrainingRunsResponse
@@ -23,9 +23,9 @@ from tinkex.wire import routes as paths
 
 
 async def list_runs(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
+    core, viewer = core_of(request), viewer_of(request)
     return answer(
-        await core.browsing.training_runs(tenant, *_runs_wanted(Query(request.query_params)))
+        await core.browsing.training_runs(viewer, *_runs_wanted(Query(request.query_params)))
     )
 
 
@@ -68,9 +68,9 @@ async def delete_run(request: Request) -> Response:
 
 
 async def list_sessions(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
+    core, viewer = core_of(request), viewer_of(request)
     return answer(
-        await core.browsing.sessions(tenant, *_sessions_wanted(Query(request.query_params)))
+        await core.browsing.sessions(viewer, *_sessions_wanted(Query(request.query_params)))
     )
 
 
@@ -81,9 +81,9 @@ async def get_session(request: Request) -> Response:
 
 
 async def search_sessions(request: Request) -> Response:
-    core, tenant = core_of(request), tenant_of(request)
+    core, viewer = core_of(request), viewer_of(request)
     search = searching.read(await read_json(request))
-    return answer(await core.browsing.search(tenant, search))
+    return answer(await core.browsing.search(viewer, search))
 
 
 async def assign_project(request: Request) -> Response:

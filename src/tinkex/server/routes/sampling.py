@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tinkex.server import sample_request
 from tinkex.server.fields import Fields
 from tinkex.server.routes import route
-from tinkex.server.routes.http import answer, core_of, read_body, read_json, tenant_of
+from tinkex.server.routes.http import answer, bearer_of, core_of, read_body, read_json, tenant_of
 from tinkex.types.futures import UntypedAPIFuture
 from tinkex.types.sampling import (
     CreateSamplingSessionResponse,
@@ -29,7 +29,8 @@ async def create_sampler(request: Request) -> Response:
     core = core_of(request)
     session_id, number, path, base_model = _new_sampler(await read_json(request))
     core.sessions.alive(tenant, session_id)
-    sampler_id = await core.samplers.create(tenant, session_id, number, path, base_model)
+    bearer = bearer_of(request, path)
+    sampler_id = await core.samplers.create(tenant, session_id, number, path, base_model, bearer)
     return answer({"type": "create_sampling_session", "sampling_session_id": sampler_id})
 
 

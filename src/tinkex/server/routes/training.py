@@ -20,7 +20,9 @@ from tinkex.server.routes.http import (
     PROTOBUF,
     Handler,
     answer,
+    bearer_of,
     core_of,
+    is_owner,
     read_body,
     read_json,
     read_json_and_body,
@@ -56,9 +58,10 @@ async def load_weights(request: Request) -> Response:
     tenant = tenant_of(request)
     fields, body = await read_json_and_body(request)
     training = core_of(request).training
+    owner = bearer_of(request, fields.optional_text("path") if is_owner(request) else None)
     if fields.has("session_id"):
-        return _future(await training.create_from(tenant, fields))
-    return _future(await training.operation(tenant, "load_weights", fields, body))
+        return _future(await training.create_from(tenant, fields, owner))
+    return _future(await training.operation(tenant, "load_weights", fields, body, owner))
 
 
 def operation(kind: str) -> Handler:

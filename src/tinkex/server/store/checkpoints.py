@@ -79,17 +79,18 @@ def of_run(connection: sqlite3.Connection, model_id: str) -> list[CheckpointRow]
 
 
 def of_tenant(
-    connection: sqlite3.Connection, tenant: str, limit: int, offset: int
+    connection: sqlite3.Connection, tenant: str | None, limit: int, offset: int
 ) -> tuple[list[CheckpointRow], int]:
-    """A page of a tenant's checkpoints, newest first, and how many there are in all."""
+    """A page of a tenant's checkpoints, or everybody's, newest first, and how many there are."""
+    whose = "? IS NULL" if tenant is None else "tenant = ?"
     rows = connection.execute(
-        f"""SELECT {_NAMES} FROM checkpoints WHERE tenant = ?
+        f"""SELECT {_NAMES} FROM checkpoints WHERE {whose}
             ORDER BY created_at DESC, path LIMIT ? OFFSET ?""",
         (tenant, limit, offset),
     )
     page = [from_row(row) for row in rows]
     (total,) = connection.execute(
-        "SELECT COUNT(*) FROM checkpoints WHERE tenant = ?", (tenant,)
+        f"SELECT COUNT(*) FROM checkpoints WHERE {whose}", (tenant,)
     ).fetchone()
     return page, total
 

@@ -16,16 +16,17 @@ _PUBLISHED = "EXISTS (SELECT 1 FROM checkpoints c WHERE c.public AND c.{column} 
 
 def run_page(
     connection: sqlite3.Connection,
-    tenant: str,
+    tenant: str | None,
     limit: int,
     offset: int,
     *,
     accessible: bool = False,
     project_id: str | None = None,
 ) -> tuple[list[RunRow], int]:
-    """A page of a tenant's runs and how many there are. `accessible` adds the runs of others that
-    published a checkpoint; `project_id` keeps the runs of that project's sessions."""
-    where, values = _visible("runs", "model_id", tenant, accessible), [tenant]
+    """A page of a tenant's runs, or of everybody's, and how many there are. `accessible` adds the
+    runs of others that published a checkpoint; `project_id` keeps those of its sessions."""
+    where = _visible("runs", "model_id", tenant, accessible)
+    values: list[str | None] = [tenant]
     if project_id is not None:
         where += " AND session_id IN (SELECT session_id FROM sessions WHERE project_id = ?)"
         values.append(project_id)
@@ -56,7 +57,7 @@ def is_published(connection: sqlite3.Connection, column: str, value: str) -> boo
 
 
 def session_page(
-    connection: sqlite3.Connection, tenant: str, limit: int, offset: int, *, accessible: bool
+    connection: sqlite3.Connection, tenant: str | None, limit: int, offset: int, *, accessible: bool
 ) -> list[str]:
     where = _visible("sessions", "session_id", tenant, accessible)
     rows = connection.execute(
@@ -84,9 +85,10 @@ class Search:
 
 
 def search_sessions(
-    connection: sqlite3.Connection, tenant: str, search: Search
+    connection: sqlite3.Connection, tenant: str | None, search: Search
 ) -> list[SessionRow]:
-    clauses, values = [_visible("sessions", "session_id", tenant, search.accessible)], [tenant]
+    clauses = [_visible("sessions", "session_id", tenant, search.accessible)]
+    values: list[Any] = [tenant]
     for clause, more in _filters(search):
         clauses.append(f"({clause})")
         values += more
@@ -104,7 +106,10 @@ def set_session_project(connection: sqlite3.Connection, session_id: str, project
     )
 
 
-def _visible(table: str, column: str, tenant: str, accessible: bool) -> str:
+def _visible(table: str, column: str, tenant: str | None, accessible: bool) -> str:
+    """A clause that takes the tenant as its value."""
+    if tenant is None:
+        return "? IS NULL"
     published = _PUBLISHED.format(column=column, table=table)
     return f"(tenant = ? OR {published})" if accessible else "tenant = ?"
 

@@ -1,0 +1,53 @@
+"""Says whose list it is that is empty: most often the runs are there, under another key."""
+
+from __future__ import annotations
+
+import contextlib
+from urllib.parse import urlsplit
+
+from tinkex.cli.context import CommandContext
+from tinkex.cli.dependencies import Connection
+from tinkex.cli.server_floor import address_of_home
+from tinkex.client.config import LOCAL_API_KEY, LOCAL_BASE_URL, LOOPBACK
+
+_SHOWN = 4
+
+
+def explain_empty(context: CommandContext) -> None:
+    """Name the server and the key that asked, and how to see the others' on one's own machine."""
+    address, _, key = context.deps.clients.account(context.connection).partition(" ")
+    if context.is_json or address == LOCAL_BASE_URL:
+        return
+    context.note(f"Asked {address} with the key {masked(key)}.")
+    if _is_ours(address) and _has_any(context):
+        context.note("Other keys have runs there. Add --local to see all of your home.")
+
+
+def masked(key: str) -> str:
+    """Enough of a key to know it by."""
+    if key in ("None", LOCAL_API_KEY):
+        return LOCAL_API_KEY
+    if len(key) < 4 * _SHOWN:
+        return f"{key[:_SHOWN]}…"
+    return f"{key[:_SHOWN]}…{key[-_SHOWN:]}"
+
+
+def _is_ours(address: str) -> bool:
+    """Whether the server of our own home answers there."""
+    home = address_of_home()
+    return home is not None and _place(home) == _place(address)
+
+
+def _place(address: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(address)
+    host = "loopback" if parts.hostname in LOOPBACK else parts.hostname
+    return host, parts.port
+
+
+def _has_any(context: CommandContext) -> bool:
+    clients = context.deps.clients
+    rest = clients.rest(Connection(base_url=LOCAL_BASE_URL, timeout=context.connection.timeout))
+    with contextlib.suppress(Exception):
+        found = context.wait(rest.list_training_runs(limit=1))
+        return bool(found.cursor.total_count)
+    return False
