@@ -67,19 +67,26 @@ def test_what_a_killed_holder_left_of_its_socket_is_swept(tmp_path: Path, depth:
     home.release()
 
 
+_FORK = """
+import os, sys
+from pathlib import Path
+from tinkex.server.home import Home
+home = Home(Path(sys.argv[1]))
+if os.fork():
+    os._exit(0)
+print("alone", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_forked_child_does_not_keep_its_parents_home(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    leave, waiting = os.pipe()
-    child = os.fork()
-    if not child:  # it lives on when its parent lets go
-        os.close(waiting)
-        os.read(leave, 1)
-        os._exit(0)
-    os.close(leave)
-    home.release()
-    Home(tmp_path).release()
-    os.close(waiting)
-    os.waitpid(child, 0)
+    pipe = subprocess.PIPE
+    line = [sys.executable, "-c", _FORK, str(tmp_path)]
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "alone\n"
+        assert parent.wait(30) == 0
+        Home(tmp_path).release()  # the child lives until its input ends
 
 
 def test_a_local_server_can_serve_a_model_under_another_name(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -120,18 +119,23 @@ def test_serve_says_who_has_the_home_and_what_to_do() -> None:
             assert part in done.stderr
 
 
+_FORK = """
+import os, tinkex
+with tinkex.ServiceClient(base_url="local") as service:
+    service.get_server_capabilities()
+    child = os.fork()
+    if not child:
+        with tinkex.ServiceClient(base_url="local") as theirs:
+            found = theirs.get_server_capabilities().supported_models
+        print(*(model.model_name for model in found), flush=True)
+        os._exit(0)
+    _, ended = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(ended) == 0
+"""
+
+
 @pytest.mark.usefixtures("home")
 def test_a_forked_child_joins_its_parent() -> None:
-    with tinkex.ServiceClient(base_url="local") as service:
-        service.get_server_capabilities()
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                with tinkex.ServiceClient(base_url="local") as theirs:
-                    names = theirs.get_server_capabilities().supported_models
-                    status = 0 if [model.model_name for model in names] == [MODEL] else 2
-            finally:
-                os._exit(status)
-        _, ended = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(ended) == 0
+    line = [sys.executable, "-c", _FORK]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{MODEL}\n"), done.stderr

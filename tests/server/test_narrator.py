@@ -50,7 +50,7 @@ class _Told:
         for total, tokens in losses:
             metrics = {"loss:sum": total, "tokens:sum": tokens}
             self.end("forward_backward", Conclusion(success({}), metrics=metrics), int(tokens))
-        self.end("optim_step", Conclusion(success({}), metrics={"step": float(number)}))
+        self.end("optim_step", Conclusion(success({}), metrics={"optim/step": float(number)}))
 
     @property
     def lines(self) -> list[str]:

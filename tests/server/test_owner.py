@@ -75,7 +75,8 @@ def test_local_samples_and_trains_on_from_what_any_key_made(path: str) -> None:
         assert sampler.sample(prompt, 1, asked).result().sequences
         training = service.create_training_client_from_state(path)
         assert training.save_state("two").result().path
-        training.load_state(path).result()
+        with pytest.warns(FutureWarning, match="load_state is deprecated"):
+            training.load_state(path).result()
 
 
 @pytest.mark.slow

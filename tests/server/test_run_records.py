@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -71,6 +72,14 @@ async def test_a_run_is_named_by_its_owner_or_else_by_its_script(api: Api) -> No
     assert (await shown(api, model))["name"] == "sweep"
 
 
+async def ended(api: Api, model: str) -> None:
+    """Tick once a stopped run has left the engine."""
+    live = api.core.runs.find(model)
+    while live is not None and live.active:
+        await asyncio.sleep(0)
+    await api.core.reaper.tick()
+
+
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", "x" * 201, 7])
 async def test_a_bad_name_is_refused_and_changes_nothing(api: Api, model: str, name: Any) -> None:
     await change(api, "PUT", model, "/name", {"name": "before"})
@@ -85,7 +94,7 @@ async def test_a_stopped_run_fails_what_waits_and_takes_nothing_more(api: Api, m
     failed = await api.result(waiting)
     assert "stopped by its owner" in failed["error"]
     assert failed["category"] == "user"
-    await api.core.reaper.tick()
+    await ended(api, model)
     run = await shown(api, model)
     assert (run["state"], run["corrupted"]) == ("ended", False)
     refused = await api.step(model, 8, expect=404)
@@ -99,7 +108,7 @@ async def test_a_stop_outlives_a_restart(tmp_path: Path) -> None:
         model = await api.model(await api.session())
         await change(api, "POST", model, "/stop")
     async with served(tmp_path / "home", engine) as api:
-        await api.core.reaper.tick()
+        await ended(api, model)
         assert (await shown(api, model))["state"] == "ended"
 
 
@@ -111,7 +120,7 @@ async def test_only_an_ended_run_can_be_deleted_and_its_checkpoints_go_with_it(
     refused = await change(api, "DELETE", model, expect=422)
     assert "stop it first" in refused["detail"]
     await change(api, "POST", model, "/stop")
-    await api.core.reaper.tick()
+    await ended(api, model)
     await change(api, "DELETE", model)
     assert (await api.send("GET", "training_runs")).json()["training_runs"] == []
     assert (await api.send("GET", "checkpoints")).json()["checkpoints"] == []

@@ -108,8 +108,6 @@ class SdkClients:
         )
 
 
-
-
 def _logged_in_elsewhere(config: Config) -> str:
     from tinkex.client.logins import Logins
 

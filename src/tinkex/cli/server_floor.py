@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from tinkex.cli.errors import CliError, reachable
+from tinkex.cli.errors import CliError
 
 _NEEDED = ("starlette", "uvicorn", "torch", "safetensors")
 

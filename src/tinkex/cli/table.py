@@ -80,6 +80,14 @@ _CHECKPOINT = Group(
     ),
     default="create",
 )
+_HOME = Group(
+    "home",
+    "See what takes room in your own server's home.",
+    (
+        Command("du", "Show what takes room in a home.", "home:du"),
+        Command("gc", "Let go of what a home need not keep.", "home:gc"),
+    ),
+)
 _KEYS = Group(
     "keys",
     "Manage the API keys of your own server.",
@@ -131,6 +139,7 @@ COMMANDS: dict[str, Group | Command] = {
         _CHECKPOINT,
         Command("completion", "Print the completion script for a shell.", "completion:completion"),
         Command("demo", "Fine-tune a small model here and see the difference.", "demo:demo"),
+        _HOME,
         _KEYS,
         _MODEL,
         _RUN,

@@ -32,6 +32,8 @@ rooms:
     segments    large bodies and results; `blobs` folders of weights: whole or absent
     home        the folder a server owns, and the lock that says so; `doorway` lets its owner's
                 other processes in, `belongings` says whose the things in it are
+    disk_watch, unnamed_weights, home_usage, home_cleaning
+                room on the disk: watched, bounded, shown, got back
     reaper      what time ends: silent sessions, old results, idle runs
     checkpoints, manifest, archive, byte_ranges, encryption, signing, urls
                 weights that are kept, checked, exported and linked to

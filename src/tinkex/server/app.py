@@ -34,6 +34,9 @@ from tinkex.server.routes import (
     tokenizers,
     training,
 )
+from tinkex.server.routes import (
+    home as home_routes,
+)
 from tinkex.server.routes.http import answer
 from tinkex.server.settings import Settings
 from tinkex.server.workers import Launch
@@ -52,6 +55,7 @@ ROUTES: list[BaseRoute] = [
     *files.ROUTES,
     *streaming.ROUTES,
     *tokenizers.ROUTES,
+    *home_routes.ROUTES,
     *describing.ROUTES,
     *metrics.ROUTES,
 ]

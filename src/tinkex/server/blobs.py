@@ -60,6 +60,13 @@ class Folders:
     def delete(self, name: str) -> None:
         shutil.rmtree(self._root / name, ignore_errors=True)
 
+    def size(self, name: str) -> int:
+        """The bytes of a sealed folder's files; 0 if it is gone."""
+        try:
+            return sum(path.stat().st_size for path in (self._root / name).iterdir())
+        except FileNotFoundError:
+            return 0
+
     def names(self, made_before: float = math.inf) -> set[str]:
         """The sealed folders, or those of them last written before an instant."""
         return {

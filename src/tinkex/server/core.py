@@ -17,6 +17,7 @@ from tinkex.server.carrying import Carrier
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.codec import encode_sample
+from tinkex.server.disk_watch import DiskWatch
 from tinkex.server.endings import Endings
 from tinkex.server.engines import Engines
 from tinkex.server.exports import Exports
@@ -50,6 +51,7 @@ from tinkex.server.submission import Submissions
 from tinkex.server.tenants import Tenants
 from tinkex.server.traces import Traces
 from tinkex.server.training import Training
+from tinkex.server.unnamed_weights import Freed, UnnamedWeights
 from tinkex.server.urls import Links
 from tinkex.server.usage import Meter
 from tinkex.server.waiting import Promises
@@ -91,14 +93,19 @@ class Core:
         self.checkpoints = Checkpoints(
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
         )
+        self.samplers = Samplers(self.store, self.checkpoints, self.engines, clock)
+        self.unnamed = UnnamedWeights(
+            self.store, self.weights, self.samplers, lambda: self.sampling.busy(), clock, settings
+        )
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
         loading = Loading(self.checkpoints, pins, self.engines)
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
+        saving = Saving(self.checkpoints, self.weights, self.unnamed, clock)
         residence = Residence(self.engines, self.snapshots, clock)
         self.carrier = Carrier(
-            Kinds(Forward(self.losses), Saving(self.checkpoints, self.weights, clock), loading),
+            Kinds(Forward(self.losses), saving, loading),
             Bodies(self.store, self.blobs),
             Endings(
                 self.store, self.blobs, self.promises, self.meter, self.narrator, clock, settings
@@ -128,7 +135,6 @@ class Core:
             self.tenants,
             clock,
         )
-        self.samplers = Samplers(self.store, self.checkpoints, self.engines, clock)
         self.sampling = Sampling(
             self.samplers,
             self.engines,
@@ -185,6 +191,7 @@ class Core:
             self.reaper.end_runs,
         )
         self.integrity = Integrity(self.store, self.blobs, self.weights, snapshot_folders)
+        self.disk = DiskWatch(home.root, self._relieve, clock)
         self._background: list[asyncio.Task[None]] = []
 
     @property
@@ -206,6 +213,7 @@ class Core:
             create(self.reaper.live(timings.maintenance_interval_s)),
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
             create(self.narrator.live()),
+            create(self.disk.live()),
         ]
 
     def dismiss_polls(self) -> None:
@@ -227,6 +235,16 @@ class Core:
         await self.meter.flush()
         self.store.close()
         self.home.release()
+
+    async def collect(self) -> Freed:
+        """Let go now of what time would end, and of weights without a name that are not live."""
+        freed = await self.unnamed.collect("tinkex home gc")
+        await asyncio.to_thread(self.exports.sweep)
+        await self.reaper.tick()
+        return freed
+
+    async def _relieve(self) -> None:
+        await self.unnamed.collect("the disk is low")
 
     def _is_idle(self) -> bool:
         return not any(self.scheduler.in_flight(engine) for engine in self.engines)

@@ -125,7 +125,7 @@ class Narrator:
         seconds = now - since.at
         if seconds < STEPS_EVERY_S:
             return
-        step, speed = metrics.get("step"), since.tokens / seconds
+        step, speed = metrics.get("optim/step"), since.tokens / seconds
         parts = [f"step {step:.0f}" if step is not None else f"{since.steps} steps"]
         if loss is not None:
             parts.append(f"loss {loss:.4f}")

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tinkex.server.core import Core
+from tinkex.server.disk_watch import free_bytes
 from tinkex.server.metrics import Labels, Registry
 from tinkex.server.store import snapshots
 from tinkex.server.supervisor import Engine
@@ -135,6 +136,11 @@ def state(core: Core) -> Registry:
         "tinkex_integrity_problems",
         "What the last round found missing or damaged.",
         lambda: core.integrity.problems,
+    )
+    registry.gauge(
+        "tinkex_disk_free_bytes",
+        "What the disk of the home has left.",
+        lambda: free_bytes(core.home.root),
     )
     registry.gauge("tinkex_runs_live", "Live training runs.", lambda: len(list(core.runs)))
     registry.gauge("tinkex_samples_in_flight", "Samples not finished.", core.sampling.in_flight)

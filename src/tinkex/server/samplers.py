@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.engines import Engines
@@ -24,6 +26,7 @@ class Samplers:
         self._engines = engines
         self._clock = clock
         self._recent: dict[str, SamplerRow] = {}
+        self._used: dict[str, float] = {}
 
     async def create(
         self,
@@ -60,8 +63,22 @@ class Samplers:
     def owned(self, tenant: str, sampler_id: str) -> SamplerRow:
         row = self.find(sampler_id)
         if row is None or row.tenant != tenant:
-            raise NotFound(f"no sampler {sampler_id[:200]!r}")
+            raise NotFound(
+                f"no sampler {sampler_id[:200]!r}: it was never made, or it had no name and was "
+                "let go to make room; weights saved with a name stay"
+            )
+        self._used[sampler_id] = self._clock.now()
         return row
+
+    def used_at(self, sampler_id: str) -> float | None:
+        """When somebody last asked for a sampler, in this life of the server."""
+        return self._used.get(sampler_id)
+
+    def forget(self, sampler_ids: Iterable[str]) -> None:
+        """These are no more."""
+        for sampler_id in sampler_ids:
+            self._recent.pop(sampler_id, None)
+            self._used.pop(sampler_id, None)
 
     async def join(self, tenant: str, sampler_id: str) -> int:
         """A number for one more client of a sampler; never 0, which is the original's."""

@@ -34,6 +34,7 @@ class Limits:
     runs_per_tenant: int = 256
     checkpoint_bytes_per_tenant: int = 256 * GIB
     loss_bytes_per_tenant: int = 256 * MIB
+    unnamed_sampler_bytes_per_tenant: int = 64 * GIB
     pending_operations_per_run: int = 4096
     pending_bytes_per_tenant: int = 2 * GIB
     pending_bytes: int = 8 * GIB
@@ -61,6 +62,7 @@ class Timings:
     result_retention_s: float = 24 * 3600.0
     fetched_result_retention_s: float = 900.0
     sampler_retention_s: float = 24 * 3600.0
+    unnamed_sampler_idle_s: float = 600.0
     record_retention_s: float = 30 * 86_400.0
     sample_retention_s: float = 900.0
     fetched_sample_retention_s: float = 60.0

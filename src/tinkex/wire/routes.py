@@ -11,6 +11,7 @@ API_KEY_ME = "/api/v1/auth/apikey/me"
 HEALTH = "/api/v1/healthz"
 SERVER_CAPABILITIES = "/api/v1/get_server_capabilities"
 TELEMETRY = "/api/v1/telemetry"
+COLLECT_HOME = "/api/v1/home/collect"
 
 CREATE_SESSION = "/api/v1/create_session"
 SESSION_HEARTBEAT = "/api/v1/session_heartbeat"

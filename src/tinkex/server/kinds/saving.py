@@ -25,6 +25,7 @@ from tinkex.server.runs import Run
 from tinkex.server.store import samplers as samplers_table
 from tinkex.server.store.checkpoints import Kind
 from tinkex.server.store.samplers import SamplerRow
+from tinkex.server.unnamed_weights import UnnamedWeights
 
 FOLDER_KINDS: dict[str, Kind] = {
     "save_weights": "weights",
@@ -42,6 +43,7 @@ class Saving:
 
     checkpoints: Checkpoints
     folders: Folders
+    unnamed: UnnamedWeights
     clock: Clock
 
     def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
@@ -71,6 +73,7 @@ class Saving:
         sampler_id = f"{run.row.session_id}:sample:{number}"
 
         async def conclude(_: Result) -> Conclusion:
+            await self.unnamed.admit(run.tenant)
             folder = await asyncio.to_thread(
                 self.checkpoints.seal_unnamed, draft, run.row.base_model
             )

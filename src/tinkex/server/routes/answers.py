@@ -14,6 +14,13 @@ class Done(BaseModel):
     status: Literal["ok"]
 
 
+class Collected(BaseModel):
+    """What a home lets go of: samplers without a name that are not in use, and their bytes."""
+
+    samplers: int
+    size_bytes: int
+
+
 class Refused(BaseModel):
     """Why a request is not served, for the person who sent it."""
 

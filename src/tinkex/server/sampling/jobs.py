@@ -352,6 +352,10 @@ class Sampling:
         self._drop(job)
         self._lanes.cancel(job.ride)
 
+    def busy(self) -> set[str]:
+        """The samplers with a sample under way."""
+        return {job.sampler.sampler_id for job in self._unfinished()}
+
     def in_flight(self) -> int:
         return len(self._admission)
 

@@ -8,6 +8,7 @@ that after a restart the server knows which samples it may have lost.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -71,6 +72,40 @@ def folders(connection: sqlite3.Connection, ended_before: float) -> set[str]:
         (ended_before,),
     )
     return {folder for (folder,) in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A sampler whose weights no checkpoint names. `ended`: 1 if its session is over."""
+
+    sampler_id: str
+    session_id: str
+    tenant: str
+    folder: str
+    created_at: float
+    ended: int
+
+
+def unnamed(connection: sqlite3.Connection, tenant: str | None = None) -> list[Unnamed]:
+    """Samplers with weights saved for them alone, of one tenant or all, oldest first."""
+    whose = "? IS NULL" if tenant is None else "samplers.tenant = ?"
+    rows = connection.execute(
+        f"""SELECT sampler_id, session_id, samplers.tenant, folder, samplers.created_at,
+                ended_at IS NOT NULL AS ended
+            FROM samplers JOIN sessions USING (session_id)
+            WHERE {whose} AND model_path IS NULL AND folder IS NOT NULL
+                AND folder NOT IN (SELECT folder FROM checkpoints)
+            ORDER BY samplers.created_at, sampler_id""",
+        (tenant,),
+    )
+    return [Unnamed(*row) for row in rows]
+
+
+def forget(connection: sqlite3.Connection, sampler_ids: Sequence[str]) -> None:
+    """Samplers that are no more; their numbers may have been used, so their windows stay."""
+    connection.executemany(
+        "DELETE FROM samplers WHERE sampler_id = ?", [(name,) for name in sampler_ids]
+    )
 
 
 def next_clone(connection: sqlite3.Connection, sampler_id: str) -> int:

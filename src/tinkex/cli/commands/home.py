@@ -1,0 +1,110 @@
+"""`tinkex home`: what takes room in your own server's home, and how to get it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinkex.cli.commands.keys import HOME
+from tinkex.cli.context import CommandContext
+from tinkex.cli.errors import CliError
+from tinkex.cli.formats import format_size
+from tinkex.cli.options import command
+from tinkex.cli.output import LineOutput, TableOutput
+from tinkex.cli.server_floor import default_home, require_server
+
+if TYPE_CHECKING:
+    from tinkex.server.home_usage import HomeUsage
+    from tinkex.server.unnamed_weights import Freed
+
+
+class Usage(TableOutput):
+    """What takes room, by what it is for."""
+
+    def __init__(self, usage: HomeUsage) -> None:
+        self.usage = usage
+
+    def to_dict(self) -> dict[str, Any]:
+        usage = self.usage
+        return {
+            "home": str(usage.root),
+            "size_bytes": usage.size_bytes,
+            "free_bytes": usage.free_bytes,
+            "parts": [
+                {"kind": part.kind, "count": part.count, "size_bytes": part.size_bytes}
+                for part in usage.parts
+            ],
+        }
+
+    def title(self) -> str:
+        taken, free = format_size(self.usage.size_bytes), format_size(self.usage.free_bytes)
+        return f"{self.usage.root} takes {taken}; the disk has {free} left"
+
+    def columns(self) -> list[str]:
+        return ["What", "Count", "Size"]
+
+    def rows(self) -> list[list[str]]:
+        return [
+            [part.kind, str(part.count), format_size(part.size_bytes)] for part in self.usage.parts
+        ]
+
+
+class Cleaned(LineOutput):
+    """What was let go, or would be."""
+
+    def __init__(self, freed: Freed, dry_run: bool) -> None:
+        self.freed = freed
+        self.dry_run = dry_run
+
+    def to_dict(self) -> dict[str, Any]:
+        freed = self.freed
+        return {
+            "samplers": freed.samplers,
+            "size_bytes": freed.size_bytes,
+            "dry_run": self.dry_run,
+        }
+
+    def lines(self) -> list[str]:
+        count = self.freed.samplers
+        what = f"{count} sampler{'' if count == 1 else 's'} without a name"
+        verb = "Would let go of" if self.dry_run else "Let go of"
+        return [f"{verb} {what}, {format_size(self.freed.size_bytes)}"]
+
+
+@command
+@HOME
+def du(_context: CommandContext, home: Path | None) -> Usage:
+    """Show what takes room in a home. A server that runs there is not disturbed."""
+    require_server()
+    from tinkex.server.home_usage import measure
+
+    return Usage(measure(_existing(home)))
+
+
+@command
+@HOME
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
+    """Let go of what a home need not keep: weights saved for a sampler without a name.
+
+    Checkpoints with a name stay, and so do samplers that were used in the last ten minutes and the
+    newest of every live session. A server that runs there does the work.
+    """
+    require_server()
+    from tinkex.server.home import HomeTaken
+    from tinkex.server.home_cleaning import clean
+
+    try:
+        return Cleaned(clean(_existing(home), dry_run=dry_run), dry_run)
+    except (HomeTaken, OSError) as error:
+        raise CliError(f"The home could not be cleaned: {error}") from error
+
+
+def _existing(home: Path | None) -> Path:
+    """The home that is meant; looking must not make one."""
+    root = (home or default_home()).expanduser().absolute()
+    if not (root / "lock").is_file():
+        raise CliError(f"{root} is no home of a server yet", next_step="Next: tinkex serve")
+    return root
