@@ -8,12 +8,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from support.sampling import tiny_decoder
-from tinkex.engine.model import halves, products
+from tinkex.engine.model import halves, onednn, products
 from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.products import FrozenProducts
 
 needs_halves = pytest.mark.skipif(not halves_work(), reason="needs torch with FBGEMM")
+
+
+@pytest.fixture(autouse=True)
+def _all_matrices_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the tests can make do with small ones."""
+    monkeypatch.setattr(onednn, "LARGE_MATRIX", 1)
 
 
 def _matrix(rows: int = 96, columns: int = 64, seed: int = 0) -> Tensor:
@@ -87,6 +93,15 @@ def test_without_memory_for_a_copy_the_matrices_are_used_as_they_are(
     monkeypatch.setattr(products, "MAX_MEMORY_SHARE", 0.0)
     frozen = _frozen(weight)
     assert (frozen.min_rows, frozen.free_rows) == (1, 1)
+    assert torch.equal(frozen.product(0, "o_proj", x, weight, None), F.linear(x, weight))
+
+
+def test_small_matrices_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to another library takes longer than such a product, and nothing is padded for it."""
+    monkeypatch.undo()
+    weight, x = _matrix().half().float(), _matrix(3, 64, seed=2)
+    frozen = _frozen(weight)
+    assert frozen.min_rows == 1
     assert torch.equal(frozen.product(0, "o_proj", x, weight, None), F.linear(x, weight))
 
 

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+LARGE_MATRIX = 1 << 17
+"""Elements from which the longer way to a product, 20 µs at least, is worth it."""
+
 PACKED_ROWS = 16
 """Rows the packed layout is chosen for. It serves others as well: benchmarks/engine_products."""
 

@@ -1,7 +1,8 @@
 """The frozen matrix products of a decoder, made as fast as the device can.
 
-On the CPU torch's plain float32 product is slow for a handful of rows. There each matrix is kept a
-second time: as halves where its values fit (`halves`), otherwise in oneDNN's own float32 layout.
+On the CPU torch's plain float32 product is slow for a handful of rows. There each large matrix is
+kept a second time: as halves where its values fit (`halves`), otherwise in oneDNN's own float32
+layout. Small ones stay as they are: the way to another library takes longer than the product.
 Knows nothing of adapters.
 """
 
@@ -46,10 +47,13 @@ class FrozenProducts:
         total = sum(tensor.nbytes for tensor in weights.tensors())
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not onednn.works()
+        small = not plain and not any(_large(weight) for _, weight, _ in weights.products())
+        plain = plain or small
         self._halves = not plain and total / 2 <= room and _fits(sample)
         self._packs = not plain and total <= room
         self.min_rows = PACKED_MIN_ROWS if self._packs and not self._halves else 1
-        self.free_rows = halves.FREE_ROWS if self._halves else self.min_rows
+        # Of a small model's step the products are the lesser part.
+        self.free_rows = halves.FREE_ROWS if self._halves or small else self.min_rows
 
     def prepare(self) -> bool:
         """Get one more product ready before it is asked for; False if all are."""
@@ -75,6 +79,8 @@ class FrozenProducts:
         return self.product(layer, slot, F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
 
     def _make(self, weight: Tensor, bias: Tensor | None) -> _Product:
+        if not _large(weight):
+            return lambda x: F.linear(x, weight, bias)
         exponent = fitting_exponent(weight) if self._halves else None
         if exponent is not None:
             few = HalfProduct(weight, bias, exponent)
@@ -85,6 +91,10 @@ class FrozenProducts:
         if weight is self._unembed:
             return lambda x: logits(x, weight)
         return lambda x: F.linear(x, weight, bias)
+
+
+def _large(weight: Tensor) -> bool:
+    return weight.numel() >= onednn.LARGE_MATRIX
 
 
 def _fits(sample: Tensor) -> bool:

@@ -17,9 +17,6 @@ from torch.nn import functional as F
 
 from tinkex.engine.model import onednn
 
-_LARGE_MATRIX = 1 << 17
-"""Elements from which oneDNN's longer way to a product is worth it."""
-
 _FEW_THREADS = 2
 """Up to here MKL is steady everywhere, so that smaller matrices may be left to it."""
 
@@ -55,7 +52,7 @@ class _Linear(torch.autograd.Function):
 
 def _takes(x: Tensor, weight: Tensor) -> bool:
     threads = torch.get_num_threads()
-    if weight.numel() < _LARGE_MATRIX and threads <= _FEW_THREADS:
+    if weight.numel() < onednn.LARGE_MATRIX and threads <= _FEW_THREADS:
         return False
     return weight.dtype == torch.float32 and x.is_cpu and onednn.works() and _steady(threads)
 
