@@ -48,6 +48,9 @@ fuzz: $(VENV)/.dev ## fuzzing of the decoders, guided by coverage: make fuzz INP
 	@$(PIP) install -c constraints.txt -e '.[fuzz]'
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.guided $(INPUTS) 0 $(VENV)/fuzz-corpus
 
+bench: $(VENV)/.dev ## the front-door table: `tinkex serve` as a process, both SDKs, against transformers + PEFT
+	@$(BIN)/python benchmarks/front_door.py
+
 dist: $(VENV)/.dev ## build the wheel, install it into an empty environment and run the demo from it
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/dist.sh
 
@@ -57,4 +60,4 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install dev demo test qa gates simulate fuzz dist docs clean
+.PHONY: help install dev demo test qa gates simulate fuzz bench dist docs clean

@@ -20,6 +20,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+PARTS = {
+    "engine": "the engine alone, without server and client; through the door: front_door",
+    "client": "the client alone, over a server that computes nothing; through the door: front_door",
+    "encoding": "the client's encoding alone",
+    "server_overhead": "the server alone, over an engine that computes nothing",
+    "durability": "the server's log beside the engine",
+}
+"""What a result holds for, by the beginning of its name. Those not named here hold as users get it:
+`tinkex serve`, or the command, as a process."""
 PACKAGES = ("tinkex", "tinker", "numpy", "torch", "transformers", "peft", "pyqwest", "protobuf")
 
 
@@ -38,11 +47,16 @@ class Row:
         if not self.against or not self.value:
             return ""
         gain = self.value / self.against if self.higher_is_better else self.against / self.value
-        return f"{gain:.2f}×"
+        return f"{gain:,.0f}×" if gain >= 100 else f"{gain:.2f}×"
 
     def cells(self) -> tuple[str, ...]:
-        against = "" if self.against is None else f"{self.against:.4g} {self.unit}"
-        return (self.what, f"{self.value:.4g} {self.unit}", against, self.ratio(), self.bar)
+        against = "" if self.against is None else f"{figure(self.against)} {self.unit}"
+        return (self.what, f"{figure(self.value)} {self.unit}", against, self.ratio(), self.bar)
+
+
+def figure(value: float) -> str:
+    """A number as people read it, to about four places: 17,870 and 0.8633, never 1.787e+04."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 HEADINGS = ("what", "ours", "the alternative", "better by", "bar")
@@ -51,7 +65,7 @@ HEADINGS = ("what", "ours", "the alternative", "better by", "bar")
 def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
     """Print the table and keep it, with what is needed to judge and repeat it."""
     table = _markdown([HEADINGS, *(row.cells() for row in rows)])
-    text = f"# {title}\n\n{_facts()}\n\n{table}\n"
+    text = f"# {title}\n\n{_facts(name)}\n\n{table}\n"
     if note:
         text += f"\n{note.strip()}\n"
     RESULTS.mkdir(exist_ok=True)
@@ -59,13 +73,20 @@ def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
     print(text)
 
 
-def _facts() -> str:
+def part_of(name: str) -> str:
+    """What the result called `name` holds for."""
+    return next((said for start, said in PARTS.items() if name.startswith(start)), "")
+
+
+def _facts(name: str) -> str:
     facts = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": shlex.join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}{_accelerator()}",
         "versions": ", ".join(_versions()),
     }
+    if part := part_of(name):
+        facts["holds for"] = part
     return "\n".join(f"- {key}: {value}" for key, value in facts.items())
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ class ServedProcess:
 
     def memory(self) -> tuple[int, int]:
         """Bytes resident now: the server's own process, and its engines'."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return resident(self.pid), sum(resident(int(child)) for child in children)
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # by the thread that started them
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+        return resident(self.pid), sum(map(resident, children))
 
 
 def resident(pid: int) -> int:
@@ -47,6 +49,8 @@ def serving(*options: str) -> Iterator[ServedProcess]:
         assert process.stdout is not None
         try:
             printed = list(takewhile(lambda line: "ready" not in line, process.stdout))
+            # What it prints from now on is taken from it, lest it wait for a full pipe.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
             yield ServedProcess(printed[0].split()[-1], process.pid)
         finally:
             process.send_signal(signal.SIGINT)

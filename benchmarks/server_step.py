@@ -11,73 +11,22 @@ alternate, so that whatever else the machine does hits both; medians.
 from __future__ import annotations
 
 import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import takewhile
-from pathlib import Path
 
 import numpy as np
+from bare_engine import ADAM, BareEngine
 from numpy.typing import NDArray
 from report import Row, write
+from served_process import serving
 
 import tinkex
-from tinkex.engine.messages import (
-    CreateRun,
-    Datum,
-    Done,
-    ForwardBackward,
-    ForwardBackwardResult,
-    LoraSpec,
-    OptimStep,
-    Result,
-)
-from tinkex.engine.remote import RemoteWorker
-from tinkex.engine.settings import WorkerConfig
 from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
 
 RANK, SEQUENCES, LENGTH = 32, 8, 128
 ROUNDS = 7
-ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
-        "weight_decay": 0.0, "grad_clip_norm": 0.0}  # fmt: skip
 
 Batch = list[NDArray[np.int64]]
-
-
-class Bare:
-    """The engine's own process, spoken to directly."""
-
-    def __init__(self, folder: Path) -> None:
-        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype="float32"))
-        self._worker.ready()
-        self._worker.send(CreateRun("create", "run", LoraSpec(RANK, seed=0)))
-        self._answer("create")
-
-    def step(self, batch: Batch) -> float:
-        data = tuple(
-            Datum(tokens[:-1].astype(np.int32), {"target_tokens": tokens[1:], "weights": ones()})
-            for tokens in batch
-        )
-        self._worker.send(ForwardBackward("gradients", "run", data, "cross_entropy"))
-        self._worker.send(OptimStep("step", "run", "adamw", ADAM))
-        result = self._answer("gradients")
-        self._answer("step")
-        assert isinstance(result, ForwardBackwardResult)
-        return result.metrics["loss:sum"]
-
-    def close(self) -> None:
-        self._worker.close()
-
-    def _answer(self, op: str) -> Result:
-        event = self._worker.receive()
-        assert isinstance(event, Done), event
-        assert event.op == op
-        return event.result
 
 
 class Served:
@@ -105,8 +54,11 @@ def main() -> None:
     folder = resolve(DEFAULT_MODEL, default_cache(os.environ), os.environ).folder
     rng = np.random.default_rng(0)
     batch = [rng.integers(0, 49152, LENGTH + 1) for _ in range(SEQUENCES)]
-    bare = Bare(folder)
-    with serving() as url, tinkex.ServiceClient(base_url=url, api_key="tml-bench") as service:
+    bare = BareEngine(folder, RANK)
+    with (
+        serving("--dtype", "float32") as server,
+        tinkex.ServiceClient(base_url=server.url, api_key="tml-bench") as service,
+    ):
         served = Served(service)
         times: tuple[list[float], list[float]] = ([], [])
         losses: tuple[list[float], list[float]] = ([], [])
@@ -128,23 +80,6 @@ def main() -> None:
         ],
         note=f"The alternative is the bare engine. The losses differ by at most {apart:.1e}.",
     )
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    """A server on a free port, from the line that says it is ready until the block ends."""
-    with tempfile.TemporaryDirectory() as home:
-        options = ["--dtype", "float32", "--port", "0", "--home", str(Path(home) / "home")]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tinkex", "serve", *options], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        try:
-            printed = list(takewhile(lambda line: "ready" not in line, process.stdout))
-            yield printed[0].split()[-1]
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ A figure is named by the result file and the row it comes from; everything else 
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,39 @@ class Figure:
 
 FIGURES = (
     Figure(
+        "a request without work, through the door",
+        "front_door",
+        "a request without work (healthz), p50",
+    ),
+    *(
+        Figure(
+            f"`{operation}`, awaited, {sdk}, tiny model", "front_door", f"`{operation}`, {sdk}, p50"
+        )
+        for operation in ("optim_step", "forward_backward")
+        for sdk in ("ours", "official SDK")
+    ),
+    Figure(
+        "training step through the door, 8×128, tiny model",
+        "front_door",
+        "step of 8×128, ours, sent together, against transformers + PEFT",
+        "transformers + PEFT",
+    ),
+    *(
+        Figure(
+            f"{many} at once through the door, tiny model",
+            "front_door",
+            f"{many} at once, ours, against `generate`",
+            "`generate` of transformers",
+        )
+        for many in ("1 sample", "8 samples", "32 samples")
+    ),
+    Figure(
+        "two tenants training at once, tiny model",
+        "front_door",
+        "2 tenants, steps of 8×128, against one",
+        "one tenant",
+    ),
+    Figure(
         "`import`, over the bare interpreter",
         "import_time",
         "import, above the bare interpreter",
@@ -46,31 +80,31 @@ FIGURES = (
         "official SDK",
     ),
     Figure(
-        "training step, 8 mixed lengths, CPU",
+        "training step, 8 mixed lengths, CPU, engine alone",
         "engine_training",
         "step, 8 of 16…128, mixed lengths",
         "transformers + PEFT",
     ),
     Figure(
-        "training step, 8×128, CPU",
+        "training step, 8×128, CPU, engine alone",
         "engine_training",
         "step, 8×128, equal lengths",
         "transformers + PEFT",
     ),
     Figure(
-        "peak memory of a 4×2,048-token step",
+        "peak memory of a 4×2,048-token step, engine alone",
         "engine_memory",
         "peak, as usual",
         "transformers + PEFT",
     ),
     Figure(
-        "8 tenants in one batch, tiny model",
+        "8 tenants in one batch, tiny model, engine alone",
         "engine_tenants",
         "8 tenants, 1 datum of 32 tokens each",
         "one after another",
     ),
     Figure(
-        "decode, one request, CPU",
+        "decode, one request, CPU, engine alone",
         "engine_decode",
         "one request, against generate",
         "`generate` of transformers",
@@ -79,13 +113,13 @@ FIGURES = (
         "`checkpoint list` of 5,000", "cli_listing", "`checkpoint list` of 5,000", "official CLI"
     ),
     Figure(
-        "training, 8B shape, rank 32, 4,096 packed tokens, one H200",
+        "training, 8B shape, rank 32, 4,096 packed tokens, one H200, engine alone",
         "engine_gpu_train",
         "train, rank 32, 8 × 512 packed, 1 run(s) in the batch",
         "its matrix products alone",
     ),
     Figure(
-        "decode, 8B shape, batch 32, one H200",
+        "decode, 8B shape, batch 32, one H200, engine alone",
         "engine_gpu_decode",
         "decode, batch 32, 0 adapter(s)",
         "one read of the weights",
@@ -124,7 +158,12 @@ def _cells(figure: Figure) -> list[str] | None:
     against = f"{figure.against}: {alternative}" if alternative else ""
     date = next(line for line in lines if line.startswith("- date: "))[8:18]
     link = f"[{figure.result}](benchmarks/results/{figure.result}.md), {date}"
-    return [figure.says, ours, against, ratio, link]
+    return [readable(cell) for cell in (figure.says, ours, against, ratio)] + [link]
+
+
+def readable(cell: str) -> str:
+    """With commas in long numbers, which older results lack: 1,616 ms and 1,872×."""
+    return re.sub(r"(?<![\d.,])\d{4,}(\.\d+)?", lambda found: f"{float(found[0]):,.0f}", cell)
 
 
 def find_row(lines: list[str], name: str) -> list[str] | None:

@@ -49,6 +49,15 @@ def test_a_figure_is_what_its_result_says_or_is_left_out_aloud(
     assert "left out: 'size'" in capsys.readouterr().err
 
 
+def test_figures_are_written_as_people_read_them() -> None:
+    readable = load("readme_figures").readable
+    assert readable("1616 ms") == "1,616 ms"
+    assert readable("official SDK: 1616 ms") == "official SDK: 1,616 ms"
+    assert readable("1871.67×") == "1,872×"
+    for plain in ("17,870 tokens/s", "0.8633 ms", "encode 128 datums × 2,048 tokens", "5.25×"):
+        assert readable(plain) == plain
+
+
 def test_the_readme_has_figures_and_each_names_its_result() -> None:
     script = load("readme_figures")
     text = script.README.read_text(encoding="utf-8").split(script.START)[1].split(script.END)[0]
