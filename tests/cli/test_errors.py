@@ -88,6 +88,7 @@ def test_a_connection_error_names_the_address_it_tried() -> None:
         ('{"message": "plain"}', "plain"),
         ("<html>502 <b>Bad Gateway</b></html>", "502 Bad Gateway"),
         ('{"odd": 1}', "the server answered 502"),
+        ('{"detail": "red \\u001b[31m"}', "red \\x1b[31m"),
     ],
 )
 def test_a_body_of_any_shape_is_read_as_a_sentence(body: str, said: str) -> None:

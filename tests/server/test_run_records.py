@@ -80,6 +80,12 @@ async def ended(api: Api, model: str) -> None:
     await api.core.reaper.tick()
 
 
+async def test_a_name_that_could_drive_a_terminal_is_none(api: Api) -> None:
+    said = {"tags": [], "user_metadata": {}, "display_name": "\x1b[2J"}
+    session = (await api.post("create_session", said))["session_id"]
+    assert (await shown(api, await api.model(session)))["name"] is None
+
+
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", "x" * 201, 7])
 async def test_a_bad_name_is_refused_and_changes_nothing(api: Api, model: str, name: Any) -> None:
     await change(api, "PUT", model, "/name", {"name": "before"})

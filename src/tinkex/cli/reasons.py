@@ -27,6 +27,7 @@ def reason(error: object) -> str:
     text = said or _without_chain(str(error))
     nothing = "it took longer than allowed" if isinstance(error, TimeoutError) else ""
     text = " ".join(text.split()) or nothing or type(error).__name__
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)  # a server's words
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

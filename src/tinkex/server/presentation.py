@@ -114,10 +114,12 @@ def training_run(
 
 
 def run_name(row: RunRow, session_name: str | None) -> str | None:
-    """The name its owner gave it, or the one its script did."""
+    """The name its owner gave it, or the one its script did, if it can be printed on one line."""
     said = row.user_metadata or {}
-    found = (row.name, said.get("name"), said.get("run_name"), session_name)
-    return next((name for name in found if isinstance(name, str) and name), None)
+    for name in (row.name, said.get("name"), said.get("run_name"), session_name):
+        if isinstance(name, str) and name.strip() and name.isprintable():
+            return name
+    return None
 
 
 def _newest(saved: Iterable[CheckpointRow], kind: str) -> dict[str, Any] | None:
