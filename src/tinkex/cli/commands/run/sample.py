@@ -10,19 +10,17 @@ from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import SCHEME
+from tinkex.cli.commands.run.choice import chosen_model
 from tinkex.cli.commands.run.prompt import Prompt, read_prompt
 from tinkex.cli.commands.run.samples import Samples
 from tinkex.cli.commands.run.streaming import CUT_SHORT, NoStreams, Pace, stream_sample
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError, explain_work
-from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import Output
 from tinkex.cli.whole_file import write_whole
 
 DEFAULT_MAX_TOKENS = 256
-_MODELS_NAMED = 4
 _TIMED_OUT = "Timed out while awaiting sampling"
 
 
@@ -84,7 +82,7 @@ def sample(
     streaming = _streaming(context, stream, num_samples, output)
     if context.is_embedded:
         context.narrate("Starting the server embedded in tinkex...")
-    model = _chosen_model(context, base_model, model_path)
+    model = chosen_model(context, base_model, model_path)
     try:
         result = _sample(context, model, given, chat, num_samples, streaming, with_text, sampling)
     except Exception as error:
@@ -114,45 +112,6 @@ def _streaming(
     if asked is None and plain and context.streams.out.isatty():
         return Streaming.PREFERRED
     return Streaming.YES if asked else Streaming.NO
-
-
-def _chosen_model(
-    context: CommandContext, base_model: str | None, model_path: str | None
-) -> dict[str, str]:
-    """The model to sample, as the SDK's argument; where none is named, the one there is."""
-    if base_model is not None and model_path is not None:
-        raise click.UsageError("Give --base-model or --model-path, not both.")
-    if model_path is not None:
-        return {"model_path": _checked_path(context, model_path)}
-    return {"base_model": base_model or _only_model(context)}
-
-
-def _checked_path(context: CommandContext, model_path: str) -> str:
-    if not model_path.startswith(SCHEME):
-        raise CliError(
-            f"--model-path must be a tinker:// path, not {model_path!r}",
-            next_step="Next: tinkex checkpoint list",
-            exit_code=2,
-        )
-    return find_checkpoint(context, model_path)
-
-
-def _only_model(context: CommandContext) -> str:
-    """The only model of the server; the first one of this machine's own."""
-    models = context.within(context.service.get_server_capabilities).supported_models
-    names = [str(model.model_name) for model in models if model.model_name]
-    if not names:
-        raise CliError("The server offers no model", next_step="Next: tinkex model local")
-    if len(names) > 1 and context.connection.base_url != "local" and not context.is_embedded:
-        some = ", ".join(names[:_MODELS_NAMED]) + (", ..." if len(names) > _MODELS_NAMED else "")
-        raise CliError(
-            "Missing --base-model (or --model-path)",
-            f"The server has {len(names)} models: {some}",
-            "Next: tinkex model list",
-            exit_code=2,
-        )
-    context.narrate(f"Using {names[0]}")
-    return names[0]
 
 
 def _sample(
