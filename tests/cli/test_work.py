@@ -300,7 +300,8 @@ def test_text_is_printed_as_it_comes() -> None:
     pieces.append(SimpleNamespace(tokens=[], stop_reason="stop"))
     ran = sample(*PROMPT, "--stream", service=streaming(iter(pieces)))
     assert (ran.code, ran.out) == (0, "Hey\n")
-    assert re.search(r"complete \(stop_reason=stop, 3 tokens, [\d.]+ tokens/s\)\n$", ran.err)
+    pace = r"3 tokens, first after [\d.]+ s, [\d.]+ tokens/s"
+    assert re.search(rf"complete \(stop_reason=stop, {pace}\)\n$", ran.err)
 
 
 def test_a_server_without_streams_is_said_to_be_one() -> None:

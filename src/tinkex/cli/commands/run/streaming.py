@@ -50,15 +50,26 @@ class NoStreams(CliError):
 
 
 class Pace:
-    """How fast tokens came."""
+    """How fast tokens came. Of a stream, the rate is that after its first tokens: the time before
+    them is a model's getting ready, and is said apart."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self._first: tuple[float, int] | None = None
+
+    def seen(self, tokens: int) -> None:
+        """Notes that the first `tokens` have come."""
+        if self._first is None and tokens:
+            self._first = time.monotonic(), tokens
 
     def said(self, tokens: int) -> str:
         """`43 tokens, 31.2 tokens/s`."""
-        seconds = time.monotonic() - self._began
-        return f"{tokens} tokens, {tokens / max(seconds, 1e-6):.1f} tokens/s"
+        since, before = self._first or (self._began, 0)
+        wait = f"first after {since - self._began:.1f} s, " if self._first else ""
+        if tokens == before:
+            return f"{tokens} tokens, {wait}".removesuffix(", ")
+        seconds = max(time.monotonic() - since, 1e-6)
+        return f"{tokens} tokens, {wait}{(tokens - before) / seconds:.1f} tokens/s"
 
 
 def stream_sample(
@@ -75,6 +86,7 @@ def stream_sample(
     reason, count = None, 0
     for piece in _pieces(context, client, prompt, params):
         count += len(piece.tokens)
+        pace.seen(count)
         out.write(harmless(text.add(list(piece.tokens)), out))
         out.flush()
         reason = piece.stop_reason or reason
