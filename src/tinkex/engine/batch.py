@@ -240,12 +240,11 @@ class Batch(Iterator[int]):
         try:
             metrics = call.loss.metrics(call.data, call.logprobs) | self._loads.metrics(id(call))
             _refuse_overflow(call, metrics)
+            if call.staged is not None:
+                call.run.gather(call.staged, call.norm)
         except Exception as error:
             _take_out(call, error)
             return call.failure or Deferred(call)
-        if call.staged is not None:
-            run, own = call.run, call.staged
-            run.gradient = own if run.gradient is None else run.gradient.add_(own)
         outputs = tuple(
             {"logprobs": logprobs.reshape(datum.shape)}
             for logprobs, datum in zip(call.logprobs, call.data, strict=True)

@@ -114,13 +114,14 @@ class SaveRun:
 class LoadRun:
     """Replace a run's weights from a folder `SaveRun` wrote; `optimizer` restores its state too,
     otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
-    first with the LoRA settings and optimizer family of the folder."""
+    first with the LoRA settings of the folder and its optimizer family, or the `family` named."""
 
     op: str
     run: str
     folder: str
     optimizer: bool
     create: bool = False
+    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -20,6 +21,14 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.fused import runs_triton
 
 Params = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """No weight and no number of the mean is larger than this, in absolute value."""
+
+    weights: float
+    mean: float
 
 
 class Optimizer(Protocol):
@@ -33,6 +42,10 @@ class Optimizer(Protocol):
 
         Returns the norm of the move, weight decay not included.
         """
+        ...
+
+    def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
+        """What a step can come to at most, from what it starts with and the gradient's norm."""
         ...
 
 
@@ -65,6 +78,13 @@ class AdamW:
         weights.mul_(keep).add_(direction, alpha=-size)
         return size * float(torch.linalg.vector_norm(direction))
 
+    def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
+        """Between mean and gradient lies the new mean; its divisor is `eps` at least."""
+        mean = max(bounds.mean, gradient)
+        rate = params["learning_rate"]
+        keep, size = 1 - rate * params["weight_decay"], rate / (1 - params["beta1"] ** step)
+        return Bounds(abs(keep) * bounds.weights + size * (mean / params["eps"]), mean)
+
 
 class Dimuon:
     name = "dimuon"
@@ -74,19 +94,25 @@ class Dimuon:
         self.tensors = {"mean": torch.zeros(layout.size, device=device)}
 
     def step(self, weights: Tensor, gradient: Tensor, step: int, params: Params) -> float:
-        mean = self.tensors["mean"]
-        mean.lerp_(gradient, 1 - params["beta1"])
-        moved = 0.0
-        pairs = zip(self._layout.matrices(weights), self._layout.matrices(mean), strict=True)
-        for target, average in pairs:
-            direction = orthogonalise(average)
+        mean = torch.lerp(self.tensors["mean"], gradient, 1 - params["beta1"])
+        directions = [orthogonalise(average) for average in self._layout.matrices(mean)]
+        moved = sum(float(direction.square().sum()) for direction in directions)
+        # Whatever could fail has been done; what follows cannot stop half-way.
+        self.tensors["mean"] = mean
+        for target, direction in zip(self._layout.matrices(weights), directions, strict=True):
             target.add_(direction, alpha=-params["learning_rate"])
-            moved += float(direction.square().sum())
         return params["learning_rate"] * math.sqrt(moved)
+
+    def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
+        """No number of a matrix with orthonormal rows or columns, nearly enough, is over 2."""
+        mean = max(bounds.mean, gradient)
+        return Bounds(bounds.weights + 2 * params["learning_rate"], mean)
 
 
 FAMILIES: dict[str, type[AdamW] | type[Dimuon]] = {"adamw": AdamW, "dimuon": Dimuon}
 
+SMALLEST_EPS = 1.2e-38
+"""Less than this is nothing in float32, in which steps are made."""
 _BELOW_ONE = ("beta1", "beta2")
 _FIELDS = {
     "adamw": ("learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm"),
@@ -115,6 +141,11 @@ def check_params(name: str, params: Params) -> None:
             raise UserError(f"optim_params: {key} must be a finite number of at least 0")
         if key in _BELOW_ONE and value >= 1:
             raise UserError(f"optim_params: {key} must be below 1, not {value:g}")
+        if key == "eps" and value < SMALLEST_EPS:
+            raise UserError(
+                f"optim_params: eps must be at least {SMALLEST_EPS:g}, not {value:g}: weights "
+                "without a gradient would be divided by zero. The default is 1e-12"
+            )
 
 
 def clip(gradient: Tensor, limit: float) -> float:

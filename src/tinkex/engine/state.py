@@ -22,21 +22,42 @@ from tinkex.engine.adapters import Adapter, AdapterWeights, check_fit
 from tinkex.engine.errors import UserError
 from tinkex.engine.export import read_adapter, write_adapter
 from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
-from tinkex.engine.optimizers import Optimizer
+from tinkex.engine.optimizers import Bounds, Optimizer
 
 RUN = "run.json"
 TRAINING = "training.safetensors"
 _GRADIENT = "gradient"
 
 
+LARGEST_GRADIENT = 1e18
+"""A gathered gradient's norm stays below this, so that its squares are numbers in float32."""
+
+
 @dataclass(slots=True)
 class Run:
-    """One fine-tuning in progress. `gradient` is None when nothing was gathered since a step."""
+    """One fine-tuning in progress. `gradient` is None when nothing was gathered since a step.
+
+    `gathered` is what its norm can be at most, `bounds` what weights and mean can be; None says
+    that they have to be measured. They only decide how carefully the next step is made.
+    """
 
     adapter: Adapter
     optimizer: Optimizer
     step: int = 0
     gradient: Tensor | None = None
+    gathered: float = 0.0
+    bounds: Bounds | None = None
+
+    def gather(self, gradient: Tensor, norm: float) -> None:
+        """Add a call's gradient, all of it or nothing. `gradient` is the run's to keep."""
+        if self.gathered + norm > LARGEST_GRADIENT:
+            raise UserError(
+                f"the gradients gathered since the last optim_step would have a norm over "
+                f"{LARGEST_GRADIENT:g}; nothing was added. Check weights and advantages for "
+                "extreme values, or send an optim_step first"
+            )
+        self.gradient = gradient if self.gradient is None else self.gradient.add_(gradient)
+        self.gathered += norm
 
     @property
     def info(self) -> RunInfo:
@@ -115,8 +136,10 @@ def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
                 f"optimizer: the checkpoint's is {info.optimizer}, the run's {run.optimizer.name}"
             )
         state, step = _read_training(run, path), info.step
+    gradient = state.pop(_GRADIENT, None)
+    gathered = 0.0 if gradient is None else float(torch.linalg.vector_norm(gradient))
     run.adapter.load(weights)
-    run.gradient = state.pop(_GRADIENT, None)
+    run.gradient, run.gathered, run.bounds = gradient, gathered, None
     run.optimizer.tensors.update(state)
     run.step = step
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import torch
-
 from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights, seed_of
 from tinkex.engine.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.errors import EngineError, UnknownRun, UserError
@@ -37,9 +35,10 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.threads import threads, threads_for
-from tinkex.engine.optimizers import check_family, check_params, clip, make_optimizer
+from tinkex.engine.optimizers import check_family, check_params, make_optimizer
 from tinkex.engine.passes import Passes
 from tinkex.engine.state import Run, Snapshot, read_info, restore, take_snapshot, write_snapshot
+from tinkex.engine.stepping import step
 
 GRAPHS_REMEMBERED = 256
 """Checked graphs of custom losses, so that a loss is not read again with every call."""
@@ -124,15 +123,8 @@ class Trainer:
                 f"{command.optimizer}; send the parameters of {run.optimizer.name}"
             )
         check_params(command.optimizer, command.params)
-        gradient = run.gradient
-        if gradient is None:
-            gradient = torch.zeros_like(run.adapter.master)
         with threads(threads_for(self.decoder.parameters, 0)):
-            norm = clip(gradient, command.params["grad_clip_norm"])
-            moved = run.optimizer.step(run.adapter.master, gradient, run.step + 1, command.params)
-            run.adapter.refresh()
-        run.gradient = None
-        run.step += 1
+            norm, moved = step(run, command.params)
         # Programs merge these into logs of their own, where plain names are taken.
         metrics = {
             "optim/grad_norm": norm,
@@ -159,7 +151,7 @@ class Trainer:
         if command.create:
             self._refuse_taken(command.run)
             info = read_info(command.folder)
-            run = self._make(command.run, info.lora, info.optimizer)
+            run = self._make(command.run, info.lora, command.family or info.optimizer)
         else:
             run = self._find(command.run)
         restore(run, command.folder, command.optimizer)

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tinkex.engine.messages import Command, CreateRun, LoadRun, LoraSpec, Result, RunInfo
+from tinkex.engine.messages import LoadRun, Result, RunInfo
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.engines import Engines
 from tinkex.server.fields import Fields
@@ -65,7 +65,9 @@ class Loading:
         asked = json.loads(body)
         path, optimizer = asked["path"], asked["optimizer"]
         folder = await self._pinned(run, entry, path, asked["bearer"], optimizer)
-        family = json.loads(run.row.optimizer)["type"]
+        family, saved = json.loads(run.row.optimizer)["type"], asked["family"]
+        if optimizer and family != saved:
+            raise Refusal(f"the checkpoint's optimizer is {saved}, not {family}")
 
         async def conclude(result: Result) -> Conclusion:
             assert isinstance(result, RunInfo)
@@ -86,8 +88,10 @@ class Loading:
                 ),
             )
 
-        commands = _creation(run, entry, folder, optimizer, family, asked["family"])
-        return Prepared(commands, conclude)
+        command = LoadRun(
+            entry.request_id, run.model_id, str(folder), optimizer, create=True, family=family
+        )
+        return Prepared((command,), conclude)
 
     async def _pinned(
         self, run: Run, entry: Entry, path: str, bearer: str | None, optimizer: bool
@@ -108,25 +112,3 @@ def read(fields: Fields, token: str = "weights_access_token") -> tuple[str, bool
     found = fields.text("path"), fields.flag("optimizer"), fields.optional_text(token, limit=8192)
     fields.finish()
     return found
-
-
-def _creation(
-    run: Run, entry: Entry, folder: Path, optimizer: bool, family: str, saved_family: str
-) -> tuple[Command, ...]:
-    """One command when the run takes the checkpoint's optimizer family, else two."""
-    if family == saved_family:
-        return (LoadRun(entry.request_id, run.model_id, str(folder), optimizer, create=True),)
-    if optimizer:
-        raise Refusal(f"the checkpoint's optimizer is {saved_family}, not {family}")
-    row = run.row
-    assert row.rank is not None
-    lora = LoraSpec(
-        rank=row.rank,
-        train_attn=bool(row.train_attn),
-        train_mlp=bool(row.train_mlp),
-        train_unembed=bool(row.train_unembed),
-    )
-    return (
-        CreateRun(f"{entry.request_id}:create", run.model_id, lora, family),
-        LoadRun(entry.request_id, run.model_id, str(folder), optimizer),
-    )
