@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from support.served import QUICK, served
 
@@ -101,3 +104,41 @@ async def test_the_records_of_a_run_go_long_after_it(tmp_path: Path) -> None:
         await api.core.reaper.tick()
         api.core.promises.drop(f"{model}:1")
         assert (await api.poll(f"{model}:1")).status_code == 404
+
+
+class _Wall:
+    """The machine's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.wall = self.awake = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.wall
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.awake
+
+
+@pytest.mark.parametrize("jump", [1e9, -1e9])
+async def test_a_jump_of_the_clock_ends_no_session_and_no_run(tmp_path: Path, jump: float) -> None:
+    async with served(tmp_path) as api:
+        clock = api.core.sessions._clock = _Wall()
+        model = await api.model(await api.session())
+        await api.forward(model, 1)
+        clock.wall = jump
+        await api.core.reaper.tick()
+        clock.awake = 1e9  # a process that was stopped for years
+        await api.core.reaper.tick()
+        await api.step(model, 2)
+        await api.result(f"{model}:2")
+        assert api.applied(model) == ["forward:1", "step:0.1"]
+
+
+async def test_silence_that_was_listened_to_ends_a_session(tmp_path: Path) -> None:
+    async with served(tmp_path, timings=replace(QUICK, session_expiry_s=100.0)) as api:
+        clock = api.core.sessions._clock = _Wall()
+        session = await api.session()
+        for _ in range(3):
+            clock.awake += 50.0
+            await api.core.reaper.tick()
+        await api.post("session_heartbeat", {"session_id": session}, expect=410)

@@ -1,6 +1,9 @@
 """Sessions: opened by a client, kept alive by heartbeats, ended by it or by long silence.
 
 An ended session stays readable and its checkpoints stay; its heartbeats are answered with `Gone`.
+
+Silence is counted in time that the server was there to listen: not on the wall clock, which jumps,
+and not while the machine slept or the process was stopped, when nobody could be heard.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from tinkex.server.store import sessions as table
 from tinkex.server.store.sessions import SessionRow
 
 _TOUCH_EVERY_S = 30.0
+_LONGEST_LOOK_S = 60.0
+"""Between two looks at the silent, no more than this counts: the rest was not listened to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class Sessions:
         self._settings = settings
         self._alive: dict[str, SessionRow] = {}
         self._written: dict[str, float] = {}
+        self._heard: dict[str, float] = {}
+        self._listened = 0.0
+        self._looked = clock.monotonic()
 
     def load(self) -> None:
         """Take up the sessions that were alive when the server stopped, their silence forgiven."""
@@ -56,6 +64,7 @@ class Sessions:
         row = self._new(tenant, asked)
         stored = await self._store.write(lambda db: table.insert_once(db, row))
         self._alive.setdefault(stored.session_id, stored)
+        self._heard.setdefault(stored.session_id, self._listened)
         return stored.session_id
 
     def owned(self, tenant: str, session_id: str) -> SessionRow:
@@ -82,8 +91,11 @@ class Sessions:
 
     async def expire_silent(self) -> list[str]:
         """End the sessions not heard of for too long; return them."""
-        oldest = self._clock.now() - self._settings.timings.session_expiry_s
-        silent = [row.session_id for row in self._alive.values() if row.seen_at < oldest]
+        now = self._clock.monotonic()
+        self._listened += min(now - self._looked, _LONGEST_LOOK_S)
+        self._looked = now
+        oldest = self._listened - self._settings.timings.session_expiry_s
+        silent = [one for one in self._alive if self._heard.setdefault(one, 0.0) < oldest]
         for session_id in silent:
             await self._end(session_id, "expired", None, "no heartbeat")
         return silent
@@ -95,10 +107,12 @@ class Sessions:
         await self._store.write(lambda db: table.end(db, session_id, status, reason, detail, now))
         self._alive.pop(session_id, None)
         self._written.pop(session_id, None)
+        self._heard.pop(session_id, None)
 
     def _touch(self, row: SessionRow) -> SessionRow:
         now = self._clock.now()
         row = self._alive[row.session_id] = replace(row, seen_at=now)
+        self._heard[row.session_id] = self._listened
         if now - self._written.get(row.session_id, row.created_at) >= _TOUCH_EVERY_S:
             self._written[row.session_id] = now
             self._store.post(lambda db: table.touch(db, row.session_id, now))
