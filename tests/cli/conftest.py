@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 OUTPUTS = Path(__file__).parent / "outputs"
-REWRITE = "TINKEX_WRITE_OUTPUTS"
+REWRITE = "TINKEX_REGENERATE"
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def matches_stored() -> Callable[[str, str], None]:
-    """Compares an output to the stored one; TINKEX_WRITE_OUTPUTS=1 stores it instead."""
+    """Compares an output to the stored one; TINKEX_REGENERATE=1 stores it instead."""
 
     def compare(name: str, text: str) -> None:
         path = OUTPUTS / f"{name}.txt"
