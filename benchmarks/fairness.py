@@ -1,6 +1,6 @@
 """Who waits for whom, as users get it: `tinkex serve` and its clients as processes of their own.
 
-    python benchmarks/fairness.py [SECONDS] [MODEL]
+    python benchmarks/fairness.py [SECONDS] [MODEL] [sharing] [crowd]
 
 With the official SDK and with ours, on one server: a sample alone and beside a trainer that awaits
 every result, with one micro-batch in a step and with many; that trainer's steps, alone and beside
@@ -20,16 +20,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from report import Row, write
 
 SDKS = ("tinker", "tinkex")
+Times: TypeAlias = list[tuple[float, float]]
+Measure: TypeAlias = Callable[[str, tuple[str, str], float], Iterator[Row]]
 SHAPES = {"one micro-batch": 8, "many micro-batches": 64}
 LENGTH = 128
 PATIENCE_S = 40.0
@@ -46,7 +49,7 @@ inf were given up.
 # ---- what the clients do, each in a process of its own
 
 
-def train(sdk: Any, service: Any, model: str, seconds: float, sequences: int) -> list[float]:
+def train(sdk: Any, service: Any, model: str, seconds: float, sequences: int) -> Times:
     """Steps, each result awaited before the next is asked for."""
     types = sdk.types
     client = service.create_lora_training_client(model, rank=8, seed=1)
@@ -63,7 +66,7 @@ def train(sdk: Any, service: Any, model: str, seconds: float, sequences: int) ->
     return timed(step, seconds)
 
 
-def sample(sdk: Any, service: Any, model: str, seconds: float, tokens: int) -> list[float]:
+def sample(sdk: Any, service: Any, model: str, seconds: float, tokens: int) -> Times:
     """Samples one after the other."""
     client = service.create_sampling_client(base_model=model)
     prompt = sdk.types.ModelInput.from_ints(list(range(1, 33)))
@@ -76,7 +79,7 @@ def sample(sdk: Any, service: Any, model: str, seconds: float, tokens: int) -> l
     return timed(one, seconds)
 
 
-def flood(sdk: Any, service: Any, model: str, seconds: float, requests: int) -> list[float]:
+def flood(sdk: Any, service: Any, model: str, seconds: float, requests: int) -> Times:
     """As much as one tenant can ask for: long samples, or long prompts to be scored."""
     client = service.create_sampling_client(base_model=model)
     types = sdk.types
@@ -93,22 +96,26 @@ def flood(sdk: Any, service: Any, model: str, seconds: float, requests: int) -> 
         ask = {"include_prompt_logprobs": True, "topk_prompt_logprobs": 20}
         futures = [client.sample(prompt, 1, params, **ask) for prompt in prompts * 8]
     time.sleep(seconds)
-    return [sum(not future.done() for future in futures)]
+    return [(0.0, float(len(futures)))]
 
 
-def timed(work: Any, seconds: float) -> list[float]:
-    """What each took after the first; just the first if that was too much."""
-    begun = time.perf_counter()
-    work()
-    first = time.perf_counter() - begun
+def timed(work: Callable[[], None], seconds: float) -> Times:
+    """When each began and what it took, after the first; the first if that was too much.
+    Ends early at a SIGTERM."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    found = [_one(work)]
     print("going", flush=True)
-    found: list[float] = []
-    end = begun + first + seconds
-    while time.perf_counter() < end and first < PATIENCE_S:
-        begun = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - begun)
-    return found or [first]
+    end = time.time() + seconds
+    while found[0][1] < PATIENCE_S and time.time() < end and not stopped.is_set():
+        found.append(_one(work))
+    return found[1:] or found
+
+
+def _one(work: Callable[[], None]) -> tuple[float, float]:
+    begun, started = time.time(), time.perf_counter()
+    work()
+    return begun, time.perf_counter() - started
 
 
 ROLES = {"train": train, "sample": sample, "flood": flood}
@@ -138,10 +145,15 @@ class Client:
         self._lines = self.process.stdout
         self._lines.readline()
 
-    def times(self) -> list[float]:
-        found: list[float] = json.loads(self._lines.read().strip().splitlines()[-1])
+    def times(self) -> Times:
+        found: Times = json.loads(self._lines.read().strip().splitlines()[-1])
         self.process.wait()
         return found
+
+    def stop(self) -> Times:
+        """What it measured until now."""
+        self.process.terminate()
+        return self.times()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -167,26 +179,28 @@ def serving(model: str) -> Iterator[str]:
             server.wait(30)
 
 
-def median_ms(times: list[float]) -> float:
-    return 1000 * statistics.median(times) if times else float("nan")
+def mean_ms(times: Times, during: Times | None = None) -> float:
+    """Of those that began while the others ran, if there are others."""
+    first, last = (during[0][0], during[-1][0]) if during else (0.0, float("inf"))
+    return 1000 * statistics.mean(took for begun, took in times if first <= begun <= last)
 
 
 def sharing(sdk: str, where: tuple[str, str], seconds: float) -> Iterator[Row]:
-    alone = median_ms(Client("sample", sdk, where, seconds, 64).times())
+    alone = mean_ms(Client("sample", sdk, where, seconds, 64).times())
     for shape, sequences in SHAPES.items():
-        steps = median_ms(Client("train", sdk, where, seconds, sequences).times())
-        trainer = Client("train", sdk, where, seconds + 3, sequences)
-        beside = median_ms(Client("sample", sdk, where, seconds, 64).times())
-        trained = median_ms(trainer.times())
+        steps = mean_ms(Client("train", sdk, where, seconds, sequences).times())
+        trainer = Client("train", sdk, where, 600.0, sequences)
+        samples = Client("sample", sdk, where, seconds, 64).times()
+        beside, trained = mean_ms(samples), mean_ms(trainer.stop(), samples)
         yield Row(f"{sdk}: 64 tokens beside a trainer, {shape}", beside, "ms", alone, bar="≤2.2×")
         yield Row(f"{sdk}: a step of that trainer, {shape}", trained, "ms", steps, bar="≥45 % kept")
 
 
 def crowd(sdk: str, where: tuple[str, str], seconds: float, requests: int) -> Iterator[Row]:
-    alone = median_ms(Client("sample", sdk, where, 2.0, 1).times())
+    alone = mean_ms(Client("sample", sdk, where, 2.0, 1).times())
     greedy = Client("flood", sdk, where, 600.0, requests)
     time.sleep(3.0)
-    probe = median_ms(Client("sample", sdk, where, seconds, 1).times())
+    probe = mean_ms(Client("sample", sdk, where, seconds, 1).times())
     yield Row(f"{sdk}: one token beside {FLOODS[requests]}", probe, "ms", alone)
     greedy.kill()
     yield Row(f"{sdk}: their end after that client's death", freed(where[0]), "s")
@@ -204,19 +218,26 @@ def freed(url: str) -> float:
     return float("inf")
 
 
-def main(seconds: str = "8", model: str = "tinkex/tiny-llama") -> None:
+PARTS: dict[str, tuple[Measure, ...]] = {
+    "sharing": (sharing,),
+    "crowd": tuple(partial(crowd, requests=number) for number in FLOODS),
+}
+
+
+def main(seconds: str = "8", model: str = "tinkex/tiny-llama", *parts: str) -> None:
     rows: list[Row] = []
     for sdk in SDKS:
-        for measure in (sharing, *(partial(crowd, requests=number) for number in FLOODS)):
+        for measure in [each for part in parts or PARTS for each in PARTS[part]]:
             with serving(model) as url:
                 for row in measure(sdk, (url, model), float(seconds)):
                     print(row.cells(), file=sys.stderr, flush=True)
                     rows.append(row)
-    write("fairness", f"Who waits for whom ({model})", rows, NOTE)
+    name = "_".join(["fairness", *parts])
+    write(name, f"Who waits for whom ({model})", rows, NOTE)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 7:
+    if sys.argv[1:2] and sys.argv[1] in ROLES:
         client_main(*sys.argv[1:])
     else:
         main(*sys.argv[1:])

@@ -10,6 +10,7 @@ import pytest
 
 from support.sampling import make_sampler, prompt_of, results_of, sample, tokens_of
 from tinkex.engine.messages import Done, Progress, Sample
+from tinkex.engine.sampling.scheduler import Scheduler
 from tinkex.engine.sampling.shares import Pacing, Shares
 
 
@@ -114,6 +115,21 @@ def test_the_oldest_sequence_ends_though_it_is_larger_than_its_lanes_part() -> N
     raise AssertionError("the large sequence never ended")
 
 
+def test_where_places_are_few_another_lanes_youngest_gives_its_own_up() -> None:
+    sampler = make_sampler(rows=4, step_tokens=64)
+    sampler.scheduler = Scheduler(sampler.pool, 4, 64, places=4)
+    for number in range(8):
+        sampler.submit(sample(f"long{number}", prompt_of(number, 6), max_tokens=60, lane="a"))
+    for _ in range(5):
+        sampler.step()
+    sampler.submit(short())
+    assert steps_until(sampler, "short") == 1
+    assert sampler.scheduler.preemptions == 1
+    while sampler.busy:
+        sampler.step()
+        assert len(sampler.scheduler.active) <= 4
+
+
 def test_draws_for_prompt_tokens_are_work_and_come_in_slices() -> None:
     sampler = make_sampler(step_tokens=64)
     sampler.submit(
@@ -135,6 +151,17 @@ def test_prompts_owe_the_time_for_which_they_held_others_up() -> None:
         assert not pacing.holds_up("a", {"a"}), "nobody else waits for its prompt"
         assert not pacing.holds_up("c", {"b"})
         pacing.planned({}, {"b"})
+        pacing.took(0.25)
+    assert not pacing.holds_up("a", {"b"})
+
+
+def test_a_debt_is_paid_while_prompts_of_others_go_on() -> None:
+    pacing = Pacing()
+    pacing.planned({"a": 255}, {"b"})
+    pacing.took(1.0)
+    for lane in "cdef":
+        assert pacing.holds_up("a", {"b"})
+        pacing.planned({lane: 10}, {"b"})
         pacing.took(0.25)
     assert not pacing.holds_up("a", {"b"})
 

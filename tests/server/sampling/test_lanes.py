@@ -61,6 +61,10 @@ async def test_a_cancelled_sample_makes_room_for_the_next_of_its_tenant(tmp_path
         sampler = await sampler_of(api, await api.session())
         first, second = [await sample(api, sampler, seq, ENDLESS) for seq in range(2)]
         third = await sample(api, sampler, 2)
+        assert api.core.futures.explain(third) == (
+            "active",
+            "1 samples of this key are queued before it",
+        )
         for request_id in (second, first):
             await api.post("cancel_future", {"request_id": request_id})
             assert (await api.result(request_id))["error"] == "cancelled"

@@ -50,6 +50,14 @@ def give_way_to(
     return victims
 
 
+def holds_most_rows(active: Sequence[Branch], oldest: Branch, lane: str) -> Branch:
+    """Who gives way to a branch of `lane` where there are no more places for branches."""
+    rows = Counter(branch.lane for branch in active)
+    others = [branch for branch in active if branch.lane != lane]
+    may = [branch for branch in others if branch is not oldest] or others
+    return max(may, key=lambda branch: (rows[branch.lane], branch.lane, branch.order))
+
+
 def pages_by_lane(branches: Sequence[Branch]) -> dict[str, set[int]]:
     """The pages each lane holds, those its branches share counted once."""
     held: dict[str, set[int]] = {}

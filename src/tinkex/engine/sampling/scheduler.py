@@ -23,7 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.sampling.pages import PagePool
-from tinkex.engine.sampling.preemption import give_way_to, gives_way, pages_by_lane
+from tinkex.engine.sampling.preemption import (
+    give_way_to,
+    gives_way,
+    holds_most_rows,
+    pages_by_lane,
+)
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.shares import Pacing, Shares
 
@@ -53,8 +58,14 @@ class Chunk:
 
 
 class Scheduler:
-    def __init__(self, pool: PagePool, max_rows: int, max_tokens: int) -> None:
+    """`places` bounds the active branches where each needs more than pages; else lanes that have
+    less than their part of the rows may have branches beside those of lanes that have more."""
+
+    def __init__(
+        self, pool: PagePool, max_rows: int, max_tokens: int, places: int | None = None
+    ) -> None:
         self._pool = pool
+        self._places = places
         self._max_rows = max_rows
         self._max_tokens = max_tokens
         self._shares = Shares()
@@ -145,7 +156,8 @@ class Scheduler:
 
     def _admit(self, branch: Branch) -> bool:
         """Activate the branch if pages for all its tokens are there, reusing what can be found."""
-        if not self._has_row(branch):
+        full = len(self.active) >= self._max_rows
+        if full and not self._entitled_to_row(branch):
             return False
         found = self._reusable(branch)
         need = self._pool.pages_for(branch.length) - len(found)
@@ -153,6 +165,8 @@ class Scheduler:
         reserve = self._pool.idle_among(found) + len(self.active)
         if need + reserve > self._pool.available and not self._reclaim(branch, found, need):
             return False
+        if self._places is not None and len(self.active) >= self._places:
+            self._preempt(holds_most_rows(self.active, self._oldest(), branch.lane))
         self._pool.hold(found)
         branch.pages = found + self._pool.take(need)
         branch.computed = len(found) * self._pool.size
@@ -175,12 +189,11 @@ class Scheduler:
     def _lanes(self) -> int:
         return len({branch.lane for branch in (*self.active, *self.waiting)})
 
-    def _has_row(self, branch: Branch) -> bool:
-        """Whether there is a row to spare, or the branch's lane has less than its part of them."""
-        if len(self.active) < self._max_rows:
-            return True
+    def _entitled_to_row(self, branch: Branch) -> bool:
+        """Whether the branch's lane has less than its part of the rows."""
+        lanes = self._lanes()
         mine = sum(other.lane == branch.lane for other in self.active)
-        return self._lanes() > 1 and mine < max(1, self._max_rows // self._lanes())
+        return lanes > 1 and mine < max(1, self._max_rows // lanes)
 
     def _reclaim(self, branch: Branch, found: list[int], need: int) -> bool:
         """Take pages back for a branch whose lane has less than its part, or that is the oldest."""

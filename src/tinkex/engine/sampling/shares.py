@@ -57,22 +57,25 @@ class Pacing:
 
     def __init__(self) -> None:
         self._owed: dict[str, float] = {}
-        self._steps: deque[tuple[Mapping[str, int], int]] = deque(maxlen=_UNTIMED)
+        self._steps: deque[dict[str, float]] = deque(maxlen=_UNTIMED)
 
     def holds_up(self, lane: str, drawing: set[str]) -> bool:
         """Whether a prompt of this lane has to wait for the lanes that draw tokens."""
         return lane in self._owed and bool(drawing - {lane})
 
     def planned(self, prompts: Mapping[str, int], drawing: set[str]) -> None:
-        """Note the next step: each lane's prompt tokens, those that hold nobody up left out."""
-        slow = {lane: tokens for lane, tokens in prompts.items() if drawing - {lane}}
-        self._steps.append((slow, sum(prompts.values())))
+        """Note the next step: each lane's prompt tokens, and who draws tokens in it."""
+        total = sum(prompts.values())
+        parts = {lane: tokens / total for lane, tokens in prompts.items()}
+        self._steps.append(
+            {lane: part if drawing - {lane} else 0.0 for lane, part in parts.items()}
+        )
 
     def took(self, seconds: float) -> None:
         """Note what the oldest step took of those not yet timed."""
-        slow, total = self._steps.popleft() if self._steps else ({}, 0)
-        for lane, tokens in slow.items():
-            self._owed[lane] = self._owed.get(lane, 0.0) + seconds * tokens / total
-        if not total:
-            left = {lane: owed - seconds for lane, owed in self._owed.items()}
-            self._owed = {lane: owed for lane, owed in left.items() if owed > 0.0}
+        parts = self._steps.popleft() if self._steps else {}
+        for lane, part in parts.items():
+            self._owed[lane] = self._owed.get(lane, 0.0) + seconds * part
+        for lane in self._owed.keys() - parts.keys():
+            self._owed[lane] -= seconds
+        self._owed = {lane: owed for lane, owed in self._owed.items() if owed > 0.0}

@@ -289,8 +289,8 @@ class Sampling:
             return "paused_capacity", engine.reason
         if job.ride.sent_at is not None:
             return "active", "the engine is sampling"
-        ahead = self._lanes.queued(engine)
-        return "active", f"{ahead} samples are queued for the engine"
+        ahead = self._lanes.ahead_of(job.ride)
+        return "active", f"{ahead} samples of this key are queued before it"
 
     def lost(self, tenant: str, request_id: str) -> Gone | None:
         """The answer to a poll for a sample of the tenant's that is not here any more."""

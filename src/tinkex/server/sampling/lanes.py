@@ -117,9 +117,10 @@ class Lanes:
         else:
             self._spawn(self._stop_engine(ride))
 
-    def queued(self, engine: Engine) -> int:
-        """How many samples wait to be sent to an engine."""
-        return sum(len(lane.queue) for lane in self._tracks[engine.spec.name].lanes.values())
+    def ahead_of(self, ride: Ride) -> int:
+        """How many samples of its tenant will be sent before this one."""
+        lane = self._tracks[ride.engine.spec.name].lanes.get(ride.tenant)
+        return lane.queue.index(ride) if lane is not None and ride in lane.queue else 0
 
     def pump(self) -> None:
         """Send what fits into the windows."""
