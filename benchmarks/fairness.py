@@ -225,6 +225,8 @@ PARTS: dict[str, tuple[Measure, ...]] = {
 
 
 def main(seconds: str = "8", model: str = "tinkex/tiny-llama", *parts: str) -> None:
+    # Whoever ends this must not leave a server at work behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     rows: list[Row] = []
     for sdk in SDKS:
         for measure in [each for part in parts or PARTS for each in PARTS[part]]:
