@@ -180,9 +180,9 @@ def serving(model: str) -> Iterator[str]:
 
 
 def mean_ms(times: Times, during: Times | None = None) -> float:
-    """Of those that began while the others ran, if there are others."""
+    """Of those that ran while the others did, if there are others."""
     first, last = (during[0][0], during[-1][0]) if during else (0.0, float("inf"))
-    return 1000 * statistics.mean(took for begun, took in times if first <= begun <= last)
+    return 1000 * statistics.mean(t for begun, t in times if first < begun + t and begun < last)
 
 
 def sharing(sdk: str, where: tuple[str, str], seconds: float) -> Iterator[Row]:

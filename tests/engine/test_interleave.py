@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,10 +32,10 @@ class Awaiting:
         self._train_s, self._step_s, self._away_s = train_s, step_s, away_s
         self._back = 0.0
 
-    def turn(self, sampling: bool) -> Turn | None:
+    def turn(self, sampling: bool, until: float = math.inf) -> Turn | None:
         turn = self.policy.next(training=self.now >= self._back, sampling=sampling)
         if turn is None:
-            self.now = self._back
+            self.now = min(self._back, until)
             return None
         took = self._train_s if turn == "train" else self._step_s
         self.now += took
@@ -45,9 +47,11 @@ class Awaiting:
                 self._left, self._back = self._micro_batches, self.now + self._away_s
         return turn
 
-    def sample(self, tokens: int) -> float:
-        """How long a sample takes."""
-        begun = self.now
+    def sample(self, tokens: int, away_s: float = 0.0) -> float:
+        """How long a sample takes that is asked for so long after the one before it."""
+        begun = self.now + away_s
+        while self.now < begun:
+            self.turn(sampling=False, until=begun)
         while tokens:
             tokens -= self.turn(sampling=True) == "sample"
         return self.now - begun
@@ -64,7 +68,7 @@ def test_equal_shares_hold_beside_a_trainer_that_awaits_each_result(
     engine = Awaiting(micro_batches, 0.1, 0.004, away_s)
     times = []
     while engine.now < 60.0:
-        times.append(engine.sample(64))
+        times.append(engine.sample(64, away_s=0.008))
     assert sum(times) / len(times) <= 2.2 * 64 * 0.004
     assert engine.steps >= 0.45 * alone.steps
 
@@ -89,6 +93,15 @@ def test_equal_shares_give_equal_time() -> None:
 def test_a_long_sampling_step_is_made_up_for() -> None:
     found = turns(Interleave(0.5), train_s=0.25, step_s=1.0, count=50)
     assert found.count("train") == 4 * found.count("sample")
+
+
+def test_samples_that_are_each_awaited_lose_nothing_between_two() -> None:
+    policy = Interleave(0.5)
+    assert turns(policy, train_s=1.0, step_s=0.25, count=2) == ["train", "sample"]
+    assert policy.next(training=True, sampling=False) == "train"
+    policy.spent(1.0)
+    found = turns(policy, train_s=1.0, step_s=0.25, count=8)
+    assert found == ["sample"] * 7 + ["train"], "what was left of the first second, and another"
 
 
 def test_a_side_that_was_idle_is_owed_one_unit_at_most() -> None:

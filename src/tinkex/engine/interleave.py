@@ -2,10 +2,10 @@
 
 Work comes in units: a training command or micro-batch, a sampling step. What a unit of training
 took is owed to sampling at its share, and sampling goes until it has had that; what its last step
-took beyond it is owed to training. A client that awaits each result leaves nothing queued between
-two steps: what sampling is owed stays owed for as long as sampling has work, and what it takes
-meanwhile counts. A side without work lends its turns; it is owed no more when it comes back than
-the unit it then waits for.
+took beyond it is owed to training. Clients that await each result leave nothing queued for a
+moment: what sampling is owed stays owed while training has no work, less what sampling takes
+meanwhile, and outlasts one unit of training without any sampling. A side without work for longer
+lends its turns; it is owed no more when it comes back than the unit it then waits for.
 
 Units may end later than they return: on a GPU they are only queued. `spent` says what the oldest
 one took once that is known; until then sampling goes after training.
@@ -25,6 +25,7 @@ class Interleave:
             raise ValueError(f"sampling_share must lie between 0 and 1, not {sampling_share}")
         self._ratio = sampling_share / (1.0 - sampling_share)
         self._owed = 0.0  # seconds of sampling; below 0 it is training that has to catch up
+        self._sampled = False  # whether sampling had work when the last unit was chosen
         self._under_way: deque[tuple[Turn, bool]] = deque()
 
     def next(self, *, training: bool, sampling: bool) -> Turn | None:
@@ -38,7 +39,7 @@ class Interleave:
         """Note what the oldest unit took of those not yet accounted for; says whose it was."""
         turn, both = self._under_way.popleft()
         if turn == "train":
-            self._owed = min(self._owed, 0.0) + seconds * self._ratio
+            self._owed += seconds * self._ratio
         elif both:
             self._owed -= seconds
         else:
@@ -46,8 +47,10 @@ class Interleave:
         return turn
 
     def _choose(self, training: bool, sampling: bool) -> Turn | None:
-        if not sampling:
+        lapsed, self._sampled = not sampling and not self._sampled, sampling
+        if lapsed:
             self._owed = min(self._owed, 0.0)
+        if not sampling:
             return "train" if training else None
         if not training:
             return "sample"
