@@ -284,6 +284,16 @@ def test_max_tokens_zero_scores_the_prompt_alone_and_none_fills_the_context() ->
     assert full.sequences[0].stop_reason == "length"
 
 
+def test_a_sequence_that_fills_the_context_can_be_scored_as_compute_logprobs_asks() -> None:
+    sampler, prompt = make_sampler(max_context=64), prompt_of(1, 64)
+    (alone,) = results_of(sampler, sample("a", prompt, max_tokens=0, asks=LOGPROBS))
+    (scored,) = results_of(sampler, sample("b", prompt, max_tokens=1, asks=LOGPROBS))
+    assert tokens_of(scored) == [[]]
+    assert alone.prompt_logprobs is not None
+    assert scored.prompt_logprobs is not None
+    np.testing.assert_array_equal(scored.prompt_logprobs, alone.prompt_logprobs)
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt": []}, "prompt: is empty"),
     ({"prompt": [272]}, "token id 272 is outside"),

@@ -24,6 +24,8 @@ def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> 
     _check_counts(command, length, vocab_size)
     if command.target_prompt_logprobs is not None:
         _check_targets(command.target_prompt_logprobs, length, vocab_size)
+    if command.prompt_logprobs and command.params.max_tokens == 1 and length == max_tokens_total:
+        return 0  # `compute_logprobs` asks for a token it does not want; a full context has none
     return _room(command.params.max_tokens, length, max_tokens_total)
 
 
