@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     with ExitStack() as stack:
-        server = stack.enter_context(serving("--model", MODEL))
+        server = stack.enter_context(serving("--model", MODEL, "--quiet"))
         bare = Bare(ensure_tiny(MODEL, default_cache({})))
         stack.callback(bare.engine.close)
         clients = {
