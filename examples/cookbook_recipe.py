@@ -23,7 +23,7 @@ RENDERER = "qwen3_disable_thinking"  # ChatML
 def train(address: str, options: connection.Options, name: str) -> None:
     """Run `options.steps` steps of the cookbook's own loop and draw its loss."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TINKER_API_KEY", "tml-example")
+    os.environ.setdefault("TINKER_API_KEY", "tml-local")
     import tinker
     from tinker_cookbook.supervised import train as supervised
 

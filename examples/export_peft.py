@@ -25,7 +25,7 @@ from tinkex.cli.main import run as tinkex_command
 
 TEXT = "An adapter that only one server can read is not an export."
 ADAM = tinkex.AdamParams(learning_rate=2e-3)
-KEY = "tml-example"
+KEY = "tml-local"
 TOLERANCE = 1e-3
 
 

@@ -35,7 +35,7 @@ def train(address: str, options: connection.Options) -> list[float]:
     import tinker
 
     print(f"tinker {tinker.__version__} -> {address}")
-    service = tinker.ServiceClient(base_url=address, api_key="tml-example")
+    service = tinker.ServiceClient(base_url=address, api_key="tml-local")
     training = service.create_lora_training_client(options.model, rank=8, seed=1)
     tokenizer = training.get_tokenizer()
     tokens = tokenizer.encode(TEXT, add_special_tokens=False)

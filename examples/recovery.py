@@ -45,7 +45,7 @@ def train(
     """Losses, and the longest time one step took."""
     losses: list[float] = []
     longest = 0.0
-    with tinkex.ServiceClient(base_url=server.address, api_key="tml-example") as service:
+    with tinkex.ServiceClient(base_url=server.address, api_key="tml-local") as service:
         training = service.create_lora_training_client(options.model, rank=8, seed=5)
         tokens = training.get_tokenizer().encode(TEXT, add_special_tokens=False)
         data = [chat.next_token_datum(tokens, [1.0] * len(tokens))] * 4
