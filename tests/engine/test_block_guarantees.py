@@ -15,7 +15,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun
 from tinkex.engine.trainer import Trainer
 
-MODELS = ["tinkex/tiny-qwen3-moe"]
+MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5"]
 
 
 @pytest.fixture(params=MODELS)

@@ -30,6 +30,7 @@ DIGESTS = {
     "tinkex/tiny-llama": "72f2ef7e99d000eb",
     "tinkex/tiny-qwen3": "335f8a2ed07068c6",
     "tinkex/tiny-qwen3-moe": "ba0857d78193489b",
+    "tinkex/tiny-qwen3.5": "fe961a2f2855278b",
 }
 
 

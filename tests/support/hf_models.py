@@ -71,6 +71,18 @@ MOE = {
     "decoder_sparse_step": 1,
     "head_dim": 16,
 }
+HYBRID = {
+    # Larger ones make gradients so steep that two float32 computations differ by more than 1e-4,
+    # either from float64 by half of that.
+    "initializer_range": 0.08,
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+    "linear_conv_kernel_dim": 4,
+}
 BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe": ("Qwen3MoeConfig", MOE),
     "qwen3-moe-mixed": (
@@ -78,6 +90,13 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         MOE
         | {"num_experts": 33, "num_experts_per_tok": 5, "norm_topk_prob": False}
         | {"mlp_only_layers": [0], "tie_word_embeddings": True},
+    ),
+    "qwen3.5": ("Qwen3_5TextConfig", HYBRID),
+    "qwen3.5-tied": (
+        "Qwen3_5TextConfig",
+        HYBRID
+        | {"layer_types": ["full_attention", "linear_attention", "linear_attention"]}
+        | {"num_hidden_layers": 3, "tie_word_embeddings": True, "linear_num_value_heads": 2},
     ),
 }
 

@@ -37,6 +37,8 @@ def _attach(model: Any, key: tuple[int, str], leaves: Any, scaling: float) -> Ca
     layer, module = key
     if ".experts." in module:
         return _attach_experts(model, layer, leaves, scaling)
+    if module.removeprefix("linear_attn.in_proj_") in ("q", "k", "v"):
+        return _attach_fused(model, layer, module, leaves, scaling)
     handle = _find(model, module_path(layer, module)).register_forward_hook(
         _added(*leaves[key], scaling)
     )
@@ -49,6 +51,24 @@ def _find(model: Any, path: str) -> Any:
 
 def _added(a: Tensor, b: Tensor, scaling: float) -> Any:
     return lambda _, inputs, output: output + scaling * (inputs[0] @ a.T) @ b.T
+
+
+def _attach_fused(
+    model: Any, layer: int, module: str, leaves: Any, scaling: float
+) -> Callable[[], None]:
+    """Of the three adapters on one fused matrix, each on its own columns."""
+    names = [f"linear_attn.in_proj_{part}" for part in "qkv"]
+    widths = [len(leaves[layer, name][1]) for name in names]
+    start = sum(widths[: names.index(module)])
+    a, b = leaves[layer, module]
+
+    def hook(_: Any, inputs: Any, output: Tensor) -> Tensor:
+        added = scaling * (inputs[0] @ a.T) @ b.T
+        return output + F.pad(added, (start, output.shape[-1] - start - len(b)))
+
+    linear = model.get_submodule(f"model.layers.{layer}.linear_attn.in_proj_qkv")
+    handle = linear.register_forward_hook(hook)
+    return handle.remove  # type: ignore[no-any-return]
 
 
 def _attach_experts(model: Any, layer: int, leaves: Any, scaling: float) -> Callable[[], None]:

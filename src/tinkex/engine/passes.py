@@ -20,6 +20,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.lora import PackedLora, Segment
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Routed
+from tinkex.engine.recurrence import PackedRecurrence
 from tinkex.engine.transfer import to_device
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Passes:
         self.decoder, self._limits = decoder, limits
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
+        self._recurs = bool(decoder.config.recurrent)
 
     def prepare(self) -> bool:
         """Do a piece of what first passes would have to do; False if nothing is left."""
@@ -66,6 +68,7 @@ class Passes:
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
                 on_routes=on_routes,
+                recur=PackedRecurrence(lengths, device) if self._recurs else None,
             )
         return _EagerPass(hidden)
 

@@ -14,6 +14,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.probe import cpu_survives_bfloat16
 from tinkex.engine.sampling.cache import page_bytes
 from tinkex.engine.sampling.sampler import SamplerLimits
+from tinkex.engine.sampling.states import state_bytes
 from tinkex.engine.settings import WorkerConfig
 
 _CPU_KV_BYTES = 4 << 30
@@ -23,6 +24,9 @@ _GPU_ACTIVATION_SHARE = 0.4
 """Shares of what is free once the model is loaded."""
 
 _GPU_LOGIT_ELEMENTS = 1 << 28
+
+_SNAPSHOTS = 32
+"""Kept states of recurrent layers, for prefixes that are found again."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -66,10 +70,17 @@ def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
     memory = config.kv_bytes or _kv_bytes(decoder.device)
     if memory < size:
         raise ModelError(f"kv_bytes: {memory} is less than one page, {size} bytes")
+    rows = config.max_rows or (256 if gpu else 64)
+    state = state_bytes(decoder.config, decoder.dtype)
+    if state:
+        # Half for the states of recurrent layers, half for pages.
+        rows = max(1, min(rows, memory // 2 // state - _SNAPSHOTS))
+        memory -= min((rows + _SNAPSHOTS) * state, memory - size)
     return SamplerLimits(
         pages=memory // size,
         max_context=_context(config, decoder.config),
-        rows=config.max_rows or (256 if gpu else 64),
+        rows=rows,
+        snapshots=_SNAPSHOTS,
         step_tokens=config.step_tokens or (4096 if gpu else 256),
         adapter_bytes=config.adapter_bytes,
     )

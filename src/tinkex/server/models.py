@@ -19,7 +19,12 @@ from typing import Literal
 from tinkex.server.model_check import problem_with
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-BUILT_IN = ("tinkex/tiny-llama", "tinkex/tiny-qwen3", "tinkex/tiny-qwen3-moe")
+BUILT_IN = (
+    "tinkex/tiny-llama",
+    "tinkex/tiny-qwen3",
+    "tinkex/tiny-qwen3-moe",
+    "tinkex/tiny-qwen3.5",
+)
 Kind = Literal["folder", "cache", "huggingface", "wheel", "builtin", "hub"]
 
 _HUB_TIMEOUT_S = 5.0

@@ -12,6 +12,7 @@ from tinkex.engine.model.slots import Slot
 
 QKV, OUT = "qkv_proj", "o_proj"
 UP, DOWN = "experts_gate_up", "experts_down"
+DELTA_IN, DELTA_BA, DELTA_OUT = "in_proj_qkvz", "in_proj_ba", "out_proj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class AttentionConfig:
     qkv_bias: bool = False
     o_bias: bool = False
     qk_norm: bool = False
+    gated: bool = False
+    """Whether each query comes with a gate, through a sigmoid, for its head's output."""
 
     @property
     def q_size(self) -> int:
@@ -39,7 +42,7 @@ class AttentionConfig:
     @property
     def qkv_sizes(self) -> tuple[int, int, int]:
         """Output widths of the three projections."""
-        return self.q_size, self.kv_size, self.kv_size
+        return self.q_size * (2 if self.gated else 1), self.kv_size, self.kv_size
 
     def slots(self, hidden: int) -> dict[str, Slot]:
         names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -50,7 +53,44 @@ class AttentionConfig:
         }
 
     def kept(self, hidden: int) -> int:
-        return 2 * hidden + 3 * self.q_size + 4 * self.kv_size
+        gate = 3 * self.q_size if self.gated else 0
+        return 2 * hidden + 3 * self.q_size + 4 * self.kv_size + gate
+
+
+@dataclass(frozen=True, slots=True)
+class GatedDeltaConfig:
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+    """Tokens that the convolution sees, the last included."""
+    norm_eps: float
+
+    @property
+    def key_size(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_size(self) -> int:
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: queries, keys and values."""
+        return 2 * self.key_size + self.value_size
+
+    def slots(self, hidden: int) -> dict[str, Slot]:
+        names = ("in_proj_q", "in_proj_k", "in_proj_v", "in_proj_z")
+        sizes = (self.key_size, self.key_size, self.value_size, self.value_size)
+        into = tuple((f"linear_attn.{n}", size) for n, size in zip(names, sizes, strict=True))
+        return {
+            DELTA_IN: Slot("attention", hidden, into),
+            DELTA_OUT: Slot("attention", self.value_size, (("linear_attn.out_proj", hidden),)),
+        }
+
+    def kept(self, hidden: int) -> int:
+        return 2 * hidden + 6 * self.channels + 6 * self.value_size
 
 
 @dataclass(frozen=True, slots=True)

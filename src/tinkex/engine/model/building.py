@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig, ExpertsConfig
+from tinkex.engine.model.block_configs import (
+    AttentionConfig,
+    DenseMlpConfig,
+    ExpertsConfig,
+    GatedDeltaConfig,
+)
 from tinkex.engine.model.blocks.attention import Attention
 from tinkex.engine.model.blocks.block import Block
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.blocks.experts import Experts
+from tinkex.engine.model.blocks.gated_delta import GatedDelta
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Layer
 from tinkex.engine.model.tensors import Tensors
 
 
-def read_layer(tensors: Tensors, config: ModelConfig, index: int) -> Layer:
-    name, layer, hidden = f"model.layers.{index}", config.layers[index], config.hidden_size
+def read_layer(tensors: Tensors, config: ModelConfig, index: int, name: str) -> Layer:
+    layer, hidden, one_plus = config.layers[index], config.hidden_size, config.one_plus_norms
     return Layer(
-        input_norm=tensors.vector(f"{name}.input_layernorm.weight", hidden),
-        mixer=read_attention(tensors, layer.mixer, f"{name}.self_attn", hidden),
-        post_norm=tensors.vector(f"{name}.post_attention_layernorm.weight", hidden),
+        input_norm=tensors.norm(f"{name}.input_layernorm", hidden, one_plus),
+        mixer=read_mixer(tensors, config, index, name),
+        post_norm=tensors.norm(f"{name}.post_attention_layernorm", hidden, one_plus),
         mlp=read_mlp(tensors, layer.mlp, f"{name}.mlp", hidden),
     )
 
 
-def read_attention(tensors: Tensors, config: AttentionConfig, name: str, hidden: int) -> Attention:
+def read_mixer(tensors: Tensors, config: ModelConfig, index: int, name: str) -> Block:
+    mixer = config.layers[index].mixer
+    if isinstance(mixer, GatedDeltaConfig):
+        return read_gated_delta(tensors, mixer, f"{name}.linear_attn", config.hidden_size)
+    return read_attention(
+        tensors, mixer, f"{name}.self_attn", config.hidden_size, config.one_plus_norms
+    )
+
+
+def read_gated_delta(
+    tensors: Tensors, config: GatedDeltaConfig, name: str, hidden: int
+) -> GatedDelta:
+    channels, heads, width = config.channels, config.value_heads, config.conv_width
+    into = [f"{name}.in_proj_qkv", f"{name}.in_proj_z"]
+    return GatedDelta(
+        config,
+        qkvz=tensors.stacked(into, [channels, config.value_size], hidden),
+        ba=tensors.stacked([f"{name}.in_proj_b", f"{name}.in_proj_a"], [heads, heads], hidden),
+        conv=tensors.exact(f"{name}.conv1d.weight", (channels, 1, width))[:, 0],
+        decay_log=tensors.exact(f"{name}.A_log", (heads,)),
+        decay_bias=tensors.exact(f"{name}.dt_bias", (heads,)),
+        norm=tensors.norm(f"{name}.norm", config.value_dim),
+        out=tensors.matrix(f"{name}.out_proj", hidden, config.value_size),
+    )
+
+
+def read_attention(
+    tensors: Tensors, config: AttentionConfig, name: str, hidden: int, one_plus: bool
+) -> Attention:
     qkv, o = [f"{name}.{part}_proj" for part in "qkv"], f"{name}.o_proj"
     norms = config.qk_norm
     return Attention(
@@ -31,8 +65,8 @@ def read_attention(tensors: Tensors, config: AttentionConfig, name: str, hidden:
         o=tensors.matrix(o, hidden, config.q_size),
         qkv_bias=tensors.biases(qkv, config.qkv_sizes) if config.qkv_bias else None,
         o_bias=tensors.biases([o], [hidden]) if config.o_bias else None,
-        q_norm=tensors.vector(f"{name}.q_norm.weight", config.head_dim) if norms else None,
-        k_norm=tensors.vector(f"{name}.k_norm.weight", config.head_dim) if norms else None,
+        q_norm=tensors.norm(f"{name}.q_norm", config.head_dim, one_plus) if norms else None,
+        k_norm=tensors.norm(f"{name}.k_norm", config.head_dim, one_plus) if norms else None,
     )
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinkex.engine.errors import ModelError
-from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig, ExpertsConfig
+from tinkex.engine.model.block_configs import (
+    AttentionConfig,
+    DenseMlpConfig,
+    ExpertsConfig,
+    GatedDeltaConfig,
+)
 from tinkex.engine.model.slots import PARTS, UNEMBED, UNEMBED_LAYER, PlacedSlot, Slot
 
 
@@ -16,7 +21,7 @@ from tinkex.engine.model.slots import PARTS, UNEMBED, UNEMBED_LAYER, PlacedSlot,
 class LayerConfig:
     """One layer: a block that mixes tokens, then one that works on each token alone."""
 
-    mixer: AttentionConfig
+    mixer: AttentionConfig | GatedDeltaConfig
     mlp: DenseMlpConfig | ExpertsConfig
 
     def slots(self, hidden: int) -> dict[str, Slot]:
@@ -35,28 +40,45 @@ class ModelConfig:
     max_context: int
     layers: tuple[LayerConfig, ...]
     tied: bool = False
+    one_plus_norms: bool = False
+    """Whether norms scale by one plus their stored weight."""
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
     attention: AttentionConfig = field(init=False)
     """The shape of keys and values, one for all attention layers: they share one cache."""
 
     def __post_init__(self) -> None:
-        found = [layer.mixer for layer in self.layers]
+        found = [mixer for mixer in self.attends if mixer is not None]
         for mixer in found:
             _check_heads(mixer)
         if len({(mixer.kv_heads, mixer.head_dim) for mixer in found}) != 1:
-            raise ModelError("config.json: layers differ in their key-value heads or head size")
+            raise ModelError(
+                "config.json: layers differ in their key-value heads or head size, or none attends"
+            )
         object.__setattr__(self, "attention", found[0])
+
+    @property
+    def attends(self) -> tuple[AttentionConfig | None, ...]:
+        """Each layer's attention; None where it mixes tokens otherwise."""
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(m if isinstance(m, AttentionConfig) else None for m in mixers)
 
     @property
     def windows(self) -> tuple[int | None, ...]:
         """Each layer's sliding window."""
-        return tuple(layer.mixer.window for layer in self.layers)
+        return tuple(None if mixer is None else mixer.window for mixer in self.attends)
+
+    @property
+    def recurrent(self) -> dict[int, GatedDeltaConfig]:
+        """The layers that keep a state of every sequence."""
+        mixers = ((index, layer.mixer) for index, layer in enumerate(self.layers))
+        return {index: m for index, m in mixers if isinstance(m, GatedDeltaConfig)}
 
     @property
     def capturable(self) -> bool:
         """Whether all layers are of blocks that a captured decode graph can hold."""
-        return all(isinstance(layer.mlp, DenseMlpConfig) for layer in self.layers)
+        dense = all(isinstance(layer.mlp, DenseMlpConfig) for layer in self.layers)
+        return dense and not self.recurrent
 
     @property
     def kept(self) -> int:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.ops import logits, rms_norm
-from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Routed
+from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Recur, Routed
 from tinkex.engine.model.rope import Rope
 from tinkex.engine.model.rope_config import RopeConfig
 from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
@@ -68,7 +68,7 @@ class Decoder:
         self.device = weights.embed.device
         self.dtype = weights.embed.dtype
         self.parameters = sum(tensor.numel() for tensor in weights.tensors())
-        wanted = [layer.mixer.rope for layer in config.layers]
+        wanted = [None if mixer is None else mixer.rope for mixer in config.attends]
         self._ropes = [Rope(rope, self.device) for rope in _distinct(wanted)]
         self._rope_of = [None if r is None else _distinct(wanted).index(r) for r in wanted]
 
@@ -80,15 +80,16 @@ class Decoder:
         lora: Lora | None = None,
         recompute: bool = False,
         on_routes: Routed | None = None,
+        recur: Recur | None = None,
     ) -> Tensor:
         """[N] ids at [N] positions to [N, hidden_size], after the final norm.
 
         `recompute` keeps only each layer's input for the backward pass and computes the rest
         again: about a third more time for a fraction of the memory. `on_routes` is told which
-        experts tokens go to.
+        experts tokens go to. `recur` is needed where layers keep a state of every sequence.
         """
         x = F.embedding(tokens, self.weights.embed)
-        run = Pass(attend, lora, self._angles(positions, x.dtype), on_routes)
+        run = Pass(attend, lora, self._angles(positions, x.dtype), recur, on_routes)
         for index in range(len(self.config.layers)):
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(

@@ -9,6 +9,7 @@ import torch
 from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
+from tinkex.engine.model.families import family_of
 from tinkex.engine.model.headers import read_config
 from tinkex.engine.model.tensors import FolderTensors, Tensors
 
@@ -24,14 +25,19 @@ def load_decoder(
     weights = read_weights(config, tensors)
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
-    tensors.refuse_leftovers(config.family, harmless)
+    tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
     return Decoder(config, weights)
 
 
 def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:
-    hidden = config.hidden_size
-    embed = tensors.matrix("model.embed_tokens", config.vocab_size, hidden)
-    layers = tuple(read_layer(tensors, config, index) for index in range(len(config.layers)))
-    final_norm = tensors.vector("model.norm.weight", hidden)
+    hidden, prefixes = config.hidden_size, family_of(config.family).prefixes
+    there = [name for name in prefixes if tensors.has(f"{name}.embed_tokens.weight")]
+    name = (there or prefixes)[0]
+    embed = tensors.matrix(f"{name}.embed_tokens", config.vocab_size, hidden)
+    layers = tuple(
+        read_layer(tensors, config, index, f"{name}.layers.{index}")
+        for index in range(len(config.layers))
+    )
+    final_norm = tensors.norm(f"{name}.norm", hidden, config.one_plus_norms)
     unembed = embed if config.tied else tensors.matrix("lm_head", config.vocab_size, hidden)
     return Weights(embed, layers, final_norm, unembed)

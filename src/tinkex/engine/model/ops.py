@@ -34,6 +34,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if kernels is not None:
         normed: Tensor = kernels.rms_norm(x, weight, eps)[0]
         return normed
+    if weight.dtype != x.dtype:
+        scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
+        return (x * scale).mul_(weight).to(x.dtype)
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 

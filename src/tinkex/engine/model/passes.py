@@ -28,6 +28,20 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines, each [N, 1, rotated size / 2]."""
 
 
+class Recur(Protocol):
+    """What runs along sequences from token to token."""
+
+    def convolve(self, layer: int, x: Tensor, weight: Tensor) -> Tensor:
+        """A causal convolution of [N, channels]; weight [channels, width]."""
+        ...
+
+    def delta(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor
+    ) -> Tensor:
+        """The gated delta rule; shapes as in `delta.DeltaInputs`."""
+        ...
+
+
 class Lora(Protocol):
     """What adapters do to the frozen matrix products."""
 
@@ -69,6 +83,7 @@ class Pass:
     lora: Lora | None
     angles: Sequence[Angles | None]
     """By layer; None where a layer rotates nothing."""
+    recur: Recur | None = None
     on_routes: Routed | None = None
 
     def routed(self, layer: int, routes: Routes) -> None:

@@ -44,16 +44,23 @@ class RopeConfig:
     settings: Mapping[str, float] = field(default_factory=dict)
 
 
-def parse_rope(config: Mapping[str, Any], head_dim: int, default_theta: float) -> RopeConfig:
-    """Read `rope_parameters`, or the older `rope_theta` with `rope_scaling`."""
+def parse_rope(
+    config: Mapping[str, Any], head_dim: int, default_theta: float, default_part: float | None
+) -> RopeConfig:
+    """Read `rope_parameters`, or the older `rope_theta` with `rope_scaling`.
+
+    `default_part` is how much of a head is rotated where nothing is said; None where it must be all
+    of it. The `head_dim` of what is returned is what is rotated.
+    """
     raw = dict(config.get("rope_scaling") or {})
     raw.update(config.get("rope_parameters") or {})
     kind = raw.pop("rope_type", None) or raw.get("type") or "default"
     raw.pop("type", None)
     theta = raw.pop("rope_theta", None) or config.get("rope_theta") or default_theta
-    partial = raw.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0
-    if partial != 1.0:
-        raise ModelError(f"config.json: partial_rotary_factor {partial} is not supported, only 1.0")
+    part = raw.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor")
+    part = part or default_part or 1.0
+    if default_part is None and part != 1.0:
+        raise ModelError(f"config.json: partial_rotary_factor {part} is not supported, only 1.0")
     if kind not in _KEYS:
         raise ModelError(
             f"config.json: rope type {kind!r} is not supported; supported: {', '.join(_KEYS)}"
@@ -68,4 +75,4 @@ def parse_rope(config: Mapping[str, Any], head_dim: int, default_theta: float) -
         raise ModelError(f"config.json: rope type {kind!r} needs 'factor'")
     if kind in ("llama3", "yarn"):
         settings.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
-    return RopeConfig(float(theta), head_dim, kind, settings)
+    return RopeConfig(float(theta), int(head_dim * part), kind, settings)

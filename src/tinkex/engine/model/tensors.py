@@ -41,6 +41,12 @@ class Tensors(ABC):
     def matrix(self, module: str, rows: int, columns: int) -> Tensor:
         return self._place(self.read(f"{module}.weight", (rows, columns)))
 
+    def norm(self, module: str, size: int, one_plus: bool = False) -> Tensor:
+        """A norm's scale; one plus what is stored keeps its digits in float32."""
+        if one_plus:
+            return 1.0 + self.exact(f"{module}.weight", (size,))
+        return self.vector(f"{module}.weight", size)
+
     def vector(self, name: str, size: int) -> Tensor:
         return self._place(self.read(name, (size,)))
 
@@ -101,9 +107,16 @@ class FolderTensors(Tensors):
             )
         return tensor
 
-    def refuse_leftovers(self, family: str, harmless: tuple[str, ...]) -> None:
-        """A tensor nobody reads means that the maths of this folder is not ours."""
-        left = sorted(name for name in self._unread if not name.endswith(harmless))
+    def refuse_leftovers(
+        self, family: str, endings: tuple[str, ...], beginnings: tuple[str, ...]
+    ) -> None:
+        """A tensor nobody reads means that the maths of this folder is not ours, unless its name
+        ends or begins with one of these."""
+        left = sorted(
+            name
+            for name in self._unread
+            if not name.endswith(endings) and not name.startswith(beginnings)
+        )
         if left:
             raise ModelError(
                 f"the model folder holds {len(left)} tensors that {family!r} does not "

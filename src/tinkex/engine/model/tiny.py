@@ -45,6 +45,8 @@ class TinyModel:
     layer: DrawLayer
     extra: Mapping[str, object] = field(default_factory=dict)
     """What its `config.json` says beyond what all say."""
+    final_offset: float = 0.0
+    """Added to the last norm's weight, where norms add one themselves."""
 
 
 TINY_MODELS = {
@@ -57,6 +59,10 @@ TINY_MODELS = {
     "tinkex/tiny-qwen3-moe": TinyModel(
         "Qwen3MoeForCausalLM", "qwen3_moe", 17, tiny_tokenizer.THINKING_TEMPLATE,
         tiny_layers.qwen3_moe, tiny_layers.QWEN3_MOE,
+    ),
+    "tinkex/tiny-qwen3.5": TinyModel(
+        "Qwen3_5ForCausalLM", "qwen3_5_text", 19, tiny_tokenizer.THINKING_TEMPLATE,
+        tiny_layers.qwen3_5, tiny_layers.QWEN3_5, final_offset=-1.0,
     ),
 }  # fmt: skip
 
@@ -118,5 +124,5 @@ def _tensors(model: TinyModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
     yield "model.embed_tokens.weight", draw.matrix(vocab, HIDDEN, np.sqrt(HIDDEN))
     for layer in range(LAYERS):
         yield from model.layer(draw, f"model.layers.{layer}", layer)
-    yield "model.norm.weight", draw.norm(HIDDEN, FINAL_GAIN)
+    yield "model.norm.weight", draw.norm(HIDDEN, FINAL_GAIN + model.final_offset)
     yield "lm_head.weight", draw.matrix(vocab, HIDDEN, 1.0 / FINAL_GAIN)

@@ -26,6 +26,24 @@ QWEN3_MOE: dict[str, object] = {
     "mlp_only_layers": [],
 }
 
+LINEAR_HEADS = {"key": 2, "value": 4}
+LINEAR_DIM = 32
+CONV_WIDTH = 4
+QWEN3_5: dict[str, object] = {
+    "linear_num_key_heads": LINEAR_HEADS["key"],
+    "linear_num_value_heads": LINEAR_HEADS["value"],
+    "linear_key_head_dim": LINEAR_DIM,
+    "linear_value_head_dim": LINEAR_DIM,
+    "linear_conv_kernel_dim": CONV_WIDTH,
+    "full_attention_interval": 4,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25,
+    },
+}
+
 RESIDUAL = float(1.0 / np.sqrt(2 * LAYERS))
 """Each block adds to the stream; this keeps the sum of all of them near the embedding's size."""
 
@@ -42,6 +60,9 @@ class Draw:
     def matrix(self, rows: int, columns: int, gain: float = 1.0) -> Array:
         scale = gain / np.sqrt(columns)
         return np.asarray(self._draw.standard_normal((rows, columns)) * scale, dtype=np.float32)
+
+    def vector(self, size: int, low: float, high: float) -> Array:
+        return np.asarray(self._draw.uniform(low, high, size), dtype=np.float32)
 
     def norm(self, size: int, gain: float = 1.0) -> Array:
         return np.full(size, gain, dtype=np.float32)
@@ -64,6 +85,40 @@ def qwen3(draw: Draw, at: str, layer: int) -> Named:
 def qwen3_moe(draw: Draw, at: str, layer: int) -> Named:
     yield from _attention(draw, at, qk_norm=True)
     yield from _experts(draw, at)
+
+
+def qwen3_5(draw: Draw, at: str, layer: int) -> Named:
+    """Norms scale by one plus their weight."""
+    yield f"{at}.input_layernorm.weight", draw.norm(HIDDEN, 0.0)
+    if (layer + 1) % 4:
+        yield from _gated_delta(draw, f"{at}.linear_attn")
+    else:
+        yield from _gated_attention(draw, f"{at}.self_attn")
+    yield f"{at}.post_attention_layernorm.weight", draw.norm(HIDDEN, 0.0)
+    yield from _swiglu(draw, f"{at}.mlp", INTERMEDIATE)
+
+
+def _gated_attention(draw: Draw, at: str) -> Named:
+    yield f"{at}.q_proj.weight", draw.matrix(2 * HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.k_proj.weight", draw.matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.v_proj.weight", draw.matrix(KV_HEADS * HEAD_DIM, HIDDEN)
+    yield f"{at}.o_proj.weight", draw.matrix(HIDDEN, HEADS * HEAD_DIM, 2 * RESIDUAL)
+    yield f"{at}.q_norm.weight", draw.norm(HEAD_DIM, 0.0)
+    yield f"{at}.k_norm.weight", draw.norm(HEAD_DIM, 0.0)
+
+
+def _gated_delta(draw: Draw, at: str) -> Named:
+    heads, values = LINEAR_HEADS["value"], LINEAR_HEADS["value"] * LINEAR_DIM
+    channels = 2 * LINEAR_HEADS["key"] * LINEAR_DIM + values
+    yield f"{at}.in_proj_qkv.weight", draw.matrix(channels, HIDDEN)
+    yield f"{at}.in_proj_z.weight", draw.matrix(values, HIDDEN)
+    yield f"{at}.in_proj_b.weight", draw.matrix(heads, HIDDEN)
+    yield f"{at}.in_proj_a.weight", draw.matrix(heads, HIDDEN)
+    yield f"{at}.conv1d.weight", draw.matrix(channels, CONV_WIDTH)[:, None]
+    yield f"{at}.A_log", draw.vector(heads, -3.0, 1.0)
+    yield f"{at}.dt_bias", draw.vector(heads, -1.0, 1.0)
+    yield f"{at}.norm.weight", draw.norm(LINEAR_DIM)
+    yield f"{at}.out_proj.weight", draw.matrix(HIDDEN, values, 2 * RESIDUAL)
 
 
 def _attention(draw: Draw, at: str, *, qk_norm: bool) -> Named:

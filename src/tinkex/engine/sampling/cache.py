@@ -18,7 +18,7 @@ PAGE_SIZE = 16
 
 def page_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     """What one page takes over all layers."""
-    return len(config.layers) * PAGE_SIZE * 2 * config.attention.kv_size * dtype.itemsize
+    return len(_attending(config)) * PAGE_SIZE * 2 * config.attention.kv_size * dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PageTable:
 
 
 class KeyValueCache:
-    """One tensor per model: [layers, pages, page size, key or value, kv heads, head size].
+    """One tensor per model: [attention layers, pages, page size, key or value, heads, head size].
 
     A token's keys and values lie side by side, so that one write and one gather serve both. Pages
     start as zeros: rows read beyond a sequence's end are masked, and must be finite for that.
@@ -56,12 +56,13 @@ class KeyValueCache:
         self, config: ModelConfig, pages: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         shape = (
-            len(config.layers), pages + 1, PAGE_SIZE,
+            len(_attending(config)), pages + 1, PAGE_SIZE,
             2, config.attention.kv_heads, config.attention.head_dim,
         )  # fmt: skip
-        self._store = _zeros(shape, dtype, device)
-        self._pages = [layer.view(pages + 1, -1) for layer in self._store]
-        self._tokens = [layer.view(-1, 2, *shape[4:]) for layer in self._store]
+        self._store = zeros(shape, dtype, device)
+        layers = dict(zip(_attending(config), self._store, strict=True))
+        self._pages = {layer: own.view(pages + 1, -1) for layer, own in layers.items()}
+        self._tokens = {layer: own.view(-1, 2, *shape[4:]) for layer, own in layers.items()}
 
     def write(self, layer: int, places: Tensor, k: Tensor, v: Tensor) -> None:
         """Put k and v [N, kv heads, head size] at `places`, which are page · size + offset."""
@@ -86,7 +87,12 @@ class KeyValueCache:
         self._store[:, target].copy_(self._store[:, source])
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _attending(config: ModelConfig) -> list[int]:
+    """The layers whose tokens have keys and values."""
+    return [layer for layer, mixer in enumerate(config.attends) if mixer is not None]
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros; on the CPU they take no memory until they are written to, unlike torch's own."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

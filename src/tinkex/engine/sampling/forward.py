@@ -19,20 +19,24 @@ from tinkex.engine.sampling.cache import KeyValueCache
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduler import Chunk
+from tinkex.engine.sampling.states import SequenceStates
 from tinkex.engine.sampling.versions import Version
 from tinkex.engine.transfer import to_device
 
 
 class Forward:
-    def __init__(self, decoder: Decoder, cache: KeyValueCache) -> None:
-        self._decoder, self._cache = decoder, cache
+    def __init__(
+        self, decoder: Decoder, cache: KeyValueCache, states: SequenceStates | None
+    ) -> None:
+        self._decoder, self._cache, self._states = decoder, cache, states
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
 
     @property
     def free_rows(self) -> int:
-        """A pass of so many tokens takes no longer than one of a single token."""
-        return self._frozen.free_rows
+        """A pass of so many tokens takes no longer than one of a single token. None of them may
+        be a guess where there are states, which cannot go back."""
+        return self._frozen.free_rows if self._states is None else 0
 
     def prepare(self) -> bool:
         """Do a piece of what the first pass would have to do; False if nothing is left."""
@@ -51,8 +55,13 @@ class Forward:
         lengths = [chunk.stop - chunk.start for chunk in chunks]
         projection = self._projection([c.branch.request.version for c in chunks], lengths)
         attend = self._attention(chunks, rows)
+        recur = None if self._states is None else self._states.begin(chunks)
         return decoder.hidden(
-            to_device(tokens, device), to_device(positions, device), attend, projection
+            to_device(tokens, device),
+            to_device(positions, device),
+            attend,
+            projection,
+            recur=recur,
         )
 
     def logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:

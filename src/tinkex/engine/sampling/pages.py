@@ -119,8 +119,14 @@ class PagePool:
         if self._free:
             return self._free.pop()
         page, _ = self._idle.popitem(last=False)
-        del self._page_of[self._key_of.pop(page)]
+        self._forget(page)
         return page
+
+    def _forget(self, page: int) -> bytes:
+        """Make a page findable no more; returns the key it was filed under."""
+        key = self._key_of.pop(page)
+        del self._page_of[key]
+        return key
 
 
 class PageKeys:

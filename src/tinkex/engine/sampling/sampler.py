@@ -31,6 +31,8 @@ from tinkex.engine.sampling.pages import PageKeys, PagePool
 from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
 from tinkex.engine.sampling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.scores import PromptScores
+from tinkex.engine.sampling.state_pages import StatefulPagePool
+from tinkex.engine.sampling.states import SequenceStates
 from tinkex.engine.sampling.stopping import Stopping
 from tinkex.engine.sampling.versions import Version, VersionStore
 
@@ -48,7 +50,7 @@ FailKind: TypeAlias = Literal["user", "server", "cancelled"]
 class SamplerLimits:
     """`step_tokens` bounds the tokens of one step, `rows` the branches that decode at once and
     `logit_elements` the largest block of logits. `adapter_bytes` is the budget for served
-    adapters that are not in use."""
+    adapters that are not in use, `snapshots` the number of kept states of recurrent layers."""
 
     pages: int
     max_context: int
@@ -56,6 +58,7 @@ class SamplerLimits:
     step_tokens: int = 256
     logit_elements: int = 1 << 24
     adapter_bytes: int = 1 << 30
+    snapshots: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,18 @@ class Sampler:
     ) -> None:
         config, device = decoder.config, decoder.device
         self._decoder, self._ending, self._limits = decoder, ending, limits
-        self.pool = PagePool(limits.pages, PAGE_SIZE)
+        self._states = self._sequence_states()
+        self.pool = (
+            PagePool(limits.pages, PAGE_SIZE)
+            if self._states is None
+            else StatefulPagePool(limits.pages, PAGE_SIZE, self._states)
+        )
         self._cache = KeyValueCache(config, limits.pages, device, decoder.dtype)
         self.scheduler = Scheduler(self.pool, limits.rows, limits.step_tokens)
         self.versions = VersionStore(
             config, device, decoder.dtype, limits.adapter_bytes, read_adapter
         )
-        self._forward = Forward(decoder, self._cache)
+        self._forward = Forward(decoder, self._cache, self._states)
         self._drawer = Drawer(config.vocab_size, device)
         self._graphs = self._decode_graphs()
         self._ahead: DecodeStep | None = None
@@ -91,6 +99,15 @@ class Sampler:
         self.sampled_tokens = 0
         self.prompt_tokens = 0
         self.imbalances = 0
+
+    def _sequence_states(self) -> SequenceStates | None:
+        """None where no layer keeps any."""
+        decoder, limits = self._decoder, self._limits
+        if not decoder.config.recurrent:
+            return None
+        return SequenceStates(
+            decoder.config, limits.rows, limits.snapshots, decoder.device, decoder.dtype
+        )
 
     def _decode_graphs(self) -> DecodeGraphs | None:
         """None where there is no GPU, no Triton for it, or blocks that graphs do not know yet."""
@@ -163,7 +180,7 @@ class Sampler:
 
     def _planned(self) -> tuple[Iterable[Request], list[Event]]:
         """Compute what the scheduler plans next."""
-        chunks = self._with_guesses(sorted(self.scheduler.plan(), key=_by_version))
+        chunks = self._with_guesses(sorted(self._plan(), key=_by_version))
         if not chunks:
             return (), []
         if self._graphs is not None and self._graphs.takes(chunks):
@@ -176,6 +193,12 @@ class Sampler:
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
 
     # ---- one step
+
+    def _plan(self) -> list[Chunk]:
+        """What the scheduler plans. With states, prompts are cut at the end of the last page that
+        can be found again: there a snapshot is kept."""
+        chunks = self.scheduler.plan()
+        return chunks if self._states is None else [_cut_at_page(chunk) for chunk in chunks]
 
     def _with_guesses(self, chunks: list[Chunk]) -> list[Chunk]:
         """If all of these are next tokens: with guesses in the rows that cost nothing."""
@@ -347,6 +370,8 @@ class Sampler:
             branch.keys.extend(branch.tokens(0, full * PAGE_SIZE))
             for page in range(before, full):
                 self.pool.file(branch.pages[page], branch.keys.keys[page])
+        if isinstance(self.pool, StatefulPagePool) and length == _kept_length(branch):
+            self.pool.keep(branch, branch.keys.keys[full - 1])
 
     def _continuing(self, branch: Branch) -> Iterable[Branch]:
         """The branches that draw from this one's logits: itself, or all samples of its prompt."""
@@ -371,7 +396,8 @@ class Sampler:
         """Share full pages, copy the last one; without room the branch queues and starts over."""
         full = source.computed // PAGE_SIZE
         partial = source.pages[full : self.pool.pages_for(source.computed)]
-        if len(partial) > self.pool.available:
+        room = len(partial) <= self.pool.available
+        if not room or (self._states is not None and not self._states.fork(source, branch)):
             self.scheduler.add(branch)
             return
         self.pool.hold(source.pages[:full])
@@ -445,6 +471,19 @@ _NOT_FINITE = (
     "weights: the model's logits are not finite, so nothing can be drawn from them; "
     "load weights from before the training diverged"
 )
+
+
+def _kept_length(branch: Branch) -> int:
+    """The length at which a branch's state is worth keeping next: at the end of a page, its
+    prompt's last that a like prompt can reuse, or any once it decodes."""
+    length = branch.computed if branch.started else len(branch.request.prompt) - 1
+    return max(length // PAGE_SIZE, 1) * PAGE_SIZE
+
+
+def _cut_at_page(chunk: Chunk) -> Chunk:
+    end = _kept_length(chunk.branch)
+    inside = not chunk.branch.started and chunk.start < end < chunk.stop
+    return replace(chunk, stop=end) if inside else chunk
 
 
 def _guessing(chunk: Chunk, count: int) -> Chunk:

@@ -35,9 +35,22 @@ class Attention:
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         qkv = run.project(layer, QKV, x, self.qkv, self.qkv_bias)
+        gate = None
+        if self.config.gated:
+            qkv, gate = self._without_gate(qkv)
         q, k, v = self._queries_keys_values(qkv, run.angles[layer])
         mixed = run.attend(layer, q, k, v).reshape(x.shape[0], self.config.q_size)
+        if gate is not None:
+            mixed = mixed * gate.sigmoid()
         return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
+
+    def _without_gate(self, qkv: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries, keys and values side by side, and the gates that lay between the queries."""
+        config, count = self.config, len(qkv)
+        queries, rest = qkv.split_with_sizes([2 * config.q_size, 2 * config.kv_size], dim=1)
+        q, gate = queries.view(count, config.heads, -1).chunk(2, dim=-1)
+        joined = torch.cat([q.reshape(count, config.q_size), rest], dim=1)
+        return joined, gate.reshape(count, config.q_size)
 
     def _queries_keys_values(
         self, qkv: Tensor, angles: Angles | None
@@ -51,6 +64,14 @@ class Attention:
             k = rms_norm(k, self.k_norm, config.norm_eps)
             turned = torch.cat([q, k], dim=1)
         if angles is not None:
-            turned = rotate(turned, *angles)
+            turned = _rotated(turned, *angles)
         q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
         return q, k, v
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the first part of each head, as wide as the angles are for."""
+    size = 2 * cos.shape[-1]
+    if size == x.shape[-1]:
+        return rotate(x, cos, sin)
+    return torch.cat([rotate(x[..., :size], cos, sin), x[..., size:]], dim=-1)

@@ -30,6 +30,7 @@ class Keys:
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
         self._read: set[str] = set()
+        self._nested: list[Keys] = []
 
     def get(self, key: str, default: Any = None) -> Any:
         self._read.add(key)
@@ -64,12 +65,25 @@ class Keys:
     def flag(self, key: str, default: bool = False) -> bool:
         return bool(self.get(key, default))
 
-    def rope(self, head_dim: int, default_theta: float) -> RopeConfig:
+    def nested(self, key: str) -> Keys:
+        """The object under a key, whose keys are then read like these."""
+        value = self.get(key)
+        if not isinstance(value, dict):
+            raise ModelError(f"config.json: {key} must be an object, not {value!r}")
+        inner = Keys({"model_type": self.get("model_type"), **value})
+        self._nested.append(inner)
+        return inner
+
+    def rope(
+        self, head_dim: int, default_theta: float, default_part: float | None = None
+    ) -> RopeConfig:
         names = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
         self.ignore(*names, "max_position_embeddings")
-        return parse_rope(self._raw, head_dim, default_theta)
+        return parse_rope(self._raw, head_dim, default_theta, default_part)
 
-    def model(self, layers: Sequence[LayerConfig], *, tied: bool) -> ModelConfig:
+    def model(
+        self, layers: Sequence[LayerConfig], *, tied: bool, one_plus_norms: bool = False
+    ) -> ModelConfig:
         """The whole configuration, with what all families say in the same way."""
         self.only("hidden_act", "silu")
         self.only("attention_dropout", 0.0)
@@ -83,6 +97,7 @@ class Keys:
             max_context=self.size("max_position_embeddings"),
             layers=tuple(layers),
             tied=self.flag("tie_word_embeddings", tied),
+            one_plus_norms=one_plus_norms,
             eos_ids=_ids(self.get("eos_token_id")),
             bos_id=next(iter(_ids(self.get("bos_token_id"))), None),
         )
@@ -103,6 +118,8 @@ class Keys:
         return kinds
 
     def refuse_unread(self) -> None:
+        for inner in self._nested:
+            inner.refuse_unread()
         harmless = frozenset(_HARMLESS.split())
         for key, value in sorted(self._raw.items()):
             off = value is None or value is False or value in ({}, [], "")
