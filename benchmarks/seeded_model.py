@@ -21,6 +21,9 @@ class SeededTensors(Tensors):
     def has(self, name: str) -> bool:
         return True
 
+    def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        raise NotImplementedError("seeded experts are made wide")
+
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if len(shape) == 1:
             return torch.ones(shape, device=self.device, dtype=self.dtype)

@@ -15,7 +15,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun
 from tinkex.engine.trainer import Trainer
 
-MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5"]
+MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
 
 
 @pytest.fixture(params=MODELS)

@@ -31,6 +31,7 @@ DIGESTS = {
     "tinkex/tiny-qwen3": "335f8a2ed07068c6",
     "tinkex/tiny-qwen3-moe": "ba0857d78193489b",
     "tinkex/tiny-qwen3.5": "fe961a2f2855278b",
+    "tinkex/tiny-gpt-oss": "5f395572b57d9578",
 }
 
 

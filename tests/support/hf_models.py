@@ -83,6 +83,13 @@ HYBRID = {
     "linear_value_head_dim": 20,
     "linear_conv_kernel_dim": 4,
 }
+GPT_OSS = {
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": 16,
+    "head_dim": 16,
+    "intermediate_size": 40,
+}
 BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe": ("Qwen3MoeConfig", MOE),
     "qwen3-moe-mixed": (
@@ -98,6 +105,20 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"layer_types": ["full_attention", "linear_attention", "linear_attention"]}
         | {"num_hidden_layers": 3, "tie_word_embeddings": True, "linear_num_value_heads": 2},
     ),
+    "qwen3.5-moe": (
+        "Qwen3_5MoeTextConfig",
+        HYBRID
+        | {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+        | {"shared_expert_intermediate_size": 40},
+    ),
+    "gpt-oss": ("GptOssConfig", GPT_OSS),
+    "gpt-oss-packable": ("GptOssConfig", GPT_OSS | {"intermediate_size": 32}),
+    "gpt-oss-full": (
+        "GptOssConfig",
+        GPT_OSS
+        | {"layer_types": ["full_attention"] * 2, "num_local_experts": 31, "head_dim": 24}
+        | {"num_experts_per_tok": 4, "rope_parameters": YARN | {"truncate": False}},
+    ),
 }
 
 
@@ -109,7 +130,7 @@ def make_reference(name: str) -> Any:
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim == 1:
+            if parameter.ndim == 1 or parameter.abs().max() == 0:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return model.eval()
 

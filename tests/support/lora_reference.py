@@ -46,7 +46,7 @@ def _attach(model: Any, key: tuple[int, str], leaves: Any, scaling: float) -> Ca
 
 
 def _find(model: Any, path: str) -> Any:
-    return model.get_submodule(path)
+    return model.get_submodule(path.replace(".attn.", ".self_attn."))
 
 
 def _added(a: Tensor, b: Tensor, scaling: float) -> Any:
@@ -73,20 +73,34 @@ def _attach_fused(
 
 def _attach_experts(model: Any, layer: int, leaves: Any, scaling: float) -> Callable[[], None]:
     experts = model.model.layers[layer].mlp.experts
+    clamped = hasattr(experts, "limit")
     w1, w2, w3 = (leaves[layer, f"mlp.experts.w{n}"] for n in (1, 2, 3))
 
     def product(x: Tensor, weight: Tensor, pair: tuple[Tensor, Tensor], expert: int) -> Tensor:
         a, b = (factor[expert if len(factor) > 1 else 0] for factor in pair)
         return F.linear(x, weight) + scaling * (x @ a.T) @ b.T
 
+    def clamped_expert(x: Tensor, expert: int) -> Tensor:
+        """Of gpt-oss: transposed, gate and up alternating, biases, clamped."""
+        both, bias = experts.gate_up_proj[expert].T, experts.gate_up_proj_bias[expert]
+        gate = product(x, both[::2], w1, expert) + bias[::2]
+        up = product(x, both[1::2], w3, expert) + bias[1::2]
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        inner = (up + 1) * gate * torch.sigmoid(1.702 * gate)
+        return (
+            product(inner, experts.down_proj[expert].T, w2, expert) + experts.down_proj_bias[expert]
+        )
+
+    def plain_expert(x: Tensor, expert: int) -> Tensor:
+        gate, up = experts.gate_up_proj[expert].chunk(2)
+        inner = F.silu(product(x, gate, w1, expert)) * product(x, up, w3, expert)
+        return product(inner, experts.down_proj[expert], w2, expert)
+
     def forward(x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         out = torch.zeros_like(x)
         for expert in chosen.unique().tolist():
             token, rank = torch.where(chosen == expert)
-            gate, up = experts.gate_up_proj[expert].chunk(2)
-            own = x[token]
-            inner = F.silu(product(own, gate, w1, expert)) * product(own, up, w3, expert)
-            found = product(inner, experts.down_proj[expert], w2, expert)
+            found = (clamped_expert if clamped else plain_expert)(x[token], expert)
             out = out.index_add(0, token, found * shares[token, rank, None])
         return out
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.packing import rectangles
+from tinkex.engine.sinks import attend_with_sinks, sink_queries
 from tinkex.engine.transfer import to_device
 
 
@@ -34,11 +35,13 @@ class PackedAttention:
         self._longest = max(lengths)
         self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         window = self._windows[layer]
-        if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
+        if sinks is None and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
             return self._varlen(q, k, v, window)
-        return self._by_rectangle(q, k, v, window)
+        return self._by_rectangle(q if sinks is None else sink_queries(q, sinks), k, v, window)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
         # What torch's `varlen_attn` calls; on the way there it keeps the host busy for longer than
@@ -97,6 +100,8 @@ def _rectangle(
     q: Tensor, k: Tensor, v: Tensor, count: int, length: int, window: int | None
 ) -> Tensor:
     """`count` sequences of one length, [count · length, heads, D] in and out."""
+    if q.shape[-1] != k.shape[-1]:
+        return _rectangle_with_sinks(q, k, v, count, length, window)
     mask = None
     if window is not None and window < length:
         mask = sliding_mask(length, window, q.device)
@@ -109,6 +114,16 @@ def _rectangle(
         enable_gqa=q.shape[1] != k.shape[1],
     )
     return out.transpose(1, 2).reshape(q.shape)
+
+
+def _rectangle_with_sinks(
+    q: Tensor, k: Tensor, v: Tensor, count: int, length: int, window: int | None
+) -> Tensor:
+    mask = sliding_mask(length, length if window is None else window, q.device)
+    keys, values = (_heads_first(x, count, length) for x in (k, v))
+    grouped, size = q.shape[1] != k.shape[1], k.shape[-1]
+    out = attend_with_sinks(_heads_first(q, count, length), keys, values, mask, size, grouped)
+    return out.transpose(1, 2).reshape(len(q), q.shape[1], size)
 
 
 def _heads_first(x: Tensor, count: int, length: int) -> Tensor:

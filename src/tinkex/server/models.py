@@ -24,6 +24,7 @@ BUILT_IN = (
     "tinkex/tiny-qwen3",
     "tinkex/tiny-qwen3-moe",
     "tinkex/tiny-qwen3.5",
+    "tinkex/tiny-gpt-oss",
 )
 Kind = Literal["folder", "cache", "huggingface", "wheel", "builtin", "hub"]
 

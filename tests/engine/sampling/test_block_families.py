@@ -29,7 +29,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.trainer import Trainer
 
-MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5"]
+MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
 
 
 @pytest.fixture(params=MODELS)

@@ -12,6 +12,7 @@ from tinkex.engine.model.slots import Slot
 
 QKV, OUT = "qkv_proj", "o_proj"
 UP, DOWN = "experts_gate_up", "experts_down"
+SHARED_GATE = "shared_expert_gate"
 DELTA_IN, DELTA_BA, DELTA_OUT = "in_proj_qkvz", "in_proj_ba", "out_proj"
 
 
@@ -30,6 +31,10 @@ class AttentionConfig:
     qk_norm: bool = False
     gated: bool = False
     """Whether each query comes with a gate, through a sigmoid, for its head's output."""
+    sinks: bool = False
+    """Whether each head has a logit that takes a share of its attention and gives nothing."""
+    path: str = "self_attn"
+    """Where adapters say that the modules lie within the layer."""
 
     @property
     def q_size(self) -> int:
@@ -45,11 +50,11 @@ class AttentionConfig:
         return self.q_size * (2 if self.gated else 1), self.kv_size, self.kv_size
 
     def slots(self, hidden: int) -> dict[str, Slot]:
-        names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        names = (f"{self.path}.{part}_proj" for part in "qkv")
         qkv = tuple(zip(names, self.qkv_sizes, strict=True))
         return {
             QKV: Slot("attention", hidden, qkv),
-            OUT: Slot("attention", self.q_size, (("self_attn.o_proj", hidden),)),
+            OUT: Slot("attention", self.q_size, ((f"{self.path}.o_proj", hidden),)),
         }
 
     def kept(self, hidden: int) -> int:
@@ -129,6 +134,12 @@ class ExpertsConfig:
     inner: int
     renormalise: bool
     """Whether the weights of a token's choices are scaled to sum to one."""
+    biased: bool = False
+    """Whether the router and the experts' matrices have biases."""
+    clamp: float | None = None
+    """Where gate and up are cut off, in mixtures whose gate is that of gpt-oss."""
+    shared: DenseMlpConfig | None = None
+    """One more MLP for every token, times a sigmoid gate."""
 
     def slots(self, hidden: int) -> dict[str, Slot]:
         """On the side of the residual stream all experts share one factor."""
@@ -137,7 +148,9 @@ class ExpertsConfig:
         return {
             UP: Slot("mlp", hidden, up, experts_b=self.experts),
             DOWN: Slot("mlp", self.inner, down, experts_a=self.experts),
+            **({} if self.shared is None else self.shared.slots(hidden)),
         }
 
     def kept(self, hidden: int) -> int:
-        return 2 * hidden + 4 * self.active * self.inner
+        shared = 0 if self.shared is None else self.shared.kept(hidden)
+        return 2 * hidden + (4 if self.clamp is None else 9) * self.active * self.inner + shared

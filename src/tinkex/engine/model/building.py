@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tinkex.engine.model.block_configs import (
     AttentionConfig,
     DenseMlpConfig,
@@ -67,6 +69,7 @@ def read_attention(
         o_bias=tensors.biases([o], [hidden]) if config.o_bias else None,
         q_norm=tensors.norm(f"{name}.q_norm", config.head_dim, one_plus) if norms else None,
         k_norm=tensors.norm(f"{name}.k_norm", config.head_dim, one_plus) if norms else None,
+        sinks=tensors.exact(f"{name}.sinks", (config.heads,)) if config.sinks else None,
     )
 
 
@@ -91,7 +94,9 @@ def read_dense_mlp(tensors: Tensors, config: DenseMlpConfig, name: str, hidden: 
 
 
 def read_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidden: int) -> Experts:
-    count, inner = config.experts, config.inner
+    if config.biased:
+        return read_packed_experts(tensors, config, name, hidden)
+    count, inner, shared = config.experts, config.inner, config.shared
     return Experts(
         config,
         router=tensors.exact(f"{name}.gate.weight", (count, hidden)),
@@ -99,4 +104,27 @@ def read_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidden: int
             name, "gate_up_proj", ("gate_proj", "up_proj"), count, inner, hidden
         ),
         down=tensors.experts(name, "down_proj", ("down_proj",), count, hidden, inner),
+        shared=None
+        if shared is None
+        else read_dense_mlp(tensors, shared, f"{name}.shared_expert", hidden),
+        shared_gate=None
+        if shared is None
+        else tensors.matrix(f"{name}.shared_expert_gate", 1, hidden),
+    )
+
+
+def read_packed_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidden: int) -> Experts:
+    """Those of gpt-oss, whose rows of gate and up alternate."""
+    count, inner = config.experts, config.inner
+    up, down = f"{name}.experts.gate_up_proj", f"{name}.experts.down_proj"
+    gate_up = tensors.packed_experts(up, count, 2 * inner, hidden)
+    bias = tensors.placed(f"{up}_bias", (count, 2 * inner))
+    return Experts(
+        config,
+        router=tensors.exact(f"{name}.router.weight", (count, hidden)),
+        gate_up=torch.cat([gate_up[:, ::2], gate_up[:, 1::2]], dim=1),
+        down=tensors.packed_experts(down, count, hidden, inner),
+        router_bias=tensors.exact(f"{name}.router.bias", (count,)),
+        gate_up_bias=torch.cat([bias[:, ::2], bias[:, 1::2]], dim=1),
+        down_bias=tensors.placed(f"{down}_bias", (count, hidden)),
     )

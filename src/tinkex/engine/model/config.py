@@ -78,7 +78,7 @@ class ModelConfig:
     def capturable(self) -> bool:
         """Whether all layers are of blocks that a captured decode graph can hold."""
         dense = all(isinstance(layer.mlp, DenseMlpConfig) for layer in self.layers)
-        return dense and not self.recurrent
+        return dense and not self.recurrent and not self.attention.sinks
 
     @property
     def kept(self) -> int:

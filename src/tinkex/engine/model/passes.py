@@ -17,12 +17,20 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.routes import Routes, products
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q [N, heads, D], k [N, kv_heads, D], v [N, kv_heads, D]) -> [N, heads, D].
 
-Queries and keys come rotated and not yet scaled by 1/sqrt(D). The layer's sliding window is
-`config.windows[layer]`.
-"""
+class Attend(Protocol):
+    """What each token gathers from those it sees."""
+
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        """q [N, heads, D], k and v [N, kv_heads, D] to [N, heads, D].
+
+        Queries and keys come rotated and not yet scaled by 1/sqrt(D). The layer's sliding window is
+        `config.windows[layer]`. A head's sink [heads] is one more logit, of a value of zero.
+        """
+        ...
+
 
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines, each [N, 1, rotated size / 2]."""

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tinkex.engine.errors import ModelError
+from tinkex.engine.model import mxfp4
 from tinkex.engine.model.headers import INDEX, SINGLE, check_index, read_header, read_index
 
 
@@ -29,6 +30,10 @@ class Tensors(ABC):
     @abstractmethod
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor of this name and shape as it is stored."""
+
+    @abstractmethod
+    def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor of bytes of this name and shape."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -71,9 +76,26 @@ class Tensors(ABC):
                 target.copy_(self.read(module, (rows, columns)))
         return stack
 
+    def packed_experts(self, name: str, count: int, rows: int, columns: int) -> Tensor:
+        """[count, rows, columns] as gpt-oss stores it: in MXFP4, or widened and transposed."""
+        if self.has(name):
+            return self._place(self.read(name, (count, columns, rows)).mT).contiguous()
+        if columns % mxfp4.BLOCK:
+            raise ModelError(f"tensor {name!r}: rows of {columns} are no whole MXFP4 blocks")
+        out = torch.empty(count, rows, columns, dtype=self.dtype, device=self.device)
+        groups = columns // mxfp4.BLOCK
+        blocks = self.bytes(f"{name}_blocks", (count, rows, groups, mxfp4.BLOCK // 2))
+        scales = self.bytes(f"{name}_scales", (count, rows, groups))
+        for target, own, scale in zip(out, blocks, scales, strict=True):
+            target.copy_(mxfp4.widen(own.to(self.device), scale.to(self.device), self.dtype))
+        return out
+
     def biases(self, modules: Sequence[str], sizes: Sequence[int]) -> Tensor:
         parts = [self.vector(f"{m}.bias", size) for m, size in zip(modules, sizes, strict=True)]
         return torch.cat(parts)
+
+    def placed(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return self._place(self.read(name, shape))
 
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor.to(device=self.device, dtype=self.dtype)
@@ -91,6 +113,24 @@ class FolderTensors(Tensors):
         return name in self._files
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = self._stored(name)
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            raise ModelError(
+                f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
+                f"config.json asks for a floating-point one of shape {shape}"
+            )
+        return tensor
+
+    def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = self._stored(name)
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.uint8:
+            raise ModelError(
+                f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
+                f"config.json asks for bytes of shape {shape}"
+            )
+        return tensor
+
+    def _stored(self, name: str) -> Tensor:
         if name not in self._files:
             raise ModelError(
                 f"the model folder is incomplete: tensor {name!r} is in none of its files"
@@ -100,11 +140,6 @@ class FolderTensors(Tensors):
             tensor: Tensor = self._files[name].get_tensor(name)
         except SafetensorError as error:
             raise ModelError(f"tensor {name!r} cannot be read: {error}") from None
-        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
-            raise ModelError(
-                f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
-                f"config.json asks for a floating-point one of shape {shape}"
-            )
         return tensor
 
     def refuse_leftovers(

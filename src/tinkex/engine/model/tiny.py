@@ -64,6 +64,10 @@ TINY_MODELS = {
         "Qwen3_5ForCausalLM", "qwen3_5_text", 19, tiny_tokenizer.THINKING_TEMPLATE,
         tiny_layers.qwen3_5, tiny_layers.QWEN3_5, final_offset=-1.0,
     ),
+    "tinkex/tiny-gpt-oss": TinyModel(
+        "GptOssForCausalLM", "gpt_oss", 23, tiny_tokenizer.THINKING_TEMPLATE,
+        tiny_layers.gpt_oss, tiny_layers.GPT_OSS,
+    ),
 }  # fmt: skip
 
 

@@ -44,6 +44,24 @@ QWEN3_5: dict[str, object] = {
     },
 }
 
+GPT_OSS: dict[str, object] = {
+    "num_local_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "intermediate_size": EXPERT_INNER,
+    "sliding_window": 32,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "attention_bias": True,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 1024,
+    },
+}
+
 RESIDUAL = float(1.0 / np.sqrt(2 * LAYERS))
 """Each block adds to the stream; this keeps the sum of all of them near the embedding's size."""
 
@@ -96,6 +114,29 @@ def qwen3_5(draw: Draw, at: str, layer: int) -> Named:
         yield from _gated_attention(draw, f"{at}.self_attn")
     yield f"{at}.post_attention_layernorm.weight", draw.norm(HIDDEN, 0.0)
     yield from _swiglu(draw, f"{at}.mlp", INTERMEDIATE)
+
+
+def gpt_oss(draw: Draw, at: str, layer: int) -> Named:
+    yield from _attention(draw, at, qk_norm=False)
+    for part, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
+        yield f"{at}.self_attn.{part}_proj.bias", draw.vector(heads * HEAD_DIM, -0.1, 0.1)
+    yield f"{at}.self_attn.o_proj.bias", draw.vector(HIDDEN, -0.1, 0.1)
+    yield f"{at}.self_attn.sinks", draw.vector(HEADS, -1.0, 1.0)
+    yield f"{at}.post_attention_layernorm.weight", draw.norm(HIDDEN)
+    yield f"{at}.mlp.router.weight", draw.matrix(EXPERTS, HIDDEN)
+    yield f"{at}.mlp.router.bias", draw.vector(EXPERTS, -0.1, 0.1)
+    yield from _wide_experts(draw, f"{at}.mlp.experts")
+
+
+def _wide_experts(draw: Draw, at: str) -> Named:
+    """Widened and transposed, gate and up alternating."""
+    ups = [draw.matrix(2 * EXPERT_INNER, HIDDEN).T for _ in range(EXPERTS)]
+    downs = [draw.matrix(HIDDEN, EXPERT_INNER, RESIDUAL).T for _ in range(EXPERTS)]
+    yield f"{at}.gate_up_proj", np.ascontiguousarray(np.stack(ups))
+    yield f"{at}.down_proj", np.ascontiguousarray(np.stack(downs))
+    biases = [draw.vector(2 * EXPERT_INNER, -0.1, 0.1) for _ in range(EXPERTS)]
+    yield f"{at}.gate_up_proj_bias", np.stack(biases)
+    yield f"{at}.down_proj_bias", np.zeros((EXPERTS, HIDDEN), np.float32)
 
 
 def _gated_attention(draw: Draw, at: str) -> Named:

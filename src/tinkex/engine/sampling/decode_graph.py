@@ -166,7 +166,10 @@ class _Attend:
         self._positions = rows.view(POSITIONS, 1, count)
         self._places = rows.view(PLACES, 1, count)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert sinks is None, "captured graphs hold no sinks: see ModelConfig.capturable"
         tokens = self._cache.tokens(layer)
         paged_kernel.write(tokens, self._places, k, v)
         return paged_kernel.attend(

@@ -23,6 +23,7 @@ from tinkex.engine.sampling.cache import (
     place_of,
 )
 from tinkex.engine.sampling.scheduler import Chunk
+from tinkex.engine.sinks import attend_with_sinks, sink_queries
 
 _FEW_QUERIES = 16
 """Queries of a chunk up to which repeating the keys for every query head costs most of all."""
@@ -74,12 +75,16 @@ class PagedAttention:
             row += chunk.stop - chunk.start
         self._rectangles = [self._rectangle(group) for group in _similar(singles)]
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         self._cache.write(layer, self._places, k, v)
         window = self._windows[layer]
+        out = torch.zeros_like(q)
+        if sinks is not None:
+            q = sink_queries(q, sinks)
         if self._rectangles and self._rectangles[0].count == self._rows:
             return self._attend_rectangle(layer, q, self._rectangles[0], window)
-        out = torch.zeros_like(q)
         for rectangle in self._rectangles:
             mixed = self._attend_rectangle(layer, q[rectangle.rows], rectangle, window)
             out[rectangle.rows] = mixed
@@ -93,14 +98,19 @@ class PagedAttention:
     ) -> Tensor:
         keys, values = self._cache.read(layer, rectangle.table)
         mask = None
-        if rectangle.length is not None and window is None:
+        size = keys.shape[-1]
+        sinks = q.shape[-1] != size
+        if rectangle.length is not None and window is None and not sinks:
             keys, values = keys[:, :, : rectangle.length], values[:, :, : rectangle.length]
         else:
             mask = self._rectangle_mask(rectangle, window)
         # The query heads that share a key head stand in for a sequence of queries.
         grouped = q.view(rectangle.count, self._kv_heads, -1, q.shape[-1])
-        mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
-        return mixed.reshape(q.shape)
+        if sinks and mask is not None:
+            mixed = attend_with_sinks(grouped, keys, values, mask, size, grouped=False)
+        else:
+            mixed = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        return mixed.reshape(*q.shape[:-1], size)
 
     def _attend_stretch(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, stretch: _Stretch, window: int | None
@@ -109,7 +119,13 @@ class PagedAttention:
             keys, values = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
         else:
             keys, values = self._cache.read(layer, stretch.table)
-        mask = self._stretch_mask(stretch, window)
+        sinks = q.shape[-1] != k.shape[-1]
+        mask = self._stretch_mask(stretch, window, always=sinks)
+        if sinks and mask is not None:
+            found = attend_with_sinks(
+                q.transpose(0, 1)[None], keys, values, mask, k.shape[-1], q.shape[1] != k.shape[1]
+            )
+            return found[0].transpose(0, 1)
         if mask is not None and len(q) <= _FEW_QUERIES:
             return self._attend_few(q, keys, values, mask)
         mixed = F.scaled_dot_product_attention(
@@ -168,10 +184,10 @@ class PagedAttention:
             rectangle.masks[window] = self._additive(seen)[:, None, None]
         return rectangle.masks[window]
 
-    def _stretch_mask(self, stretch: _Stretch, window: int | None) -> Tensor | None:
-        """None where plain causal attention over the chunk alone is right."""
+    def _stretch_mask(self, stretch: _Stretch, window: int | None, always: bool) -> Tensor | None:
+        """None where plain causal attention over the chunk alone is right, unless `always`."""
         count = stretch.stop - stretch.start
-        if stretch.table is None and (window is None or window >= count):
+        if not always and stretch.table is None and (window is None or window >= count):
             return None
         if window not in stretch.masks:
             width = count if stretch.table is None else stretch.table.tokens

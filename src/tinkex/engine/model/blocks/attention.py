@@ -28,6 +28,7 @@ class Attention:
     o_bias: Tensor | None = None
     q_norm: Tensor | None = None
     k_norm: Tensor | None = None
+    sinks: Tensor | None = None
 
     def products(self) -> Iterator[NamedProduct]:
         yield QKV, self.qkv, self.qkv_bias
@@ -39,7 +40,7 @@ class Attention:
         if self.config.gated:
             qkv, gate = self._without_gate(qkv)
         q, k, v = self._queries_keys_values(qkv, run.angles[layer])
-        mixed = run.attend(layer, q, k, v).reshape(x.shape[0], self.config.q_size)
+        mixed = run.attend(layer, q, k, v, self.sinks).reshape(x.shape[0], self.config.q_size)
         if gate is not None:
             mixed = mixed * gate.sigmoid()
         return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)

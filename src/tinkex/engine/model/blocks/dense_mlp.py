@@ -27,6 +27,11 @@ class DenseMlp:
         yield self.config.gate_up, self.gate_up, self.gate_up_bias
         yield self.config.down, self.down, self.down_bias
 
+    def alone(self, layer: int, x: Tensor, run: Pass) -> Tensor:
+        """What the block makes of its input, not added to anything."""
+        inner = swiglu(run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias))
+        return run.project(layer, self.config.down, inner, self.down, self.down_bias)
+
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         inner = swiglu(run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias))
         return run.project_onto(onto, layer, self.config.down, inner, self.down, self.down_bias)

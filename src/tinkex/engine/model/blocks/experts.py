@@ -14,41 +14,74 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.model import steady
-from tinkex.engine.model.block_configs import DOWN, UP, ExpertsConfig
+from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
 from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.ops import swiglu
 from tinkex.engine.model.passes import Pass
 from tinkex.engine.model.routes import Routes
 
+_SLOPE = 1.702
+"""Of the gate's sigmoid in gpt-oss."""
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """`router` [experts, hidden] in float32, `gate_up` [experts, 2 · inner, hidden], gate first,
-    `down` [experts, hidden, inner]."""
+    """`router` [experts, hidden] and its bias in float32, `gate_up` [experts, 2 · inner, hidden],
+    gate first, `down` [experts, hidden, inner]; biases [experts, width]."""
 
     config: ExpertsConfig
     router: Tensor
     gate_up: Tensor
     down: Tensor
+    router_bias: Tensor | None = None
+    gate_up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+    shared: DenseMlp | None = None
+    shared_gate: Tensor | None = None
 
     def products(self) -> Iterator[NamedProduct]:
         for slot, stack in ((UP, self.gate_up), (DOWN, self.down)):
             for expert, weight in enumerate(stack):
                 yield expert_product(slot, expert), weight, None
+        if self.shared is not None and self.shared_gate is not None:
+            yield from self.shared.products()
+            yield SHARED_GATE, self.shared_gate, None
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         weights, routes = self._route(x)
         run.routed(layer, routes)
-        inner = swiglu(run.expand(layer, UP, x, self.gate_up, routes))
+        inner = self._gated(run.expand(layer, UP, x, self.gate_up, routes), routes)
         share = weights.flatten().index_select(0, routes.order)
         inner = inner * share[:, None].to(inner.dtype)
-        return onto + run.contract(layer, DOWN, inner, self.down, routes)
+        out = onto + run.contract(layer, DOWN, inner, self.down, routes)
+        if self.down_bias is not None:
+            spread = weights.new_zeros(len(x), self.config.experts)
+            spread = spread.scatter(1, routes.experts, weights).to(x.dtype)
+            out = out + steady.linear(spread, self.down_bias.T, None)
+        if self.shared is not None and self.shared_gate is not None:
+            gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
+            out = out + gate.sigmoid() * self.shared.alone(layer, x, run)
+        return out
+
+    def _gated(self, gate_up: Tensor, routes: Routes) -> Tensor:
+        if self.gate_up_bias is not None:
+            gate_up = gate_up + self.gate_up_bias.index_select(0, routes.row_experts)
+        limit = self.config.clamp
+        if limit is None:
+            return swiglu(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        return (up + 1) * gate * (gate * _SLOPE).sigmoid()
 
     def _route(self, x: Tensor) -> tuple[Tensor, Routes]:
-        scores = steady.linear(x.float(), self.router, None).softmax(-1)
+        """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,
+        is one over the chosen alone."""
+        logits = steady.linear(x.float(), self.router, self.router_bias)
+        scores = logits if self.config.renormalise else logits.softmax(-1)
         weights, chosen = torch.topk(scores, self.config.active, dim=-1)
         if self.config.renormalise:
-            weights = weights / weights.sum(-1, keepdim=True)
+            weights = weights.softmax(-1)
         return weights, Routes(chosen, self.config.experts)
 
 

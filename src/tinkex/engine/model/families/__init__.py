@@ -11,7 +11,17 @@ from typing import Any
 
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.families import llama, mistral, qwen2, qwen3, qwen3_5, qwen3_moe, smollm3
+from tinkex.engine.model.families import (
+    gpt_oss,
+    llama,
+    mistral,
+    qwen2,
+    qwen3,
+    qwen3_5,
+    qwen3_5_moe,
+    qwen3_moe,
+    smollm3,
+)
 from tinkex.engine.model.families.family import Family
 from tinkex.engine.model.families.keys import Keys
 
@@ -23,6 +33,9 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_moe": qwen3_moe.FAMILY,
     "qwen3_5": qwen3_5.FAMILY,
     "qwen3_5_text": qwen3_5.FAMILY,
+    "qwen3_5_moe": qwen3_5_moe.FAMILY,
+    "qwen3_5_moe_text": qwen3_5_moe.FAMILY,
+    "gpt_oss": gpt_oss.FAMILY,
     "smollm3": smollm3.FAMILY,
 }
 """By the `model_type` of a `config.json`."""

@@ -1,0 +1,64 @@
+"""gpt-oss: attention with sinks, every other layer within a window; clamped experts with biases.
+
+Experts are shipped in MXFP4 and widened when loaded; a folder whose experts were widened before is
+read as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinkex.engine.errors import ModelError
+from tinkex.engine.model.block_configs import AttentionConfig, ExpertsConfig
+from tinkex.engine.model.config import LayerConfig, ModelConfig
+from tinkex.engine.model.families.family import Family
+from tinkex.engine.model.families.keys import Keys
+from tinkex.engine.model.families.qwen2 import FULL, SLIDING
+
+
+def parse(keys: Keys) -> ModelConfig:
+    # Said twice in published configurations, or of pretraining.
+    keys.ignore("experts_per_token", "initial_context_length", "router_aux_loss_coef")
+    keys.ignore("output_router_logits")
+    _check_quantization(keys)
+    experts = ExpertsConfig(
+        experts=keys.size(keys.known_as("num_local_experts", "num_experts")),
+        active=keys.size("num_experts_per_tok"),
+        inner=keys.size("intermediate_size"),
+        renormalise=True,
+        biased=True,
+        clamp=float(keys.get("swiglu_limit", 7.0)),
+    )
+    return keys.model([LayerConfig(mixer, experts) for mixer in _mixers(keys)], tied=False)
+
+
+def _mixers(keys: Keys) -> list[AttentionConfig]:
+    layers, head_dim = keys.size("num_hidden_layers"), keys.get("head_dim") or 64
+    bias = keys.flag("attention_bias", True)
+    attention = AttentionConfig(
+        heads=keys.size("num_attention_heads"),
+        kv_heads=keys.size("num_key_value_heads"),
+        head_dim=head_dim,
+        norm_eps=keys.norm_eps,
+        rope=keys.rope(head_dim, 150_000.0),
+        qkv_bias=bias,
+        o_bias=bias,
+        sinks=True,
+        path="attn",
+    )
+    default = [FULL if layer % 2 else SLIDING for layer in range(layers)]
+    kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
+    window = keys.get("sliding_window", 128)
+    return [replace(attention, window=window if kind == SLIDING else None) for kind in kinds]
+
+
+def _check_quantization(keys: Keys) -> None:
+    quantized = keys.get("quantization_config")
+    if quantized and quantized.get("quant_method") != "mxfp4":
+        raise ModelError(
+            f"config.json: quantization_config asks for {quantized.get('quant_method')!r}; "
+            "of gpt-oss only 'mxfp4' is read"
+        )
+
+
+FAMILY = Family(parse)

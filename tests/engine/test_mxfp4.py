@@ -1,0 +1,80 @@
+"""Experts in MXFP4 are read as the numbers they stand for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.integrations import mxfp4 as reference
+
+from support.hf_models import save_reference
+from tinkex.engine.errors import ModelError
+from tinkex.engine.model import mxfp4
+from tinkex.engine.model.blocks.experts import Experts
+from tinkex.engine.model.loading import load_decoder
+
+Bytes = tuple[torch.Tensor, torch.Tensor]
+
+
+def packed(count: int, rows: int, columns: int) -> Bytes:
+    draw = torch.Generator().manual_seed(rows)
+    blocks = torch.randint(0, 256, (count, rows, columns // 32, 16), generator=draw)
+    scales = torch.randint(118, 124, (count, rows, columns // 32), generator=draw)
+    return blocks.to(torch.uint8), scales.to(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_byte_and_scale_is_widened_exactly(dtype: torch.dtype) -> None:
+    blocks, scales = packed(3, 64, 96)
+    wide = mxfp4.widen(blocks, scales, dtype)
+    theirs = reference.convert_moe_packed_tensors(blocks, scales, dtype=dtype)
+    assert torch.equal(wide, theirs.mT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A gpt-oss whose experts are packed as published ones are."""
+    save_reference("gpt-oss-packable", tmp_path, shard="1GB")
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        count, columns, rows = tensors.pop(name).shape
+        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = packed(count, rows, columns)
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_a_packed_folder_is_loaded_with_gate_and_up_apart(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    experts = load_decoder(folder).weights.layers[1].mlp
+    assert isinstance(experts, Experts)
+    name = "model.layers.1.mlp.experts.gate_up_proj"
+    wide = mxfp4.widen(tensors[f"{name}_blocks"], tensors[f"{name}_scales"], torch.float32)
+    gate, up = experts.gate_up.chunk(2, dim=1)
+    assert torch.equal(gate, wide[:, ::2])
+    assert torch.equal(up, wide[:, 1::2])
+
+
+def test_missing_or_misshapen_scales_are_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.experts.down_proj_scales"
+    kept = tensors.pop(name)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"down_proj_scales' is in none"):
+        load_decoder(folder)
+    save_file(tensors | {name: kept[:, :5].contiguous()}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"down_proj_scales.*asks for bytes of shape"):
+        load_decoder(folder)
+
+
+def test_other_quantizations_are_refused_by_name(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="'fp8'"):
+        load_decoder(folder)
