@@ -23,6 +23,7 @@ def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     model_folder(tmp_path / "ours" / "tinkex--tiny-llama-1")
+    model_folder(tmp_path / "ours" / "tinkex--tiny-qwen3-moe-1")
     model_folder(tmp_path / "hf" / "hub" / "models--org--mine" / "snapshots" / "abc")
     (tmp_path / "hf" / "hub" / "models--org--broken" / "snapshots" / "abc").mkdir(parents=True)
     ran = CommandLine()("model", "local", "--json")
@@ -33,6 +34,8 @@ def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     assert found["org/mine"]["size_bytes"] == 2048
     assert found["tinkex/tiny-llama"]["source"] == "tinkex cache"
     assert found["tinkex/tiny-qwen3"]["folder"] is None
+    assert found["tinkex/tiny-qwen3-moe"]["source"] == "tinkex cache"
+    assert found["tinkex/tiny-qwen3"]["fits"] == "yes"
     assert "org/broken" not in found
     assert [model["default"] for model in value["models"]].count(True) <= 1
     assert "ready to serve" in CommandLine()("models").out, "its old name"

@@ -88,8 +88,10 @@ def build_catalog(
 def declared_context(folder: Path) -> int | None:
     """The context length a model's own files claim; None if they claim none."""
     try:
-        claimed = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
-    except (OSError, ValueError):
+        config = json.loads((folder / "config.json").read_text())
+        # Models with a vision tower say it of their text part.
+        claimed = (config.get("text_config") or config).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
         return None
     return claimed if isinstance(claimed, int) else None
 

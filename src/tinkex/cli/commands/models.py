@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.formats import format_optional, format_size
 from tinkex.cli.options import command
 from tinkex.cli.output import TableOutput
+
+if TYPE_CHECKING:
+    from tinkex.server.model_needs import Needs
 
 _HUB_PREFIX = "models--"
 
@@ -25,6 +29,17 @@ class LocalModel:
     source: str
     folder: Path | None
     default: bool
+    needs: Needs | None = None
+
+    @property
+    def family(self) -> str | None:
+        return self.needs.family if self.needs else None
+
+    def fits(self) -> str:
+        """Whether this machine can hold it, in words."""
+        if self.needs is None:
+            return "yes" if self.folder is None else "unknown"
+        return "yes" if self.needs.reason is None else f"no: {self.needs.reason}"
 
     def size(self) -> int | None:
         """The bytes of its weights."""
@@ -48,6 +63,10 @@ class LocalModels(TableOutput):
                     "folder": str(model.folder) if model.folder else None,
                     "size_bytes": model.size(),
                     "default": model.default,
+                    "family": model.family,
+                    "parameters": model.needs.parameters if model.needs else None,
+                    "memory_bytes": model.needs.memory if model.needs else None,
+                    "fits": model.fits(),
                 }
                 for model in self.models
             ]
@@ -58,14 +77,17 @@ class LocalModels(TableOutput):
         return f"{count} model{'' if count == 1 else 's'} ready to serve"
 
     def columns(self) -> list[str]:
-        return ["Model", "Source", "Size", "Folder"]
+        return ["Model", "Family", "Source", "Size", "Memory", "Fits", "Folder"]
 
     def rows(self) -> list[list[str]]:
         return [
             [
                 f"{model.name} (default)" if model.default else model.name,
+                format_optional(model.family),
                 model.source,
                 format_optional(model.size(), format_size),
+                format_optional(model.needs.memory if model.needs else None, format_size),
+                model.fits(),
                 str(model.folder) if model.folder else "made when first served",
             ]
             for model in self.models
@@ -84,7 +106,15 @@ def models(_context: CommandContext) -> LocalModels:
         raise CliError(
             f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
         ) from error
-    found = {model.name: model for model in _found(dict(os.environ))}
+    from tinkex.server.model_needs import model_needs, this_machine
+
+    machine = this_machine()
+    found = {
+        model.name: replace(model, needs=model_needs(model.folder, machine))
+        if model.folder
+        else model
+        for model in _found(dict(os.environ))
+    }
     return LocalModels(sorted(found.values(), key=lambda model: (not model.default, model.name)))
 
 
@@ -120,4 +150,5 @@ def _in_our_cache(cache: Path, known: list[str]) -> Iterator[tuple[str, Path]]:
         if missing_part(folder) is None:
             name = folder.name.replace("--", "/", 1)
             # Models that tinkex makes carry a suffix for the recipe they were made by.
-            yield next((k for k in known if name.startswith(k)), name), folder
+            made = [k for k in known if re.fullmatch(rf"{re.escape(k)}-\d+", name)]
+            yield (made[0] if made else name), folder
