@@ -155,7 +155,10 @@ class _MaskedAttention:
             for window in set(self._windows)
         }
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert sinks is None, "captured passes hold no sinks: see ModelConfig.capturable"
         group = q.shape[1] // k.shape[1]
         if group > 1:
             k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))

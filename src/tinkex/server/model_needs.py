@@ -85,4 +85,5 @@ def _count(name: str, entry: dict[str, Any]) -> int:
     """Of experts in MXFP4 a byte holds two parameters, and scales are none."""
     if name.endswith("_scales"):
         return 0
-    return math.prod(entry["shape"]) * (2 if name.endswith("_blocks") else 1)
+    shape: list[int] = entry["shape"]
+    return math.prod(shape) * (2 if name.endswith("_blocks") else 1)

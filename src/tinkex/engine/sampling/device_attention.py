@@ -50,7 +50,10 @@ class DeviceAttention:
             self._cut = to_device(cut, device)
             self._table = to_device(_table([chunk for _, chunk in longer]), device)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert sinks is None, "these kernels know no sinks: see Forward"
         tokens, window = self._cache.tokens(layer), self._windows[layer]
         paged_kernel.write(tokens, self._places, k, v)
         if self._only_singles:
