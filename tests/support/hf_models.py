@@ -59,6 +59,29 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3": ("Qwen3Config", {"head_dim": 32, "rope_parameters": LINEAR}),
     "smollm3": ("SmolLM3Config", {"no_rope_layer_interval": 2}),
+    "granite": (
+        "GraniteConfig",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 2.5,
+        },
+    ),
+    "olmo3": (
+        "Olmo3Config",
+        {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        {
+            "sliding_window": 16,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "initializer_range": 0.08,
+        },
+    ),
 }
 
 

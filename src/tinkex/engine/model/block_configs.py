@@ -31,6 +31,10 @@ class AttentionConfig:
     qk_norm: bool = False
     gated: bool = False
     """Whether each query comes with a gate, through a sigmoid, for its head's output."""
+    scale: float | None = None
+    """Of the products of queries and keys, where it is not 1/sqrt(head size)."""
+    wide_norms: bool = False
+    """Whether queries and keys are normed over all heads at once, not head by head."""
     sinks: bool = False
     """Whether each head has a logit that takes a share of its attention and gives nothing."""
     path: str = "self_attn"
@@ -102,6 +106,8 @@ class GatedDeltaConfig:
 class DenseMlpConfig:
     inner: int
     bias: bool = False
+    gelu: bool = False
+    """Whether the gate goes through a GELU (its tanh form), not through a SiLU."""
     path: str = "mlp"
     """Where the modules lie within the layer."""
     prefix: str = ""

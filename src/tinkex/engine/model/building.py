@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from tinkex.engine.model.block_configs import (
     AttentionConfig,
@@ -17,16 +18,25 @@ from tinkex.engine.model.blocks.experts import Experts
 from tinkex.engine.model.blocks.gated_delta import GatedDelta
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Layer
+from tinkex.engine.model.families import family_of
 from tinkex.engine.model.tensors import Tensors
 
 
 def read_layer(tensors: Tensors, config: ModelConfig, index: int, name: str) -> Layer:
-    layer, hidden, one_plus = config.layers[index], config.hidden_size, config.one_plus_norms
+    names, hidden = family_of(config.family).norms, config.hidden_size
+
+    def norm(which: str | None) -> Tensor | None:
+        if which is None:
+            return None
+        return tensors.norm(f"{name}.{which}_layernorm", hidden, config.one_plus_norms)
+
     return Layer(
-        input_norm=tensors.norm(f"{name}.input_layernorm", hidden, one_plus),
+        input_norm=norm(names.mixer_in),
         mixer=read_mixer(tensors, config, index, name),
-        post_norm=tensors.norm(f"{name}.post_attention_layernorm", hidden, one_plus),
-        mlp=read_mlp(tensors, layer.mlp, f"{name}.mlp", hidden),
+        post_norm=norm(names.mlp_in),
+        mlp=read_mlp(tensors, config.layers[index].mlp, f"{name}.mlp", hidden),
+        mixer_norm=norm(names.mixer_out),
+        mlp_norm=norm(names.mlp_out),
     )
 
 
@@ -61,14 +71,15 @@ def read_attention(
 ) -> Attention:
     qkv, o = [f"{name}.{part}_proj" for part in "qkv"], f"{name}.o_proj"
     norms = config.qk_norm
+    heads = (config.q_size, config.kv_size) if config.wide_norms else (config.head_dim,) * 2
     return Attention(
         config,
         qkv=tensors.stacked(qkv, config.qkv_sizes, hidden),
         o=tensors.matrix(o, hidden, config.q_size),
         qkv_bias=tensors.biases(qkv, config.qkv_sizes) if config.qkv_bias else None,
         o_bias=tensors.biases([o], [hidden]) if config.o_bias else None,
-        q_norm=tensors.norm(f"{name}.q_norm", config.head_dim, one_plus) if norms else None,
-        k_norm=tensors.norm(f"{name}.k_norm", config.head_dim, one_plus) if norms else None,
+        q_norm=tensors.norm(f"{name}.q_norm", heads[0], one_plus) if norms else None,
+        k_norm=tensors.norm(f"{name}.k_norm", heads[1], one_plus) if norms else None,
         sinks=tensors.exact(f"{name}.sinks", (config.heads,)) if config.sinks else None,
     )
 

@@ -40,6 +40,12 @@ class ModelConfig:
     max_context: int
     layers: tuple[LayerConfig, ...]
     tied: bool = False
+    embed_scale: float = 1.0
+    """Times what is embedded."""
+    residual_scale: float = 1.0
+    """Times what a block adds to the stream."""
+    logit_divisor: float = 1.0
+    """Divides the logits."""
     one_plus_norms: bool = False
     """Whether norms scale by one plus their stored weight."""
     eos_ids: tuple[int, ...] = ()

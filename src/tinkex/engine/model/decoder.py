@@ -25,12 +25,14 @@ from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer's blocks, each with the norm of its input."""
+    """A layer's blocks, each with the norm of its input and that of its output, where they are."""
 
-    input_norm: Tensor
+    input_norm: Tensor | None
     mixer: Block
-    post_norm: Tensor
+    post_norm: Tensor | None
     mlp: Block
+    mixer_norm: Tensor | None = None
+    mlp_norm: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Decoder:
         experts tokens go to. `recur` is needed where layers keep a state of every sequence.
         """
         x = F.embedding(tokens, self.weights.embed)
+        if self.config.embed_scale != 1.0:
+            x = x * torch.tensor(self.config.embed_scale, dtype=x.dtype)
         run = Pass(attend, lora, self._angles(positions, x.dtype), recur, on_routes)
         for index in range(len(self.config.layers)):
             if recompute and torch.is_grad_enabled():
@@ -106,9 +110,23 @@ class Decoder:
         return lora.project(UNEMBED_LAYER, UNEMBED, hidden, self.weights.unembed, None)
 
     def _layer(self, index: int, x: Tensor, run: Pass) -> Tensor:
-        layer, eps = self.weights.layers[index], self.config.norm_eps
-        x = layer.mixer.forward(index, rms_norm(x, layer.input_norm, eps), x, run)
-        return layer.mlp.forward(index, rms_norm(x, layer.post_norm, eps), x, run)
+        layer = self.weights.layers[index]
+        x = self._block(index, layer.mixer, x, (layer.input_norm, layer.mixer_norm), run)
+        return self._block(index, layer.mlp, x, (layer.post_norm, layer.mlp_norm), run)
+
+    def _block(
+        self, index: int, block: Block, x: Tensor, norms: tuple[Tensor | None, Tensor | None],
+        run: Pass,
+    ) -> Tensor:  # fmt: skip
+        """The stream after one block, whose input and output these norms are for."""
+        before, after = norms
+        eps, scale = self.config.norm_eps, self.config.residual_scale
+        normed = x if before is None else rms_norm(x, before, eps)
+        if after is None and scale == 1.0:
+            return block.forward(index, normed, x, run)
+        out = block.forward(index, normed, torch.zeros_like(x), run)
+        out = out if after is None else rms_norm(out, after, eps)
+        return torch.add(x, out, alpha=scale)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> list[Angles | None]:
         made = [rope.angles(positions, dtype) for rope in self._ropes]

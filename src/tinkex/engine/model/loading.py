@@ -39,5 +39,7 @@ def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:
         for index in range(len(config.layers))
     )
     final_norm = tensors.norm(f"{name}.norm", hidden, config.one_plus_norms)
+    if config.logit_divisor != 1.0:  # the unembedding is linear: it may as well divide its input
+        final_norm = final_norm.float() / config.logit_divisor
     unembed = embed if config.tied else tensors.matrix("lm_head", config.vocab_size, hidden)
     return Weights(embed, layers, final_norm, unembed)

@@ -61,13 +61,18 @@ class Attention:
         turned, v = heads.split_with_sizes([config.heads + config.kv_heads, config.kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
-            q = rms_norm(q, self.q_norm, config.norm_eps)
-            k = rms_norm(k, self.k_norm, config.norm_eps)
-            turned = torch.cat([q, k], dim=1)
+            turned = torch.cat([self._normed(q, self.q_norm), self._normed(k, self.k_norm)], dim=1)
         if angles is not None:
             turned = _rotated(turned, *angles)
         q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
+        if config.scale is not None:
+            q = q * (config.scale * config.head_dim**0.5)
         return q, k, v
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        if not self.config.wide_norms:
+            return rms_norm(x, weight, self.config.norm_eps)
+        return rms_norm(x.flatten(1), weight, self.config.norm_eps).view(x.shape)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import NamedProduct
@@ -29,9 +30,16 @@ class DenseMlp:
 
     def alone(self, layer: int, x: Tensor, run: Pass) -> Tensor:
         """What the block makes of its input, not added to anything."""
-        inner = swiglu(run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias))
+        inner = self._inner(layer, x, run)
         return run.project(layer, self.config.down, inner, self.down, self.down_bias)
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
-        inner = swiglu(run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias))
+        inner = self._inner(layer, x, run)
         return run.project_onto(onto, layer, self.config.down, inner, self.down, self.down_bias)
+
+    def _inner(self, layer: int, x: Tensor, run: Pass) -> Tensor:
+        gate_up = run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias)
+        if not self.config.gelu:
+            return swiglu(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh") * up

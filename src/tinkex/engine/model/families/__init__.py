@@ -12,9 +12,12 @@ from typing import Any
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.families import (
+    gemma3,
     gpt_oss,
+    granite,
     llama,
     mistral,
+    olmo3,
     qwen2,
     qwen3,
     qwen3_5,
@@ -36,6 +39,9 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_5_moe": qwen3_5_moe.FAMILY,
     "qwen3_5_moe_text": qwen3_5_moe.FAMILY,
     "gpt_oss": gpt_oss.FAMILY,
+    "gemma3_text": gemma3.FAMILY,
+    "granite": granite.FAMILY,
+    "olmo3": olmo3.FAMILY,
     "smollm3": smollm3.FAMILY,
 }
 """By the `model_type` of a `config.json`."""

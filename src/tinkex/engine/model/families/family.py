@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.families.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """What the norms of a layer are called, without `_layernorm`; None where there is none."""
+
+    mixer_in: str | None = "input"
+    mlp_in: str | None = "post_attention"
+    mixer_out: str | None = None
+    mlp_out: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,5 +24,6 @@ class Family:
     parse: Callable[[Keys], ModelConfig]
     prefixes: tuple[str, ...] = ("model",)
     """Under one of these all tensors but the unembedding lie."""
+    norms: Norms = field(default_factory=Norms)
     unused: tuple[str, ...] = ()
     """Tensors that begin so are no part of the text model."""

@@ -82,10 +82,13 @@ class Keys:
         return parse_rope(self._raw, head_dim, default_theta, default_part)
 
     def model(
-        self, layers: Sequence[LayerConfig], *, tied: bool, one_plus_norms: bool = False
-    ) -> ModelConfig:
-        """The whole configuration, with what all families say in the same way."""
-        self.only("hidden_act", "silu")
+        self, layers: Sequence[LayerConfig], *, tied: bool, one_plus_norms: bool = False,
+        activation: str | None = "silu",
+    ) -> ModelConfig:  # fmt: skip
+        """The whole configuration, with what all families say in the same way. An `activation` of
+        None has been read before."""
+        if activation is not None:
+            self.only("hidden_act", activation)
         self.only("attention_dropout", 0.0)
         self.only("pretraining_tp", 1)
         self.only("rope_interleaved", False)

@@ -8,7 +8,8 @@ from tinkex.engine.model.families.family import Family
 from tinkex.engine.model.families.keys import Keys
 
 
-def parse(keys: Keys) -> ModelConfig:
+def parse(keys: Keys, scale: float | None = None) -> ModelConfig:
+    """`scale` is that of attention, where it is not the usual one."""
     heads, layers = keys.size("num_attention_heads"), keys.size("num_hidden_layers")
     head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
     bias = keys.flag("attention_bias")
@@ -21,6 +22,7 @@ def parse(keys: Keys) -> ModelConfig:
         rope=keys.rope(head_dim, 10_000.0),
         qkv_bias=bias,
         o_bias=bias,
+        scale=scale,
     )
     mlp = DenseMlpConfig(keys.size("intermediate_size"), bias=keys.flag("mlp_bias"))
     return keys.model([LayerConfig(attention, mlp)] * layers, tied=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tinkex.engine.model.block_configs import DenseMlpConfig, ExpertsConfig
 from tinkex.engine.model.config import LayerConfig, ModelConfig
 from tinkex.engine.model.families import qwen3_5
-from tinkex.engine.model.families.family import Family
 from tinkex.engine.model.families.keys import Keys
 
 
@@ -27,4 +28,4 @@ def parse(keys: Keys) -> ModelConfig:
     return text.model(layers, tied=keys.flag("tie_word_embeddings"), one_plus_norms=True)
 
 
-FAMILY = Family(parse, qwen3_5.FAMILY.prefixes, qwen3_5.FAMILY.unused)
+FAMILY = replace(qwen3_5.FAMILY, parse=parse)

@@ -1,0 +1,72 @@
+"""Gemma 3, text only: norms on both sides of blocks, two kinds of rotation, GELU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig
+from tinkex.engine.model.config import LayerConfig, ModelConfig
+from tinkex.engine.model.families.family import Family, Norms
+from tinkex.engine.model.families.keys import Keys
+from tinkex.engine.model.families.qwen2 import FULL, SLIDING
+from tinkex.engine.model.rope_config import RopeConfig, parse_rope
+
+
+def parse(keys: Keys) -> ModelConfig:
+    keys.only("hidden_activation", "gelu_pytorch_tanh")
+    keys.ignore("hidden_act")  # older files name the same function twice
+    layers, every = keys.size("num_hidden_layers"), keys.get("sliding_window_pattern", 6)
+    keys.ignore("_sliding_window_pattern")
+    default = [SLIDING if (layer + 1) % every else FULL for layer in range(layers)]
+    kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
+    attention, window = _attention(keys), keys.get("sliding_window", 4096)
+    ropes = {kind: _rope(keys, kind, attention.head_dim) for kind in (FULL, SLIDING)}
+    mlp = DenseMlpConfig(keys.size("intermediate_size"), gelu=True)
+    mixers = [
+        replace(attention, rope=ropes[kind], window=window if kind == SLIDING else None)
+        for kind in kinds
+    ]
+    config = keys.model(
+        [LayerConfig(mixer, mlp) for mixer in mixers], tied=True, one_plus_norms=True,
+        activation=None,
+    )  # fmt: skip
+    return replace(config, embed_scale=config.hidden_size**0.5)
+
+
+def _attention(keys: Keys) -> AttentionConfig:
+    bias = keys.flag("attention_bias")
+    return AttentionConfig(
+        heads=keys.size("num_attention_heads"),
+        kv_heads=keys.size("num_key_value_heads"),
+        head_dim=keys.get("head_dim") or 256,
+        norm_eps=keys.norm_eps,
+        rope=None,
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm=True,
+        scale=float(keys.get("query_pre_attn_scalar", 256)) ** -0.5,
+    )
+
+
+def _rope(keys: Keys, kind: str, head_dim: int) -> RopeConfig:
+    """Of one kind of layer: newer files say it by kind, older ones in keys of their own."""
+    said = dict((keys.get("rope_parameters") or {}).get(kind) or {})
+    scaling, theta = keys.get("rope_scaling"), keys.get("rope_theta", 1_000_000.0)
+    local = keys.get("rope_local_base_freq", 10_000.0)
+    if not said and kind == FULL:
+        said = dict(scaling or {})
+    said.setdefault("rope_theta", theta if kind == FULL else local)
+    context = keys.size("max_position_embeddings")
+    raw = {"rope_parameters": said, "max_position_embeddings": context}
+    return parse_rope(raw, head_dim, 10_000.0, None)
+
+
+FAMILY = Family(
+    parse,
+    norms=Norms(
+        mixer_in="input",
+        mixer_out="post_attention",
+        mlp_in="pre_feedforward",
+        mlp_out="post_feedforward",
+    ),
+)

@@ -1,0 +1,40 @@
+"""OLMo 3: norms behind the blocks, not before them; queries and keys normed over all heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tinkex.engine.model.block_configs import AttentionConfig, DenseMlpConfig
+from tinkex.engine.model.config import LayerConfig, ModelConfig
+from tinkex.engine.model.families.family import Family, Norms
+from tinkex.engine.model.families.keys import Keys
+from tinkex.engine.model.families.qwen2 import FULL, SLIDING
+
+
+def parse(keys: Keys) -> ModelConfig:
+    heads, layers = keys.size("num_attention_heads"), keys.size("num_hidden_layers")
+    head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
+    bias = keys.flag("attention_bias")
+    attention = AttentionConfig(
+        heads=heads,
+        kv_heads=keys.size("num_key_value_heads") if keys.has("num_key_value_heads") else heads,
+        head_dim=head_dim,
+        norm_eps=keys.norm_eps,
+        rope=keys.rope(head_dim, 10_000.0),
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm=True,
+        wide_norms=True,
+    )
+    default = [FULL if (layer + 1) % 4 == 0 else SLIDING for layer in range(layers)]
+    kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
+    window = keys.get("sliding_window", 4096)
+    mixers = [replace(attention, window=window if kind == SLIDING else None) for kind in kinds]
+    mlp = DenseMlpConfig(keys.size("intermediate_size"))
+    return keys.model([LayerConfig(mixer, mlp) for mixer in mixers], tied=False)
+
+
+FAMILY = Family(
+    parse,
+    norms=Norms(mixer_in=None, mlp_in=None, mixer_out="post_attention", mlp_out="post_feedforward"),
+)
