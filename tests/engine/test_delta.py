@@ -9,7 +9,7 @@ from torch import Tensor
 from tinkex.engine.model.delta import (
     DeltaInputs,
     causal_conv,
-    conv_window,
+    conv_states,
     delta_rule,
     delta_states,
 )
@@ -81,14 +81,23 @@ def test_a_convolution_goes_on_where_the_stretch_before_it_ended(cut: int) -> No
     x, weight = torch.randn(33, 6, generator=draw), torch.randn(6, 4, generator=draw)
     whole = causal_conv(x, weight, Stretches([33], CPU))
     nothing = torch.zeros(1, 3, 6)
-    first, second = Stretches([cut], CPU), Stretches([33 - cut], CPU)
-    window = conv_window(x[:cut], first, nothing)
-    parts = [
-        causal_conv(x[:cut], weight, first, nothing),
-        causal_conv(x[cut:], weight, second, window),
-    ]
-    torch.testing.assert_close(torch.cat(parts), whole)
+    first, window = conv_states(x[:cut], weight, Stretches([cut], CPU), nothing)
+    second, _ = conv_states(x[cut:], weight, Stretches([33 - cut], CPU), window)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
     padded = torch.nn.functional.conv1d(
         torch.nn.functional.pad(x.T[None], (3, 0)), weight[:, None], groups=6
     )
     torch.testing.assert_close(whole, padded[0].T)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (1, 5, 2), (3, 1, 9)])
+def test_stretches_of_a_step_each_go_on_from_their_own_past(lengths: tuple[int, ...]) -> None:
+    draw = torch.Generator().manual_seed(5)
+    x, weight = torch.randn(sum(lengths), 6, generator=draw), torch.randn(6, 4, generator=draw)
+    before = torch.randn(3, 3, 6, generator=draw)
+    found, after = conv_states(x, weight, Stretches(lengths, CPU), before)
+    for index, own in enumerate(x.split_with_sizes(list(lengths))):
+        longer = torch.cat([before[index], own])
+        whole = causal_conv(longer, weight, Stretches([len(longer)], CPU))[3:]
+        torch.testing.assert_close(found.split_with_sizes(list(lengths))[index], whole)
+        assert torch.equal(after[index], longer[-3:])

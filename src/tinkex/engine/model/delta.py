@@ -19,46 +19,40 @@ from torch.nn import functional as F
 from tinkex.engine.model.stretches import ChunkedStretches, Stretches
 
 
-def causal_conv(
-    x: Tensor, weight: Tensor, stretches: Stretches, before: Tensor | None = None
-) -> Tensor:
-    """Each channel of [N, channels] with the `width` tokens up to itself: weight [channels, width].
-
-    `before` [stretches, width - 1, channels] are the tokens that came before each stretch.
-    """
-    width = weight.shape[1]
+def causal_conv(x: Tensor, weight: Tensor, stretches: Stretches) -> Tensor:
+    """Each channel of [N, channels] with the `width` tokens of its stretch up to itself: weight
+    [channels, width]."""
     out = x * weight[:, -1]
-    for lag in range(1, width):
+    for lag in range(1, weight.shape[1]):
         past = F.pad(x[:-lag], (0, 0, lag, 0))[: len(x)]
         known = (stretches.offsets >= lag)[:, None]
         out = out + (past * known) * weight[:, -1 - lag]
-    if before is not None:
-        _add_before(out, weight, stretches, before)
     return out
 
 
-def _add_before(out: Tensor, weight: Tensor, stretches: Stretches, before: Tensor) -> None:
-    """Add to the first tokens of each stretch what came before it. Without gradients."""
-    width = weight.shape[1]
-    starts = torch.as_tensor(stretches.starts[:-1], device=out.device)
-    lengths = torch.as_tensor(stretches.lengths, device=out.device)
-    for place in range(width - 1):
-        there = lengths > place
-        seen = before[there, place:]  # the oldest that this place still sees comes first
-        found = (seen * weight.T[None, : width - 1 - place]).sum(1)
-        out.index_add_(0, starts[there] + place, found)
+def conv_states(
+    x: Tensor, weight: Tensor, stretches: Stretches, before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same after the tokens `before` each stretch [stretches, width - 1, channels], with those
+    before the next. Without gradients."""
+    reach = weight.shape[1] - 1
+    if stretches.single:
+        window = torch.cat([before, x[:, None]], dim=1)
+        return (window * weight.T).sum(1), window[:, 1:]
+    out = causal_conv(x, weight, stretches)
+    for place in range(reach):
+        # The oldest that this place still sees comes first.
+        found = (before[:, place:] * weight.T[None, : reach - place]).sum(1)
+        long = stretches.longer_than(place)
+        out.index_add_(0, stretches.first.index_select(0, long) + place, found[long])
+    return out, torch.stack([_last(x, stretches, before, index) for index in range(len(before))])
 
 
-def conv_window(x: Tensor, stretches: Stretches, before: Tensor) -> Tensor:
-    """The last tokens of each stretch, what came before included: the next stretch's `before`."""
-    width = before.shape[1]
-    parts = []
-    for index, (start, stop) in enumerate(
-        zip(stretches.starts[:-1], stretches.starts[1:], strict=True)
-    ):
-        own = x[max(int(start), int(stop) - width) : int(stop)]
-        parts.append(torch.cat([before[index, len(own) :], own]) if len(own) < width else own)
-    return torch.stack(parts)
+def _last(x: Tensor, stretches: Stretches, before: Tensor, index: int) -> Tensor:
+    """The last tokens of a stretch, what came before included."""
+    start, stop = stretches.starts[index : index + 2].tolist()
+    own = x[max(start, stop - before.shape[1]) : stop]
+    return torch.cat([before[index, len(own) :], own])
 
 
 class DeltaInputs(NamedTuple):

@@ -116,8 +116,8 @@ def _steady(x: Tensor, weight: Tensor) -> Tensor:
 
 def _groups(x: Tensor, other: Tensor) -> bool:
     """Whether one grouped kernel takes these: bfloat16 on a GPU, widths it can read."""
-    aligned = x.shape[-1] % _ALIGNMENT == 0 == other.shape[-1] % _ALIGNMENT
-    aligned = (aligned and other.shape[-2] % _ALIGNMENT == 0) or x.shape == other.shape[:1]
+    widths = (x.shape[-1], other.shape[-1], *other.shape[1:-1])
+    aligned = all(width % _ALIGNMENT == 0 for width in widths)
     return x.is_cuda and x.dtype == other.dtype == torch.bfloat16 and aligned
 
 

@@ -47,10 +47,14 @@ class Stretches:
         self.offsets = to_device(np.concatenate(offsets), device)
         """Each token's place in its stretch."""
         self.single = all(length == 1 for length in lengths)
-        self.ends = to_device(self.starts[1:] - 1, device)
-        """Each stretch's last token."""
+        self.first = to_device(self.starts[:-1], device)
+        """Each stretch's first token."""
         self._device = device
         self._chunked: list[ChunkedStretches] | None = None
+
+    def longer_than(self, length: int) -> Tensor:
+        """The numbers of the stretches with more tokens than this."""
+        return to_device(np.flatnonzero(np.array(self.lengths) > length), self._device)
 
     @property
     def chunked(self) -> list[ChunkedStretches]:

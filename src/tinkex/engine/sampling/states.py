@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.delta import DeltaInputs, causal_conv, conv_window, delta_states
+from tinkex.engine.model.delta import DeltaInputs, conv_states, delta_states
 from tinkex.engine.model.passes import Recur
 from tinkex.engine.model.stretches import Stretches
 from tinkex.engine.sampling.cache import PAGE_SIZE, zeros
@@ -153,8 +153,8 @@ class StepRecurrence(Recur):
     def convolve(self, layer: int, x: Tensor, weight: Tensor) -> Tensor:
         store, own = self._states.windows[layer], x[: self._stretches.tokens]
         before = store.index_select(0, self._places)
-        store.index_copy_(0, self._places, conv_window(own, self._stretches, before))
-        found = causal_conv(own, weight, self._stretches, before)
+        found, after = conv_states(own, weight, self._stretches, before)
+        store.index_copy_(0, self._places, after)
         return _padded(found, len(x))
 
     def delta(
