@@ -141,3 +141,14 @@ def test_snapshots_that_made_room_cost_time_and_nothing_else() -> None:
     found = [tokens_of(results_of(tight, command)[0]) for command in asked]
     wanted = [tokens_of(results_of(sampler_of(model), command)[0]) for command in asked]
     assert found == wanted
+
+
+def test_more_samples_than_places_of_several_lanes_all_end_as_they_would_alone(model: str) -> None:
+    asked = [
+        sample(f"s{i}", prompt_of(i, 20 + i), seed=i, max_tokens=20,
+               num_samples=3, lane="abc"[i % 3])
+        for i in range(6)
+    ]  # fmt: skip
+    few = sampler_of(model, rows=4, pages=60, step_tokens=24)
+    found = [tokens_of(result) for result in results_of(few, *asked)]
+    assert found == [tokens_of(results_of(sampler_of(model), one)[0]) for one in asked]

@@ -86,7 +86,8 @@ class Sampler:
             else StatefulPagePool(limits.pages, PAGE_SIZE, self._states)
         )
         self._cache = KeyValueCache(config, limits.pages, device, decoder.dtype)
-        self.scheduler = Scheduler(self.pool, limits.rows, limits.step_tokens)
+        places = None if self._states is None else limits.rows
+        self.scheduler = Scheduler(self.pool, limits.rows, limits.step_tokens, places)
         self.versions = VersionStore(
             config, device, decoder.dtype, limits.adapter_bytes, read_adapter
         )
