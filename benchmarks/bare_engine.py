@@ -14,12 +14,14 @@ from tinkex.engine.messages import (
     Done,
     ForwardBackward,
     ForwardBackwardResult,
+    LoadWeights,
     LoraSpec,
     OptimStep,
     Result,
     Sample,
     SampleResult,
     SamplingParams,
+    SaveRun,
 )
 from tinkex.engine.remote import RemoteWorker
 from tinkex.engine.settings import WorkerConfig
@@ -31,8 +33,9 @@ ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
 class BareEngine:
     """One run on one model."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype="float32"))
+    def __init__(self, folder: Path, rank: int, dtype: str = "float32") -> None:
+        self._weights = ""
+        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype=dtype))
         self._worker.ready()
         self._worker.send(CreateRun("create", "run", LoraSpec(rank, seed=0)))
         self._answers("create")
@@ -53,15 +56,23 @@ class BareEngine:
         return result.metrics["loss:sum"]
 
     def sample(self, prompts: Sequence[NDArray[np.int64]], new: int, seed: int) -> int:
-        """One sample of the base model for each prompt, all at once; how many tokens came."""
+        """One sample for each prompt, all at once; how many tokens came."""
         names = [str(index) for index in range(len(prompts))]
         params = SamplingParams(max_tokens=new, seed=seed, stop=())
         for name, prompt in zip(names, prompts, strict=True):
-            self._worker.send(Sample(name, "", prompt.astype(np.int32), params))
+            self._worker.send(Sample(name, self._weights, prompt.astype(np.int32), params))
         results = self._answers(*names).values()
         return sum(
             len(s.tokens) for r in results if isinstance(r, SampleResult) for s in r.sequences
         )
+
+    def tuned(self, folder: Path) -> None:
+        """Sample from the run as it is, saved to an empty folder, instead of the base model."""
+        self._worker.send(SaveRun("save", "run", str(folder), training=False))
+        self._answers("save")
+        self._worker.send(LoadWeights("load", "tuned", str(folder)))
+        self._answers("load")
+        self._weights = "tuned"
 
     def close(self) -> None:
         self._worker.close()

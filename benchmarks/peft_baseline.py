@@ -19,9 +19,14 @@ MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 class PeftTrainer:
     """One adapter on one model; sequences are padded to the longest."""
 
-    def __init__(self, folder: Path, rank: int, recompute: bool = False) -> None:
+    def __init__(
+        self, folder: Path, rank: int, recompute: bool = False,
+        dtype: torch.dtype = torch.float32, device: torch.device | None = None,
+    ) -> None:  # fmt: skip
         transformers.logging.set_verbosity_error()
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        model.to(device or "cpu")
+        self._device = model.device
         config = peft.LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -41,6 +46,7 @@ class PeftTrainer:
             ids[row, : len(tokens)] = torch.from_numpy(tokens)
             labels[row, : len(tokens) - 1] = torch.from_numpy(tokens[1:])
         mask = (torch.arange(width) < torch.tensor([[len(t)] for t in sequences])).long()
+        ids, labels, mask = (x.to(self._device) for x in (ids, labels, mask))
         logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"

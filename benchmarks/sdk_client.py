@@ -3,8 +3,8 @@
     with SdkClient("tinker", url, key) as client:
         seconds = client.ask("steps", rounds=5)
 
-The child (`python benchmarks/sdk_client.py SDK URL KEY`) reads one JSON request a line and answers
-each with one line. It uses only what both SDKs offer, under the names they share.
+The child (`python benchmarks/sdk_client.py SDK URL KEY MODEL VOCABULARY`) reads one JSON request a
+line and answers each with one line. It uses only what both SDKs offer, under the names they share.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ RANK = 32
 class SdkClient:
     """The parent's end of a child."""
 
-    def __init__(self, sdk: str, url: str, key: str) -> None:
+    def __init__(
+        self, sdk: str, url: str, key: str, model: str = MODEL, vocabulary: int = VOCABULARY
+    ) -> None:
         self.sdk = sdk
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("TINKER_", "TINKEX_"))}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, sdk, url, key],
+            [sys.executable, __file__, sdk, url, key, model, str(vocabulary)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -70,7 +72,8 @@ class SdkClient:
 class User:
     """The child's end: what a user's program does with an SDK."""
 
-    def __init__(self, sdk: str, url: str, key: str) -> None:
+    def __init__(self, sdk: str, url: str, key: str, model: str, vocabulary: int) -> None:
+        self._model, self._vocabulary = model, range(vocabulary)
         self._sdk: Any = importlib.import_module(sdk)
         self._types = self._sdk.types
         self._service = self._sdk.ServiceClient(base_url=url, api_key=key)
@@ -81,8 +84,35 @@ class User:
 
     def begin(self) -> None:
         """Make the clients that the rest uses; not timed."""
-        self._training = self._service.create_lora_training_client(MODEL, rank=RANK, seed=0)
-        self._sampler = self._service.create_sampling_client(base_model=MODEL)
+        self._training = self._service.create_lora_training_client(self._model, rank=RANK, seed=0)
+        self._sampler = self._service.create_sampling_client(base_model=self._model)
+
+    def tuned(self) -> None:
+        """Sample from what was trained from now on."""
+        self._sampler = self._training.save_weights_and_get_sampling_client()
+
+    def on_policy(self, rounds: int, prompt: int) -> list[float]:
+        """Seconds from asking for a sampler of the run as it is to that sampler's first token."""
+        one = self._types.SamplingParams(max_tokens=1, temperature=1.0, stop=[])
+        found = []
+        for _ in range(rounds):
+            self._step(self._data(1, 31), pipelined=True)
+            begun = time.perf_counter()
+            sampler = self._training.save_weights_and_get_sampling_client()
+            sampler.sample(self._prompt(prompt), 1, one).result()
+            found.append(time.perf_counter() - begun)
+        return found
+
+    def passes(self, rounds: int, sequences: int, tokens: int, backward: bool) -> list[float]:
+        """Seconds of a pass alone, awaited."""
+        training = self._training
+        make = training.forward_backward if backward else training.forward
+        found = []
+        for _ in range(rounds):
+            data, begun = self._data(sequences, tokens), time.perf_counter()
+            make(data, "cross_entropy").result()
+            found.append(time.perf_counter() - begun)
+        return found
 
     def operations(self, rounds: int) -> dict[str, list[float]]:
         """Seconds of each operation, awaited before the next one is sent."""
@@ -157,11 +187,11 @@ class User:
         )
 
     def _tokens(self, count: int) -> list[int]:
-        return self._rng.choices(range(VOCABULARY), k=count)
+        return self._rng.choices(self._vocabulary, k=count)
 
 
-def main(sdk: str, url: str, key: str) -> None:
-    user = User(sdk, url, key)
+def main(sdk: str, url: str, key: str, model: str, vocabulary: str) -> None:
+    user = User(sdk, url, key, model, int(vocabulary))
     for line in sys.stdin:
         what, arguments = json.loads(line)
         print(json.dumps(getattr(user, what)(**arguments)), flush=True)

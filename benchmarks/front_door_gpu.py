@@ -1,0 +1,202 @@
+"""A GPU as its users get it: `tinkex serve` on seeded weights of the Qwen3-8B shape, both SDKs.
+
+    python benchmarks/front_door_gpu.py [--small] [--rounds 5]
+
+The server is a process started as the README says, every client a process of its own. Before it, on
+the same card: the engine alone (its own process spoken to directly) and plain transformers + PEFT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from bare_engine import BareEngine
+from peft_baseline import PeftTrainer
+from report import Row, write
+from sdk_client import RANK, SdkClient
+from seeded_model import write_seeded_folder
+from served_process import serving
+
+QWEN3_8B = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
+    "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 40960, "rope_theta": 1000000.0, "tie_word_embeddings": False,
+    "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+SMALL = QWEN3_8B | {
+    "vocab_size": 1024, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
+SDKS = {"tinkex": "ours", "tinker": "official SDK"}
+STEP = (8, 512)
+NEW = PROMPT = 128
+AT_ONCE = {1: "≥200", 32: "≥5,000", 128: "≥13,000"}
+LONG = (16, 8192)
+
+Rates = dict[str, float]
+
+
+def middle(times: list[float]) -> float:
+    return statistics.median(times)
+
+
+def timed(work: Callable[[], object], rounds: int) -> list[float]:
+    found = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begun)
+    return found
+
+
+def engine_alone(folder: Path, vocabulary: int, rounds: int) -> Rates:
+    rng = np.random.default_rng(0)
+
+    def tokens(count: int, length: int) -> list[Any]:
+        return [rng.integers(0, vocabulary, length) for _ in range(count)]
+
+    begun = time.perf_counter()
+    engine = BareEngine(folder, RANK, "auto")
+    found = {"ready": time.perf_counter() - begun}
+    try:
+        sequences, length = STEP
+        step = timed(lambda: engine.step(tokens(sequences, length + 1)), rounds + 1)
+        found["train"] = sequences * length / middle(step[1:])
+        with tempfile.TemporaryDirectory() as saved:
+            engine.tuned(Path(saved))
+            for at_once in AT_ONCE:
+                took = timed(lambda: engine.sample(tokens(at_once, PROMPT), NEW, 1), 4)  # noqa: B023
+                found[f"sample {at_once}"] = at_once * NEW / middle(took[1:])
+            count, length = LONG
+            took = timed(lambda: engine.sample(tokens(count, length), 1, 1), 3)
+            found["prompts"] = count * length / middle(took[1:])
+    finally:
+        engine.close()
+    return found
+
+
+def peft_alone(folder: Path, vocabulary: int) -> Rates:
+    rng = np.random.default_rng(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    trainer = PeftTrainer(folder, RANK, dtype=dtype, device=device)
+    sequences, length = STEP
+    batch = [rng.integers(0, vocabulary, length + 1) for _ in range(sequences)]
+    return {"train": sequences * length / middle(timed(lambda: trainer.step(batch), 4)[1:])}
+
+
+def through_the_door(
+    client: SdkClient, who: str, bare: Rates, peft: Rates, rounds: int
+) -> list[Row]:
+    rows: list[Row] = []
+
+    def rate(what: str, value: float, name: str, bar: str) -> None:
+        rows.append(Row(f"{what}, {who}", value, "tokens/s", bare.get(name),
+                        higher_is_better=True, bar=bar))  # fmt: skip
+
+    def wait(what: str, seconds: float, bar: str = "") -> None:
+        rows.append(Row(f"{what}, {who}", seconds * 1e3, "ms", bar=bar))
+
+    begun = time.perf_counter()
+    client.ask("begin")
+    (first,) = client.ask("passes", rounds=1, sequences=4, tokens=30, backward=True)
+    wait("first `forward_backward` after ready", first, "≤1 s")
+    ((first, _),) = client.ask("samples", rounds=1, at_once=1, prompt=PROMPT, new=1)
+    wait("first sample after ready", first, "≤1 s")
+    time.sleep(max(0.0, 20 - (time.perf_counter() - begun)))  # idle time, as users leave it
+    for backward, bar in ((True, "≤35 ms"), (False, "≤15 ms")):
+        took = client.ask("passes", rounds=rounds + 2, sequences=4, tokens=30, backward=backward)
+        name = "forward_backward" if backward else "forward"
+        wait(f"`{name}` of 120 tokens", middle(took[2:]), bar)
+    sequences, length = STEP
+    for pipelined, how in ((False, "one await at a time"), (True, "sent together")):
+        took = client.ask("steps", rounds=rounds + 1, sequences=sequences, tokens=length,
+                          pipelined=pipelined)  # fmt: skip
+        value = sequences * length / middle(took[1:])
+        rate(f"training 8×512, {how}", value, "train", "≥95 % of the engine alone")
+    rows.append(Row(f"training 8×512 against transformers + PEFT, {who}", value, "tokens/s",
+                    peft.get("train"), higher_is_better=True))  # fmt: skip
+    wait("a sampler of the run as it is, to its first token",
+         middle(client.ask("on_policy", rounds=4, prompt=PROMPT)[1:]), "≤100 ms")  # fmt: skip
+    client.ask("tuned")
+    for at_once, bar in AT_ONCE.items():
+        came = client.ask("samples", rounds=4, at_once=at_once, prompt=PROMPT, new=NEW)
+        value = middle([tokens / took for took, tokens in came[1:]])
+        rate(f"{at_once} samples at once, 128 + 128 tokens", value, f"sample {at_once}", bar)
+    count, length = LONG
+    came = client.ask("samples", rounds=2, at_once=count, prompt=length, new=1)
+    value = count * length / min(took for took, _ in came)
+    rate(f"{count} prompts of 8,192", value, "prompts", "≥40,000, ≥95 % of the engine alone")
+    return rows
+
+
+def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
+    """One sample at a time while another tenant trains without a pause."""
+    one = {"at_once": 1, "prompt": PROMPT, "new": NEW}
+    sequences, tokens = STEP
+    alone = middle([took for took, _ in sampler.ask("samples", rounds=4, **one)][1:])
+    steps = trainer.ask("steps_for", seconds=5, sequences=sequences, tokens=tokens)
+    trainer.tell("steps_for", seconds=8, sequences=sequences, tokens=tokens)
+    time.sleep(1)
+    both = middle([took for took, _ in sampler.ask("samples", rounds=4, **one)][1:])
+    shared = trainer.answer()
+    return [
+        Row(f"a sample beside a trainer, against alone, {who}", both * 1e3, "ms", alone * 1e3,
+            bar="≥0.45×"),
+        Row("training beside samples, against alone", shared, "steps/s", steps,
+            higher_is_better=True, bar="≥0.45×"),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    facts = SMALL if asked.small else QWEN3_8B
+    vocabulary = facts["vocab_size"]
+    assert isinstance(vocabulary, int)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = place / "seeded-8b"
+        write_seeded_folder(facts, folder, device)
+        peft = peft_alone(folder, vocabulary)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        bare = engine_alone(folder, vocabulary, asked.rounds)
+        begun = time.perf_counter()
+        server = stack.enter_context(serving("--model", str(folder)))
+        rows = [Row("from start to ready", time.perf_counter() - begun, "s")]
+        clients = {
+            sdk: stack.enter_context(
+                SdkClient(sdk, server.url, f"tml-{sdk}", folder.name, vocabulary)
+            )
+            for sdk in SDKS
+        }
+        for sdk, client in clients.items():
+            rows += through_the_door(client, SDKS[sdk], bare, peft, asked.rounds)
+        rows += beside(clients["tinker"], clients["tinkex"], SDKS["tinkex"])
+    note = (
+        "“The alternative” is the engine alone (its process spoken to directly) for rates, unless "
+        f"the row says otherwise. Engine alone: ready after {bare['ready']:.1f} s. Rank {RANK}, "
+        "samples from an adapter of the run, seeded weights."
+    )
+    name = "front_door_gpu" + ("_small" if asked.small else "")
+    write(name, "Through the front door, 8B shape on a GPU", rows, note)
+
+
+if __name__ == "__main__":
+    main()
