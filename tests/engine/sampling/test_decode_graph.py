@@ -100,3 +100,26 @@ def test_preempted_and_cancelled_branches_leave_the_others_numbers_alone() -> No
     again = [sample("gone", prompt_of(0, 20), seed=0, max_tokens=60), *commands[1:3]]
     assert_same(results_of(tight, *again), wanted[:3])
     assert tight.pool.used == 0
+
+
+@gpu
+@needs_gpu
+def test_steps_captured_in_idle_time_change_no_sample(tmp_path: Path) -> None:
+    """They run once as they are captured, while buffers still name the last step's rows."""
+    folder = write_random_adapter(tmp_path / "a", 1, 32)
+
+    def served(prepared: int) -> list[Any]:
+        sampler = make_sampler(pages=300)
+        sampler.versions.add("w", str(folder))
+        found = []
+        for turn in range(3):
+            commands = [
+                sample(f"{turn}-{i}", prompt_of(i, 40), weights="w", seed=i, max_tokens=24)
+                for i in range(3)
+            ]
+            found.extend(results_of(sampler, *commands))
+            for _ in range(prepared):
+                sampler.prepare()
+        return found
+
+    assert_same(served(12), served(0))

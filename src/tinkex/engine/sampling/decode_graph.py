@@ -99,6 +99,8 @@ class DecodeGraphs:
         for rank in (0, *_LIKELY_RANKS):
             for rows in self._buckets:
                 if (rows, rank) not in self._found:
+                    # Rows of the step before name pages and adapters that are not for this one.
+                    self._rows.numbers.zero_()
                     with torch.inference_mode():
                         self._found[rows, rank] = self._capture(rows, rank)
                     return True
