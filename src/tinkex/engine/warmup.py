@@ -27,8 +27,8 @@ _ADAM = {
     "learning_rate": 0.0, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0,
     "grad_clip_norm": 0.0,
 }  # fmt: skip
-_PASSES = ((1, 8), (2, 600))
-"""Sequences and their tokens: a pass of each path, the captured one and the plain one."""
+_PASSES = ((1, 8), (4, 30), (2, 600))
+"""Sequences and their tokens: small captured passes, and one of the plain path."""
 
 
 def warm_up(trainer: Trainer, sampler: Sampler) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable
@@ -63,6 +64,9 @@ from tinkex.engine.warmup import warm_up
 logger = logging.getLogger(__name__)
 
 Emit: TypeAlias = Callable[[Event], None]
+
+SOON_S = 0.2
+"""After a command so long nothing is got ready in idle time."""
 
 BATCH_MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
@@ -122,6 +126,7 @@ class Worker:
         self._train_tokens = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
         self._prepared = False
+        self._last_command = -math.inf
         self._stopping = False
 
     def submit(self, command: Command) -> None:
@@ -135,10 +140,20 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`, idle time used to get ready. Saves under way are finished first."""
         while not self._stopping:
-            if self.turn() or self._stopping or self._get_ready():
+            if self.turn() or self._stopping or self._took_more() or self._get_ready():
                 continue
             self._accept(self._inbox.get())
         self._writer.shutdown()
+
+    def _took_more(self) -> bool:
+        """Whether a command came soon after the last: a client that awaits each result is back
+        within milliseconds, and should not find the engine getting ready for others."""
+        pause = self._last_command + SOON_S - time.monotonic()
+        try:
+            self._accept(self._inbox.get(timeout=pause) if pause > 0 else self._inbox.get_nowait())
+        except queue.Empty:
+            return False
+        return True
 
     def turn(self) -> bool:
         """Take in what has arrived and run one unit of work; False if there is nothing to do."""
@@ -171,7 +186,7 @@ class Worker:
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""
         try:
-            self._prepared = not (self._sampler.prepare() or self._trainer.prepare())
+            self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
         except Exception:
             logger.exception("getting ready failed; the first call will try again")
             self._prepared = True
@@ -180,6 +195,7 @@ class Worker:
     # ---- commands
 
     def _accept(self, command: Command | _Wake | None) -> None:
+        self._last_command = time.monotonic()
         if command is None:
             self._stopping = True
         elif isinstance(command, _Wake):

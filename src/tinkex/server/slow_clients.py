@@ -69,7 +69,7 @@ class SlowClients:
             else:
                 connection.transport.abort()
                 self._cut(reason)
-                logger.info("cut a connection: %s", reason)
+                logger.debug("cut a connection: %s", reason)
 
     def _dawdles(self, connection: Any, watched: _Watched, now: float) -> Reason | None:
         if self._stalls(connection.transport.get_write_buffer_size(), watched, now):

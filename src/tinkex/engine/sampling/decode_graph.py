@@ -39,7 +39,7 @@ from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduler import Chunk
 
-_LIKELY_RANKS = (16, 32)
+_LIKELY_RANKS = (32,)
 """Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""
 
 
