@@ -179,7 +179,8 @@ def leaves(value: object) -> Iterator[object]:
             yield from leaves(value[key])
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from leaves(getattr(value, name))
+            if name != "prepared":  # how far idle time went
+                yield from leaves(getattr(value, name))
     else:
         yield value
 

@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 Emit: TypeAlias = Callable[[Event], None]
 
 SOON_S = 0.2
-"""After a command so long nothing is got ready in idle time."""
+"""After work was asked for, so long nothing is got ready in idle time."""
 
 BATCH_MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
@@ -195,7 +195,8 @@ class Worker:
     # ---- commands
 
     def _accept(self, command: Command | _Wake | None) -> None:
-        self._last_command = time.monotonic()
+        if isinstance(command, RunCommand | Sample):
+            self._last_command = time.monotonic()
         if command is None:
             self._stopping = True
         elif isinstance(command, _Wake):
