@@ -82,7 +82,7 @@ def test_a_row_does_not_depend_on_its_company() -> None:
     x = _matrix(halves.ROWS, 300, seed=4)
     product = HalfProduct(weight, None, 0)
     together = product(x)
-    for rows in (1, 2, 5, 33):
+    for rows in range(1, halves.ROWS):
         assert torch.equal(product(x[:rows]), together[:rows])
 
 

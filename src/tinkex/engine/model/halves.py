@@ -2,7 +2,9 @@
 
 Models are published in 16 bits, so their float32 matrices carry no more than that, and a product of
 few rows takes as long as its matrix takes to read. Torch on x86 brings FBGEMM, which reads halves
-and widens them as it multiplies: all sums stay float32, and a row's do not depend on its company.
+and widens them as it multiplies: all sums stay float32. How it sums the last few rows may depend on
+how many there are (without AVX-512 it does); such numbers of rows are filled up to one where it
+does not, so that a row's sums never depend on its company.
 Values of bfloat16 models are moved into the range of halves by a power of two, which is exact.
 """
 
@@ -21,6 +23,9 @@ ROWS = 128
 
 FREE_ROWS = 4
 """A product of this many rows takes hardly longer than one of a single row: the same benchmark."""
+
+_TAIL = 32
+"""Rows beyond `ROWS` that may be filled up to."""
 
 _TOP = 15
 """Scaled values lie below two to this power; halves end just under 2 ** 16."""
@@ -44,8 +49,12 @@ class HalfProduct:
     def __call__(self, x: Tensor) -> Tensor:
         if self._unscale != 1.0:
             x = x * self._unscale
+        rows = len(x)
+        missing = _filled_up()[rows] - rows if rows <= ROWS else 0
+        if missing:
+            x = F.pad(x, (0, 0, 0, missing))
         result: Tensor = self._linear(x, self._packed)
-        return result
+        return result[:rows] if missing else result
 
 
 def fitting_exponent(weight: Tensor) -> int | None:
@@ -63,8 +72,27 @@ def fitting_exponent(weight: Tensor) -> int | None:
 
 
 @functools.cache
+def _filled_up() -> tuple[int, ...]:
+    """For every number of rows up to `ROWS`, the next at which each row has the sums it has among
+    others. Raises RuntimeError if there is none."""
+    draw = torch.Generator().manual_seed(1)
+    weight, x = (torch.randn(rows, 64, generator=draw) for rows in (32, ROWS + _TAIL))
+    packed = torch.ops.quantized.linear_prepack_fp16(weight.half().float(), None)
+    together = torch.ops.quantized.linear_dynamic_fp16(x, packed)
+    steady = [
+        rows
+        for rows in range(1, len(x))
+        if torch.equal(torch.ops.quantized.linear_dynamic_fp16(x[:rows], packed), together[:rows])
+    ]
+    found = [next((s for s in steady if s >= rows), None) for rows in range(ROWS + 1)]
+    if None in found:
+        raise RuntimeError("sums of halves depend on the number of rows")
+    return tuple(0 if rows == 0 else int(to or 0) for rows, to in enumerate(found))
+
+
+@functools.cache
 def halves_work() -> bool:
-    """Whether this build of torch can, on this processor, tried on a small product."""
+    """Whether this build of torch can, on this processor, tried on small products."""
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(48, 96, generator=draw).half().float()
     x, bias = torch.randn(3, 96, generator=draw), torch.randn(48, generator=draw)
