@@ -18,10 +18,13 @@ import pytest
 
 from support.ending import ended_well
 from support.server_process import ServerProcess
+from tinkex.server.models import default_cache, resolve
 
 SDKS = ("tinker", "tinkex")
 LONG = bool(os.environ.get("TINKEX_LONG"))
 STEPS, KILLS = (200, 100) if LONG else (14, 4)
+MODELS = ("tinkex/tiny-llama", "tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5")
+"""One of each kind of block. The server calls all of them by the first name."""
 TRAINER = Path(__file__).parent / "trainer.py"
 
 
@@ -93,11 +96,13 @@ def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int) -> int:
 
 
 @pytest.mark.slow
-def test_gate_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, tiny_llama: Path) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_gate_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, model: str) -> None:
     """`kill -9` of engine, server or both during a run of two tenants, one with the official
     client, one with ours: losses and final weights equal the undisturbed run bit for bit."""
-    calm = ServerProcess(tmp_path / "calm", tiny_llama, snapshot_steps=4)
-    stormy = ServerProcess(tmp_path / "stormy", tiny_llama, snapshot_steps=4)
+    folder = resolve(model, default_cache(os.environ), os.environ).folder
+    calm = ServerProcess(tmp_path / "calm", folder, snapshot_steps=4)
+    stormy = ServerProcess(tmp_path / "stormy", folder, snapshot_steps=4)
     try:
         expected, _ = _run(calm, kills=0)
         found, kills = _run(stormy, KILLS)
