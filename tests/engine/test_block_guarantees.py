@@ -47,6 +47,21 @@ def test_company_changes_no_bit_of_a_call(model: str) -> None:
     assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_nor_does_company_of_any_size_before_or_after_it(model: str, seed: int) -> None:
+    """Rows at the end of a pack are where elementwise work leaves whole vectors."""
+    rng = np.random.default_rng(seed)
+    own, other = (data_of(seed + 9, *rng.integers(3, 60, 3).tolist()) for _ in range(2))
+    alone = trainer_of(model, "a")
+    (single,) = train(alone, call("a", *own))
+    for last in (False, True):
+        shared, calls = trainer_of(model, "a", "bb"), [call("a", *own), call("bb", *other)]
+        among = train(shared, *(reversed(calls) if last else calls))[1 if last else 0]
+        for one, found in zip(single.outputs, among.outputs, strict=True):
+            assert np.array_equal(one["logprobs"], found["logprobs"])
+        assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))
+
+
 def test_two_halves_sum_to_the_whole(model: str) -> None:
     data = data_of(4, 20, 65, 31, 100)
     whole, halves = trainer_of(model, "a"), trainer_of(model, "a")

@@ -7,6 +7,7 @@ with Triton each is one kernel, elsewhere a few of torch's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.fused import runs_triton
-from tinkex.engine.model.threads import uncut_vectors
+from tinkex.engine.model.threads import VECTOR, uncut_vectors
 
 
 def _fused(x: Tensor, usable: bool) -> Any:
@@ -61,6 +62,19 @@ def swiglu(gate_up: Tensor) -> Tensor:
     if gate_up.requires_grad and torch.is_grad_enabled():
         return _SwiGlu.apply(gate_up)  # type: ignore[no-any-return, no-untyped-call]
     return _gated(gate_up)
+
+
+def row_wise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """An elementwise function of [rows, width]. A CPU rounds what is left over after whole vectors
+    otherwise, so rows are filled up to whole ones: no row's bits depend on how many there are."""
+    width = x.shape[1]
+    short = -width % VECTOR
+    if not x.is_cpu:
+        return function(x)
+    whole = F.pad(x, (0, short)) if short else x
+    with uncut_vectors(whole):
+        found = function(whole)
+    return found[:, :width] if short else found
 
 
 class _RmsNorm(torch.autograd.Function):

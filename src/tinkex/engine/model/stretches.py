@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tinkex.engine.transfer import to_device
 
-CHUNKS = (16, 32, 64)
+CHUNKS = (32, 64)
 """Lengths of chunks. A stretch gets the first that it fits into, or the last."""
 
 

@@ -23,7 +23,7 @@ bits that one gives: benchmarks/engine_tenants. Of more that is not so on every 
 _SHARE = 32_768
 """Elements that torch leaves to one thread."""
 
-_VECTOR = 32
+VECTOR = 32
 """Elements that torch takes at once. What is left over after whole vectors it computes one by one,
 and its sigmoid is then rounded otherwise."""
 
@@ -63,7 +63,7 @@ def uncut_vectors(x: Tensor) -> Iterator[None]:
 
 
 def _cuts_well(share: int, width: int) -> bool:
-    return share % width == 0 or share % _VECTOR == width % _VECTOR == 0
+    return share % width == 0 or share % VECTOR == width % VECTOR == 0
 
 
 def logsumexp(rows: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.ops import rms_norm, rotate
+from tinkex.engine.model.ops import rms_norm, rotate, row_wise
 from tinkex.engine.model.passes import Angles, Pass
 
 
@@ -42,7 +42,7 @@ class Attention:
         q, k, v = self._queries_keys_values(qkv, run.angles[layer])
         mixed = run.attend(layer, q, k, v, self.sinks).reshape(x.shape[0], self.config.q_size)
         if gate is not None:
-            mixed = mixed * gate.sigmoid()
+            mixed = mixed * row_wise(torch.sigmoid, gate)
         return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
 
     def _without_gate(self, qkv: Tensor) -> tuple[Tensor, Tensor]:

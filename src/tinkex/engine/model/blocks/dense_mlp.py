@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.ops import swiglu
+from tinkex.engine.model.ops import row_wise, swiglu
 from tinkex.engine.model.passes import Pass
 
 
@@ -42,4 +42,8 @@ class DenseMlp:
         if not self.config.gelu:
             return swiglu(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
-        return F.gelu(gate, approximate="tanh") * up
+        return row_wise(_gelu, gate.contiguous()) * up
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")

@@ -17,7 +17,7 @@ from tinkex.engine.model import steady
 from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
-from tinkex.engine.model.ops import swiglu
+from tinkex.engine.model.ops import row_wise, swiglu
 from tinkex.engine.model.passes import Pass
 from tinkex.engine.model.routes import Routes
 
@@ -61,7 +61,7 @@ class Experts:
             out = out + steady.linear(spread, self.down_bias.T, None)
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
-            out = out + gate.sigmoid() * self.shared.alone(layer, x, run)
+            out = out + row_wise(torch.sigmoid, gate) * self.shared.alone(layer, x, run)
         return out
 
     def _gated(self, gate_up: Tensor, routes: Routes) -> Tensor:
@@ -72,7 +72,7 @@ class Experts:
             return swiglu(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-        return (up + 1) * gate * (gate * _SLOPE).sigmoid()
+        return (up + 1) * gate * row_wise(torch.sigmoid, gate * _SLOPE)
 
     def _route(self, x: Tensor) -> tuple[Tensor, Routes]:
         """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,

@@ -1,0 +1,56 @@
+"""Folders of newer families are computed as they say, or refused with what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from support.hf_models import save_reference
+from tinkex.engine.errors import ModelError
+from tinkex.engine.model.families import parse_config
+from tinkex.engine.model.loading import load_decoder
+
+TEXT: dict[str, Any] = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+    "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "max_position_embeddings": 64,
+}  # fmt: skip
+QWEN3_5 = {"model_type": "qwen3_5", "text_config": TEXT, "vision_config": {"depth": 2}}
+
+
+def test_a_vision_checkpoints_text_is_the_text_model() -> None:
+    published, plain = parse_config(QWEN3_5), parse_config(TEXT | {"model_type": "qwen3_5_text"})
+    assert published.layers == plain.layers
+    assert [mixer is not None for mixer in published.attends] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text_config": TEXT | {"attn_soft_cap": 3.0}}, "'attn_soft_cap' is not known"),
+        ({"audio_config": {"depth": 1}}, "'audio_config' is not known"),
+        ({"text_config": None}, "intermediate_size must be a whole number"),
+        ({"text_config": TEXT | {"attn_output_gate": False}}, "attn_output_gate = False"),
+        ({"text_config": TEXT | {"layer_types": ["linear_attention"] * 4}}, "none attends"),
+        ({"text_config": TEXT | {"hidden_act": "gelu"}}, "hidden_act = 'gelu'"),
+    ],
+)
+def test_settings_of_the_text_part_are_refused_by_name(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        parse_config(QWEN3_5 | change)
+
+
+def test_a_missing_expert_is_named(tmp_path: Path) -> None:
+    save_reference("qwen3-moe", tmp_path, shard="1GB")
+    tensors = load_file(tmp_path / "model.safetensors")
+    lost = next(name for name in sorted(tensors) if ".experts." in name)
+    del tensors[lost]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=f"{lost}' is in none of its files"):
+        load_decoder(tmp_path)
