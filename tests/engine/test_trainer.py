@@ -170,6 +170,7 @@ def test_a_seed_fixes_the_adapter_and_runs_without_one_differ(decoder: Decoder) 
     assert made.runs == 3
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU's attention sums in any order")
 def test_the_same_commands_give_the_same_bits(decoder: Decoder) -> None:
     def play() -> torch.Tensor:
         made = Trainer(decoder)
@@ -183,7 +184,7 @@ def test_the_same_commands_give_the_same_bits(decoder: Decoder) -> None:
                 made.optim_step(adam_step(name))
         return torch.cat([made._find(name).adapter.master for name in "ab"])
 
-    assert torch.equal(play(), play()) or DEVICE != "cpu"
+    assert torch.equal(play(), play())
 
 
 @settings(

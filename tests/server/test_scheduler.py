@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from support.fake_engine import FakeEngine
-from support.served import Api, served
+from support.served import QUICK, Api, served
 from tinkex.server.settings import Scheduling
 
 
@@ -50,12 +51,12 @@ async def test_a_number_reused_for_another_body_is_refused(tmp_path: Path) -> No
 
 
 async def test_a_gap_is_skipped_after_a_while_and_the_late_one_fails(tmp_path: Path) -> None:
-    async with served(tmp_path) as api:
+    async with served(tmp_path, timings=replace(QUICK, poll_hold_s=0.05)) as api:
         model = await api.model(await api.session())
         await api.forward(model, 2, first=2)
         waiting = await api.poll(f"{model}:2")
-        if waiting.status_code == 408:
-            assert "seq_id 1" in waiting.json()["queue_state_reason"]
+        assert waiting.status_code == 408
+        assert "seq_id 1" in waiting.json()["queue_state_reason"]
         await api.result(f"{model}:2")
         late = await api.forward(model, 1, first=1)
         failed = await api.result(late["request_id"])
@@ -64,14 +65,24 @@ async def test_a_gap_is_skipped_after_a_while_and_the_late_one_fails(tmp_path: P
         assert api.applied(model) == ["forward:2"]
 
 
-async def test_a_gap_before_a_step_is_waited_for_only_shortly(tmp_path: Path) -> None:
-    async with served(tmp_path) as api:
+async def test_what_is_missing_before_a_step_is_waited_for(tmp_path: Path) -> None:
+    async with served(tmp_path, timings=replace(QUICK, gap_grace_s=60.0)) as api:
         model = await api.model(await api.session())
         await api.step(model, 2)
-        asyncio.get_running_loop().call_later(0.05, lambda: None)
+        assert api.applied(model) == []
         await api.forward(model, 1, first=1)
         await api.result(f"{model}:2")
         assert api.applied(model) == ["forward:1", "step:0.1"]
+
+
+async def test_what_is_missing_before_a_step_is_waited_for_only_shortly(tmp_path: Path) -> None:
+    """A step is never part of a chunked call: the longer wait for chunks is not for it."""
+    timings = replace(QUICK, gap_timeout_s=3600.0, gap_grace_s=0.05)
+    async with served(tmp_path, timings=timings) as api:
+        model = await api.model(await api.session())
+        await api.step(model, 2)
+        await api.result(f"{model}:2")
+        assert api.applied(model) == ["step:0.1"]
 
 
 async def test_engine_errors_are_failed_futures_and_later_operations_still_run(

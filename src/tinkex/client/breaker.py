@@ -7,6 +7,7 @@ Closed until ``failures`` consecutive calls failed to get a usable answer; then 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -27,8 +28,8 @@ class BreakerConfig:
 class CircuitBreaker:
     """The state of one client's circuit. Used on the SDK's loop only."""
 
-    def __init__(self, config: BreakerConfig) -> None:
-        self._config = config
+    def __init__(self, config: BreakerConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._clock = config, clock
         self._failures = 0
         self._open_until: float | None = None
         self._probing = False
@@ -40,7 +41,7 @@ class CircuitBreaker:
     @property
     def remaining(self) -> float:
         """Seconds until calls are let through again; 0 when they are."""
-        return 0.0 if self._open_until is None else max(0.0, self._open_until - time.monotonic())
+        return 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock())
 
     def refusal(self) -> float | None:
         """Seconds until the next attempt makes sense, or None when the call may go ahead."""
@@ -65,7 +66,7 @@ class CircuitBreaker:
         self._failures += 1
         self._probing = False
         if was_open or self._failures >= self._config.failures:
-            self._open_until = time.monotonic() + self._config.cooldown
+            self._open_until = self._clock() + self._config.cooldown
         return self.is_open and not was_open
 
     def abandoned(self) -> None:

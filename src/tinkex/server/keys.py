@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import hashlib
-import hmac
 import json
 import os
 import re
@@ -19,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tinkex.server.tenants import hash_key
 
 FILE_NAME = "keys.json"
 PREFIX = "tml-"  # the official client refuses any other
@@ -71,7 +71,7 @@ class KeyFile:
             raise KeyProblem(f"expires_in is {expires_in}: give a positive number of seconds")
         secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
         expires_at = None if expires_in is None else now + expires_in
-        key = Key(secrets.token_hex(4), name, _hash(secret), now, expires_at)
+        key = Key(secrets.token_hex(4), name, hash_key(secret), now, expires_at)
         with self._locked():
             self._write((*self.list(), key))
         return key, secret
@@ -91,20 +91,6 @@ class KeyFile:
                 if key.id == key_id:
                     return key if key.revoked_at is not None else self._revoke(key)
         raise KeyProblem(f"no key has the id {key_id!r}: see `tinkex keys list`")
-
-    def authenticate(self, secret: str, now: float | None = None) -> Key | None:
-        """The active key with this secret. Takes the same time whichever key it is."""
-        presented, found = _hash(secret), None
-        for key in self.list():
-            if hmac.compare_digest(key.sha256, presented):
-                found = key
-        if found is None or not found.active(time.time() if now is None else now):
-            return None
-        return found
-
-    def any_active(self) -> bool:
-        now = time.time()
-        return any(key.active(now) for key in self.list())
 
     def _revoke(self, key: Key) -> Key:
         revoked = dataclasses.replace(key, revoked_at=time.time())
@@ -156,11 +142,6 @@ class ActiveKeys(Mapping[str, str]):
     def _active(self) -> Iterator[tuple[str, str]]:
         now = time.time()
         return ((key.sha256, key.name) for key in self._file.list() if key.active(now))
-
-
-def _hash(secret: str) -> str:
-    # Keys carry 256 random bits, so one fast hash is enough: there is nothing to guess.
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _decode(path: Path) -> tuple[Key, ...]:
