@@ -68,5 +68,7 @@ def completion(_context: CommandContext, shell: str) -> CompletionScript:
     bash:  eval "$(tinkex completion bash)"              in ~/.bashrc
     zsh:   eval "$(tinkex completion zsh)"               in ~/.zshrc, after compinit
     fish:  tinkex completion fish > ~/.config/fish/completions/tinkex.fish
+
+    Example: tinkex completion bash
     """
     return CompletionScript(shell)

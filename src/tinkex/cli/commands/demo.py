@@ -88,6 +88,8 @@ def demo(context: CommandContext, base_model: str | None, steps: int, output: Pa
 
     Asks a question, teaches the answer with a LoRA adapter, asks again, then saves, lists and
     downloads the checkpoint. Takes about two minutes on two cores and needs no account.
+
+    Example: tinkex demo --steps 8
     """
     context = _at_home(context)
     context.narrate("Starting the server embedded in tinkex...")

@@ -76,7 +76,10 @@ class Cleaned(LineOutput):
 @command
 @HOME
 def du(_context: CommandContext, home: Path | None) -> Usage:
-    """Show what takes room in a home. A server that runs there is not disturbed."""
+    """Show what takes room in a home. A server that runs there is not disturbed.
+
+    Example: tinkex home du --home /srv/tinkex
+    """
     require_server()
     from tinkex.server.home_usage import measure
 
@@ -91,6 +94,8 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
 
     Checkpoints with a name stay, and so do samplers that were used in the last ten minutes and the
     newest of every live session. A server that runs there does the work.
+
+    Example: tinkex home gc --dry-run
     """
     require_server()
     from tinkex.server.home import HomeTaken

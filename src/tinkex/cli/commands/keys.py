@@ -115,6 +115,8 @@ def create(
     """Create a key for the user NAME and print it. It cannot be shown again.
 
     Keys with the same name belong to the same user: they see the same runs and checkpoints.
+
+    Example: tinkex keys create alice --expires-in 90d --home /srv/tinkex
     """
     keys = _keys(home)
     try:
@@ -128,7 +130,10 @@ def create(
 @command
 @HOME
 def list_(context: CommandContext, home: Path | None) -> KeyList:
-    """List all keys ever made, never their secrets."""
+    """List all keys ever made, never their secrets.
+
+    Example: tinkex keys list --home /srv/tinkex
+    """
     try:
         return KeyList(_keys(home).list(), context.now)
     except ValueError as error:
@@ -139,7 +144,10 @@ def list_(context: CommandContext, home: Path | None) -> KeyList:
 @click.argument("key_id")
 @HOME
 def revoke(_context: CommandContext, key_id: str, home: Path | None) -> KeyRevoked:
-    """Revoke the key with the id KEY_ID; a running server refuses it at once."""
+    """Revoke the key with the id KEY_ID; a running server refuses it at once.
+
+    Example: tinkex keys revoke 3f2a9c01 --home /srv/tinkex
+    """
     try:
         return KeyRevoked(_keys(home).revoke(key_id))
     except ValueError as error:

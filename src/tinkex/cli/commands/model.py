@@ -46,6 +46,8 @@ def list_(context: CommandContext, substring: str | None) -> ModelList:
     """List the models the server lets you train or sample.
 
     SUBSTRING keeps only the names that contain it, in any case.
+
+    Example: tinkex model list qwen
     """
     models = list(context.within(context.service.get_server_capabilities).supported_models)
     if substring is None:

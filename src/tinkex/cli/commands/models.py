@@ -99,6 +99,8 @@ def models(_context: CommandContext) -> LocalModels:
     """List the models that this machine can serve without downloading anything.
 
     Serve one with: tinkex serve --model NAME. A folder in Hugging Face layout works too.
+
+    Example: tinkex model local
     """
     try:
         import tinkex.server.models  # noqa: F401 - is the server installed?

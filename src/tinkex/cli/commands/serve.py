@@ -85,6 +85,8 @@ def serve(context: CommandContext, limits: tuple[str, ...], **options: Any) -> N
 
     Prints its address and models when it is ready. Ctrl-C finishes what is running and exits; a
     second one stops at once. On an address others can reach, create keys first: tinkex keys create.
+
+    Example: tinkex serve --model Qwen/Qwen3-0.6B --port 8000
     """
     require_server()
     from tinkex.server.serve import ServeOptions

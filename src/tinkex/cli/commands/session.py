@@ -66,7 +66,10 @@ class TraceUrl(LineOutput):
 def export_trace(
     context: CommandContext, session_id: str, output: Path | None, url_only: bool
 ) -> Output:
-    """Download the timeline of a session, to open at ui.perfetto.dev."""
+    """Download the timeline of a session, to open at ui.perfetto.dev.
+
+    Example: tinkex session export-trace SESSION_ID -o steps.pftrace
+    """
     context.narrate("Building the trace on the server...")
     url = context.wait(context.rest.export_session_trace(session_id))
     if url_only:

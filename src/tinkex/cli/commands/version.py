@@ -28,5 +28,8 @@ class Version(LineOutput):
 @command
 @click.option("--deps", is_flag=True, help="Also show the versions of what tinkex runs on.")
 def version(_context: CommandContext, deps: bool) -> Version:
-    """Show the version, and the commit where it is known."""
+    """Show the version, and the commit where it is known.
+
+    Example: tinkex version --deps
+    """
     return Version(deps)

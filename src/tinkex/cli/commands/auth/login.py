@@ -50,6 +50,8 @@ def login(context: CommandContext) -> LoggedIn:
 
     The key is for one server: the hosted service, or the one named with --base-url. Each server has
     a login of its own, and commands that name no server go to that of the latest login.
+
+    Example: tinkex auth login --base-url http://gpu-box:8000
     """
     logins, address = context.deps.logins(), _address(context)
     if logins.get(address) is not None:

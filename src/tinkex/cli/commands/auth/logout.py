@@ -45,6 +45,8 @@ def logout(context: CommandContext) -> LoggedOut:
 
     That of the server that commands go to, or of the one named with --base-url. A key that an older
     command line created for you is also deleted on the server; one you pasted stays valid there.
+
+    Example: tinkex auth logout --base-url http://gpu-box:8000
     """
     logins = context.deps.logins()
     address = context.connection.base_url or logins.default_address

@@ -37,7 +37,10 @@ class Status(LineOutput):
 
 @command
 def status(context: CommandContext) -> Status:
-    """Check whether a credential is configured and whether the server accepts it."""
+    """Check whether a credential is configured and whether the server accepts it.
+
+    Example: tinkex auth status --json
+    """
     address = context.deps.clients.address(context.connection)
     if not context.deps.clients.has_credentials(context.connection):
         Status(address, False, None).write(context.streams.out, context.format)

@@ -33,7 +33,10 @@ class Whoami(PropertyOutput):
 
 @command
 def whoami(context: CommandContext) -> Whoami:
-    """Show the user and the organization of the credential in use."""
+    """Show the user and the organization of the credential in use.
+
+    Example: tinkex auth whoami
+    """
     try:
         return Whoami(context.wait(context.rest.whoami()))
     except RuntimeError as error:

@@ -66,7 +66,10 @@ class CheckpointStorage(TableOutput):
 def checkpoint_storage(
     context: CommandContext, project_id: str | None, csv_path: str | None
 ) -> CheckpointStorage | None:
-    """Show the storage that checkpoints take now, and what it costs a month."""
+    """Show the storage that checkpoints take now, and what it costs a month.
+
+    Example: tinkex billing checkpoint-storage --csv storage.csv
+    """
     found = context.admin.get_current_checkpoint_storage_usage(project_id)
     output = CheckpointStorage(context.wait(found))
     if csv_path is None:

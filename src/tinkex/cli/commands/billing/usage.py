@@ -115,6 +115,8 @@ def usage(
     Both are times on a full hour of UTC, such as 2026-07-13T00:00:00Z, at most 14 days apart. Costs
     are estimates; one that applies but is not known is shown as null. With a CSV option the rows go
     to that file instead.
+
+    Example: tinkex billing usage 2026-07-13T00:00:00Z 2026-07-14T00:00:00Z
     """
     if not starting_on < ending_before:
         raise click.UsageError("STARTING_ON must be earlier than ENDING_BEFORE.")

@@ -62,6 +62,8 @@ def create(
 
     Nothing is downloaded: a small JSON file says where the weights are. With --model-path the run
     starts from saved weights, and keeps their rank and trained parts.
+
+    Example: tinkex checkpoint create --base-model Qwen/Qwen3-8B -o run.json
     """
     if output is None:
         raise click.UsageError("--output is required for checkpoint command")

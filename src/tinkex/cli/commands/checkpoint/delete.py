@@ -79,6 +79,8 @@ def delete(
 
     Name them by their paths, or choose those of one run with --run-id and filters. What will be
     deleted is shown and confirmed first; --yes skips the question.
+
+    Example: tinkex checkpoint delete tinker://varn/weights/step-100
     """
     selection = Selection.read(checkpoint_paths, run_id, kind, before, after)
     _refuse_to_guess(context, yes)

@@ -60,6 +60,8 @@ def download(
     The folder is named after the checkpoint: tinker://RUN/weights/NAME goes to RUN_weights_NAME,
     with _ for every colon; PEFT loads it. Of a training checkpoint it holds the adapter, without
     the optimizer's state. A download that was cut continues when the same command runs again.
+
+    Example: tinkex checkpoint download tinker://varn/weights/step-100
     """
     checkpoint_path = find_checkpoint(context, checkpoint_path)
     target = (output or Path.cwd()) / folder_name(checkpoint_path)

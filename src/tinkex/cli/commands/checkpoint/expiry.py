@@ -46,6 +46,8 @@ def set_ttl(
     """Set when a checkpoint expires, or remove its expiry.
 
     Give either --ttl or --remove.
+
+    Example: tinkex checkpoint set-ttl tinker://varn/weights/step-100 --ttl 1d
     """
     example = f"Example: tinkex checkpoint set-ttl {checkpoint_path} --ttl 1d"
     if ttl is None and not remove:

@@ -76,6 +76,8 @@ def push(
     """Upload a checkpoint to the Hugging Face Hub as a PEFT adapter.
 
     Needs the huggingface_hub library and a login there (hf auth login).
+
+    Example: tinkex checkpoint push-hf tinker://varn/weights/step-100 -r me/varn
     """
     checkpoint_path = find_checkpoint(context, checkpoint_path)
     parts = check_path(checkpoint_path)

@@ -68,6 +68,8 @@ def info(context: CommandContext, checkpoint_path: str) -> CheckpointInfo:
 
     CHECKPOINT_PATH looks like tinker://RUN_ID/weights/NAME; one that others have published works
     too. RUN_ID may be the start of an id, or a run's name.
+
+    Example: tinkex checkpoint info tinker://varn/weights/step-100
     """
     checkpoint_path = find_checkpoint(context, checkpoint_path)
     run_id = check_path(checkpoint_path).training_run_id

@@ -93,7 +93,10 @@ class CheckpointList(TableOutput):
     help="How many to skip. Ignored with --run-id.",
 )
 def list_(context: CommandContext, run_id: str | None, limit: int, offset: int) -> CheckpointList:
-    """List checkpoints, newest first: those of one run with --run-id, otherwise all of yours."""
+    """List checkpoints, newest first: those of one run with --run-id, otherwise all of yours.
+
+    Example: tinkex checkpoint list --run-id varn
+    """
     if run_id is not None:
         run_id = find_run(context, run_id)
         found = context.wait(context.rest.list_checkpoints(run_id)).checkpoints

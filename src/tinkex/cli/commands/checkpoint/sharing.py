@@ -42,7 +42,10 @@ class Cancelled(LineOutput):
 @command
 @click.argument("checkpoint_path")
 def publish(context: CommandContext, checkpoint_path: str) -> Shared:
-    """Let everyone on the server read a checkpoint."""
+    """Let everyone on the server read a checkpoint.
+
+    Example: tinkex checkpoint publish tinker://varn/sampler_weights/final
+    """
     checkpoint_path = find_checkpoint(context, checkpoint_path)
     context.wait(context.rest.publish_checkpoint_from_tinker_path(checkpoint_path))
     return Shared("publish", checkpoint_path)
@@ -55,6 +58,8 @@ def unpublish(context: CommandContext, checkpoint_path: str, yes: bool) -> LineO
     """Make a published checkpoint private again.
 
     Asks first when a person is at the terminal.
+
+    Example: tinkex checkpoint unpublish tinker://varn/sampler_weights/final
     """
     checkpoint_path = find_checkpoint(context, checkpoint_path)
     question = f"Others will lose access to {checkpoint_path}. Unpublish it?"

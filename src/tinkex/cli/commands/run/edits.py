@@ -43,6 +43,8 @@ def rename(context: CommandContext, run_id: str, name: str) -> RunChanged:
     """Give a run a NAME to know it by; an empty one takes the name away.
 
     Commands take the name in place of the id, as long as one run only has it.
+
+    Example: tinkex run rename 1f3a90cc varn
     """
     run = _found(context, run_id)
     _change(context, "rename", lambda: context.rest.rename_training_run(_id(run), name or None))
@@ -57,6 +59,8 @@ def note(context: CommandContext, run_id: str, text: str | None) -> RunChanged:
     """Keep a remark with a run, or show the one it has.
 
     TEXT replaces the remark; an empty one takes it away.
+
+    Example: tinkex run note varn "second try, half the rate"
     """
     run = _found(context, run_id)
     if text is None:
@@ -72,6 +76,8 @@ def stop(context: CommandContext, run_id: str, yes: bool) -> LineOutput:
     """End a run that is live: what waits fails, nothing more is taken, checkpoints stay.
 
     Unsaved training is lost, so it asks first; --yes skips the question.
+
+    Example: tinkex run stop varn
     """
     _refuse_to_guess(context, yes)
     run = _found(context, run_id)
@@ -94,6 +100,8 @@ def delete(context: CommandContext, run_id: str, yes: bool) -> LineOutput:
     """Delete an ended run with all its checkpoints, permanently.
 
     What will be deleted is shown and confirmed first; --yes skips the question.
+
+    Example: tinkex run delete varn
     """
     _refuse_to_guess(context, yes)
     run = _found(context, run_id)

@@ -124,6 +124,8 @@ def info(context: CommandContext, run_id: str, access_scope: str) -> RunInfo:
     """Show one training run: its model, its state and its last checkpoints.
 
     RUN_ID may be the start of an id, as long as only one run starts so, or a run's name.
+
+    Example: tinkex run info varn
     """
     run_id = find_run(context, run_id)
     run = context.rest.get_training_run(run_id, access_scope=access_scope)

@@ -136,6 +136,8 @@ def list_(
     """List training runs, the most recently used first.
 
     A narrow terminal gets short ids and fewer columns; commands take the short ids too.
+
+    Example: tinkex run list --limit 5 -c id,name,step,loss
     """
     chosen = _chosen(columns or DEFAULT_COLUMNS)
     rest = context.rest
