@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from support.command_line import CommandLine, FakeClients, Ran, done, failed, status_error
+from support.command_line import (
+    CommandLine,
+    FakeClients,
+    FakeRest,
+    Ran,
+    done,
+    failed,
+    status_error,
+    training_run,
+)
 from support.json_shape import mismatches, shapes
 from tinkex import types
 from tinkex.client.errors import RequestFailedError, TinkerError
@@ -407,10 +416,12 @@ def test_create_passes_its_options_on(tmp_path: Path) -> None:
 
 
 def test_create_can_start_from_saved_weights(tmp_path: Path) -> None:
-    service = Service()
-    ran = create("--model-path", "tinker://r/weights/x", "-o", str(tmp_path / "f"), service=service)
+    service, rest = Service(), FakeRest(runs=[training_run(1, name="varn")])
+    clients = FakeClients(rest=rest, service=service)
+    path, output = "tinker://varn/weights/x", str(tmp_path / "f")
+    ran = CommandLine(clients)("checkpoint", "create", "--model-path", path, "-o", output)
     assert ran.code == 0, ran.err
-    assert service.made[0] == ("state", "tinker://r/weights/x")
+    assert service.made[0] == ("state", "tinker://run-1/weights/x")
     assert json.loads((tmp_path / "f").read_text())["base_model"] == "org/from-state"
 
 

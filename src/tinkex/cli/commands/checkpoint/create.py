@@ -11,6 +11,7 @@ import click
 
 from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError, explain_work
+from tinkex.cli.naming import find_checkpoint
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput
 from tinkex.cli.whole_file import write_whole
@@ -98,7 +99,7 @@ def _create(
     service = context.service
     context.narrate("Creating the training client...")
     if model_path is not None:
-        path = model_path
+        path = find_checkpoint(context, model_path)
         client = context.within(
             lambda: service.create_training_client_from_state(path, base_model=base_model)
         )
