@@ -74,6 +74,21 @@ def test_the_recorded_screen_is_what_remains_after_rewriting() -> None:
     assert screen("plain \x1b[32mgreen\x1b[0m") == ["plain \x1b[32mgreen\x1b[0m"]
 
 
+def test_the_memory_page_is_what_the_engine_counts() -> None:
+    script = load("memory_table")
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert script.written(page) == page, "run: python scripts/memory_table.py"
+
+
+@pytest.mark.parametrize(
+    ("model", "published"), [("Qwen3-8B", 8.19e9), ("Qwen3-30B-A3B", 30.5e9), ("Qwen3-0.6B", 0.6e9)]
+)
+def test_counted_models_have_as_many_parameters_as_published(model: str, published: float) -> None:
+    script = load("memory_table")
+    counted = script.parameters(script.parse_config(script.MODELS[model]))
+    assert counted == pytest.approx(published, rel=0.01)
+
+
 @pytest.mark.slow
 def test_both_libraries_agree_on_one_server(tmp_path: Path) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TINKER_", "TINKEX_"))}
