@@ -105,7 +105,7 @@ def tables() -> str:
         ("On a CPU, float32", torch.float32),
     ):
         rows = [_row(name, parse_config(raw), dtype) for name, raw in MODELS.items()]
-        parts.append(f"### {title}\n\n{head}\n" + "\n".join(rows))
+        parts.append(f"## {title}\n\n{head}\n" + "\n".join(rows))
     return "\n\n".join(parts)
 
 

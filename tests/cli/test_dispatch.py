@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import tinkex.cli.main as main_module
 from support.command_line import CommandLine, FakeClients, FakeRest, checkpoint, training_run
 from tinkex.cli.table import COMMANDS, Group
 
@@ -184,3 +188,10 @@ def test_an_interrupt_returns_130_without_a_traceback(tinkex: CommandLine) -> No
     assert ran.code == 130
     assert ran.err == "Interrupted.\n"
     assert tinkex.clients.closed == ["interrupted"]
+
+
+def test_only_main_ends_the_process() -> None:
+    package = Path(main_module.__file__).parent
+    leaves = re.compile(r"\b(sys\.exit|os\._exit|raise SystemExit)\b")
+    found = [p.name for p in package.rglob("*.py") if leaves.search(p.read_text())]
+    assert found == ["main.py"]

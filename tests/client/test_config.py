@@ -1,10 +1,12 @@
 """A configuration is an explicit value: precedence, checks, and nothing secret in its repr."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import tinkex
+from tinkex.client import config as config_module
 from tinkex.client.config import DEFAULT_BASE_URL, Config, Timeout, log_level_from_environment
 
 
@@ -134,3 +136,10 @@ def test_timeouts_have_the_official_constructor() -> None:
 def test_the_log_level_is_debug_or_info() -> None:
     assert log_level_from_environment({"TINKER_LOG": "debug"}) == "debug"
     assert log_level_from_environment({"TINKER_LOG": "loud"}) is None
+
+
+def test_nothing_else_of_the_library_reads_the_environment() -> None:
+    package = Path(config_module.__file__).parents[1]
+    sources = [p for floor in ("client", "types", "wire") for p in (package / floor).rglob("*.py")]
+    readers = [p.name for p in sources if re.search(r"\bos\.(environ|getenv)", p.read_text())]
+    assert readers == ["config.py"]
