@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.losses import LOGPROBS, graph, node
 from support.served import Api, forward_body, served
+from tinkex.server import losses
 from tinkex.server.settings import Limits
+
+REFUSED = 666
+"""The number of a loss that the fake engine refuses."""
 
 
 def _request(session: str, number: int) -> dict[str, Any]:
@@ -84,3 +91,32 @@ async def test_a_keys_losses_have_a_budget_and_nobody_elses_count(tmp_path: Path
         assert (await api.result(again["request_id"]))["loss_id"]
         eve = api.as_tenant("tml-eve")
         await _made(eve, await eve.session())
+
+
+async def test_the_reasons_of_failed_uploads_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "REFUSED_KEPT", 3)
+    async with served(tmp_path) as api:
+        ids = []
+        for _ in range(8):
+            made = await api.post("create_custom_loss", _request(await api.session(), REFUSED))
+            ids.append(made["request_id"])
+            assert (await api.result(ids[-1]))["category"] == "user"
+        kept = [one for one in ids if api.core.promises.get(one) is not None]
+        assert kept == ids[-3:]
+
+
+async def test_a_loss_that_cannot_be_kept_ends_its_upload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as api:
+        session = await api.session()
+        with monkeypatch.context() as full:
+            full.setattr(losses.table, "insert", _disk_full)
+            made = await api.post("create_custom_loss", _request(session, 0))
+            assert (await api.result(made["request_id"]))["category"] == "server"
+
+
+def _disk_full(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.served import QUICK, Api, served
+from tinkex.server import reaper
 
 FORGETFUL = dataclasses.replace(QUICK, sampler_retention_s=0.0)
 
@@ -71,3 +75,41 @@ async def test_a_deleted_checkpoint_gives_its_bytes_back_once_no_sampler_needs_t
         await api.send("POST", f"sessions/{session}/finish", json={"reason": {"type": "success"}})
         await api.core.reaper.tick()
         assert api.core.weights.names() == set()
+
+
+async def test_a_part_that_fails_is_logged_and_keeps_no_other_from_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path) as api:
+        session = await api.session()
+        model = await api.model(session)
+        await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
+        monkeypatch.setattr(api.core.sessions, "expire_silent", _broken)
+        await api.core.reaper.tick()
+        assert api.core.runs.find(model) is None, "the part after it was done"
+    assert "maintenance failed in _broken" in caplog.text
+
+
+async def _broken() -> None:
+    raise RuntimeError("broken")
+
+
+async def test_a_run_whose_end_cannot_be_written_down_stays_counted_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as api:
+        session = await api.session()
+        model = await api.model(session)
+        await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
+        with monkeypatch.context() as full:
+            full.setattr(reaper.runs_table, "end", _disk_full)
+            await api.core.reaper.tick()
+        assert [run.model_id for run in api.core.runs] == [model]
+        assert model in api.engine.current.runs
+        await api.core.reaper.tick()
+        assert not list(api.core.runs)
+        assert model not in api.engine.current.runs
+
+
+def _disk_full(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")

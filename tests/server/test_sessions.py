@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.jumping_clock import JumpingClock
 from support.served import QUICK, served
 
 
@@ -106,23 +106,10 @@ async def test_the_records_of_a_run_go_long_after_it(tmp_path: Path) -> None:
         assert (await api.poll(f"{model}:1")).status_code == 404
 
 
-class _Wall:
-    """The machine's clock, moved by hand."""
-
-    def __init__(self) -> None:
-        self.wall = self.awake = 0.0
-
-    def now(self) -> float:
-        return time.time() + self.wall
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.awake
-
-
 @pytest.mark.parametrize("jump", [1e9, -1e9])
 async def test_a_jump_of_the_clock_ends_no_session_and_no_run(tmp_path: Path, jump: float) -> None:
     async with served(tmp_path) as api:
-        clock = api.core.sessions._clock = _Wall()
+        clock = api.core.listening._clock = JumpingClock()
         model = await api.model(await api.session())
         await api.forward(model, 1)
         clock.wall = jump
@@ -136,7 +123,7 @@ async def test_a_jump_of_the_clock_ends_no_session_and_no_run(tmp_path: Path, ju
 
 async def test_silence_that_was_listened_to_ends_a_session(tmp_path: Path) -> None:
     async with served(tmp_path, timings=replace(QUICK, session_expiry_s=100.0)) as api:
-        clock = api.core.sessions._clock = _Wall()
+        clock = api.core.listening._clock = JumpingClock()
         session = await api.session()
         for _ in range(3):
             clock.awake += 50.0

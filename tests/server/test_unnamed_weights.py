@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tinkex.server.blobs import Folders
+from tinkex.server.listening import Listening
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.samplers import Samplers
 from tinkex.server.settings import Limits, Settings
@@ -37,6 +39,7 @@ class _World:
 
     def __init__(self, root: Path) -> None:
         self.clock = _Clock()
+        self.listening = Listening(self.clock)
         self.store: Store = open_store(root / "tinkex.db")
         self.folders = Folders(root / "weights")
         self.samplers = Samplers(self.store, None, None, self.clock)  # type: ignore[arg-type]
@@ -48,6 +51,7 @@ class _World:
             self.samplers,
             lambda: self.busy,
             self.clock,
+            self.listening,
             Settings(root, (), limits=limits),
         )
 
@@ -63,8 +67,14 @@ class _World:
         name = self.folders.seal(folder)
         row = SamplerRow(sampler_id, session, tenant, "m", self.clock.now(), folder=name)
         await self.store.write(lambda db: samplers.insert(db, row))
-        self.clock.at += 1.0
+        self.listen(1.0)
         return sampler_id
+
+    def listen(self, seconds: float) -> None:
+        """Let time pass, looked at every minute."""
+        for _ in range(math.ceil(seconds / 60.0)):
+            self.clock.at += min(seconds, 60.0)
+            self.listening.look()
 
     def left(self) -> set[str]:
         """Samplers that are there with their weights; none may be there without."""
@@ -87,9 +97,9 @@ async def test_over_the_limit_the_least_recently_used_go_and_it_is_said_why(
 ) -> None:
     caplog.set_level("INFO")
     ids = [await world.save("s", number) for number in range(10)]
-    world.clock.at += HOUR
+    world.listen(HOUR)
     world.samplers.owned("t", ids[0])
-    world.clock.at += HOUR
+    world.listen(HOUR)
     world.samplers.owned("t", ids[1])
     last = await world.save("s", 10)
     assert world.left() == {ids[0], ids[1], *ids[3:], last}
@@ -108,7 +118,7 @@ async def test_live_ones_are_never_touched_and_a_save_is_refused_with_the_reason
 async def test_a_sample_under_way_and_the_newest_keep_theirs(world: _World) -> None:
     ids = [await world.save("s", number) for number in range(8)]
     world.busy = {ids[1]}
-    world.clock.at += HOUR
+    world.listen(HOUR)
     freed = await world.weights.collect("asked")
     kept = {ids[1], *ids[-NEWEST_KEPT:]}
     assert world.left() == kept
@@ -121,7 +131,7 @@ async def test_of_an_ended_session_all_may_go_and_go_first(world: _World) -> Non
     live = {await world.save("s", number) for number in range(7)}
     at = world.clock.now()
     await world.store.write(lambda db: sessions.end(db, "old", "finished", None, None, at))
-    world.clock.at += HOUR
+    world.listen(HOUR)
     await world.save("s", 7)
     assert len(world.left() & ended) == 2
     assert live <= world.left()
@@ -130,10 +140,10 @@ async def test_of_an_ended_session_all_may_go_and_go_first(world: _World) -> Non
 async def test_one_tenant_makes_no_room_at_the_cost_of_another(world: _World) -> None:
     await world.session("theirs", "other")
     theirs = {await world.save("theirs", number, "other") for number in range(9)}
-    world.clock.at += HOUR
+    world.listen(HOUR)
     for number in range(10):
         await world.save("s", number)
-    world.clock.at += HOUR
+    world.listen(HOUR)
     await world.save("s", 10)
     assert theirs <= world.left()
 
@@ -143,7 +153,7 @@ async def test_what_was_let_go_is_not_served_and_the_answer_says_why(world: _Wor
     world.samplers.owned("t", first)
     for number in range(1, 6):
         await world.save("s", number)
-    world.clock.at += HOUR
+    world.listen(HOUR)
     await world.weights.collect("asked")
     with pytest.raises(NotFound, match="weights saved with a name stay"):
         world.samplers.owned("t", first)
@@ -174,7 +184,7 @@ async def test_weights_that_a_checkpoint_names_are_not_unnamed(world: _World) ->
         digest="",
     )
     await world.store.write(lambda db: checkpoints.put(db, saved))
-    world.clock.at += HOUR
+    world.listen(HOUR)
     await world.weights.collect("asked")
     assert world.folders.path(str(folder)).is_dir()
     assert world.samplers.owned("t", ids[0]).folder == folder
@@ -183,6 +193,16 @@ async def test_weights_that_a_checkpoint_names_are_not_unnamed(world: _World) ->
 async def test_two_saves_at_once_are_admitted_one_after_the_other(world: _World) -> None:
     for number in range(9):
         await world.save("s", number)
-    world.clock.at += HOUR
+    world.listen(HOUR)
     await asyncio.gather(*(world.save("s", number) for number in (9, 10, 11)))
     assert len(world.left()) * SIZE <= LIMIT + 2 * SIZE
+
+
+async def test_a_jump_of_the_clock_makes_no_weights_expendable(world: _World) -> None:
+    made = {await world.save("s", number) for number in range(NEWEST_KEPT + 2)}
+    world.clock.at += 100 * HOUR  # asleep
+    world.listening.look()
+    assert await world.weights.collect("asked") == Freed()
+    assert world.left() == made
+    world.listen(HOUR)
+    assert (await world.weights.collect("asked")).samplers == 2

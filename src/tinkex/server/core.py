@@ -30,6 +30,7 @@ from tinkex.server.kinds.forward import Forward
 from tinkex.server.kinds.loading import Loading
 from tinkex.server.kinds.saving import Saving
 from tinkex.server.launch import engine_processes
+from tinkex.server.listening import Listening
 from tinkex.server.losses import Losses
 from tinkex.server.narrator import Narrator
 from tinkex.server.pins import Pins
@@ -87,7 +88,8 @@ class Core:
         self.narrator = Narrator(clock, lambda: int(self.meter.totals.get("sampling_sample", 0)))
         self.traces = Traces(self.store, clock)
         self.engines = Engines(settings, launch or engine_processes(settings), clock)
-        self.sessions = Sessions(self.store, clock, settings)
+        self.listening = Listening(clock)
+        self.sessions = Sessions(self.store, clock, self.listening, settings)
         self.runs = Runs(self.store, clock, settings)
         limits = settings.limits
         self.checkpoints = Checkpoints(
@@ -95,7 +97,13 @@ class Core:
         )
         self.samplers = Samplers(self.store, self.checkpoints, self.engines, clock)
         self.unnamed = UnnamedWeights(
-            self.store, self.weights, self.samplers, lambda: self.sampling.busy(), clock, settings
+            self.store,
+            self.weights,
+            self.samplers,
+            lambda: self.sampling.busy(),
+            clock,
+            self.listening,
+            settings,
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
         loading = Loading(self.checkpoints, pins, self.engines)
@@ -179,6 +187,7 @@ class Core:
             self.losses,
             self.meter,
             clock,
+            self.listening,
             settings,
         )
         self.run_records = RunRecords(

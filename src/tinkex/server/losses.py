@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
+import sqlite3
+from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Any
 
@@ -22,7 +25,12 @@ from tinkex.server.store import Store
 from tinkex.server.store import losses as table
 from tinkex.server.store.losses import LossRow
 from tinkex.server.supervisor import CommandFailed, EngineLost
-from tinkex.server.waiting import Outcome, Promises
+from tinkex.server.waiting import Outcome, Promise, Promises
+
+logger = logging.getLogger(__name__)
+
+REFUSED_KEPT = 256
+"""Of each tenant: reasons of failed uploads that can still be asked for."""
 
 
 class Losses:
@@ -37,6 +45,7 @@ class Losses:
         self._clock = clock
         self._limits = limits
         self._tasks: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+        self._refused: defaultdict[str, deque[str]] = defaultdict(deque)
 
     async def create(
         self, tenant: str, session_id: str, number: int, name: str, spec: dict[str, Any]
@@ -91,6 +100,23 @@ class Losses:
             )
 
     async def _check(self, row: LossRow) -> None:
+        try:
+            await self._accept(row)
+            outcome = _created(row.loss_id)
+        except CommandFailed as failed:
+            outcome = failure("user" if failed.kind == "user" else "server", failed.message)
+        except (OSError, sqlite3.Error) as error:
+            logger.exception("custom loss %s could not be kept", row.loss_id)
+            outcome = failure("server", f"the loss could not be kept: {error}")
+        self._tasks.pop(row.loss_id, None)
+        promise = self._promises.add(row.loss_id, row.tenant)
+        promise.resolve(outcome)
+        if outcome.failed:
+            self._remember(promise)
+        else:
+            self._promises.retire(promise)
+
+    async def _accept(self, row: LossRow) -> None:
         engine = next(iter(self._engines))
         while True:
             await engine.ready()
@@ -98,17 +124,15 @@ class Losses:
                 await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
             except EngineLost:
                 continue
-            except CommandFailed as failed:
-                outcome = failure("user" if failed.kind == "user" else "server", failed.message)
-                break
             await self._store.write(lambda db: table.insert(db, row))
-            outcome = _created(row.loss_id)
-            break
-        self._tasks.pop(row.loss_id, None)
-        promise = self._promises.add(row.loss_id, row.tenant)
-        promise.resolve(outcome)
-        if not outcome.failed:
-            self._promises.retire(promise)
+            return
+
+    def _remember(self, refused: Promise) -> None:
+        """Why a loss was refused is in memory only, so each tenant has a bound of its own."""
+        newest = self._refused[refused.tenant]
+        newest.append(refused.request_id)
+        while len(newest) > REFUSED_KEPT:
+            self._promises.drop(newest.popleft())
 
 
 def _created(loss_id: str) -> Outcome:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
+from collections.abc import Awaitable, Callable
 
 from tinkex.server.blobs import Folders
 from tinkex.server.checkpoints import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.futures import Futures
+from tinkex.server.listening import Listening
 from tinkex.server.losses import Losses
 from tinkex.server.pins import Pins
 from tinkex.server.residence import Residence
@@ -54,6 +57,7 @@ class Reaper:
         losses: Losses,
         meter: Meter,
         clock: Clock,
+        listening: Listening,
         settings: Settings,
     ) -> None:
         self._store = store
@@ -71,6 +75,7 @@ class Reaper:
         self._losses = losses
         self._meter = meter
         self._clock = clock
+        self._listening = listening
         self._timings = settings.timings
 
     async def recover(self) -> None:
@@ -101,31 +106,40 @@ class Reaper:
         """Delete pins and weights that nothing needs. Runs must have been loaded."""
         loads = await self._store.query(operations_table.kept_loads)
         await asyncio.to_thread(self._pins.keep_only, loads)
-        await self._delete_unnamed_weights(self._clock.now())
+        await self._delete_unnamed_weights(made_before=math.inf)
 
     async def tick(self) -> None:
-        """Do what is due now."""
-        await self._sessions.expire_silent()
-        await self.end_runs()
-        await self._losses.free({run.row.session_id for run in self._runs})
-        self._evict_idle()
-        self._sampling.expire()
-        self._futures.flush()
-        await self._meter.flush()
-        await self._expire_results()
-        await self._saved.expire()
-        await self._forget_old()
-        await self._delete_unnamed_weights(self._clock.now() - _YOUNG_S)
-        self._scheduler.pump()
+        """Do what is due now. A part that fails is logged and tried again with the next tick."""
+        self._listening.look()
+        for part in self._parts():
+            try:
+                waiting = part()
+                if waiting is not None:
+                    await waiting
+            except Exception:  # whatever it is, it must not keep the other parts from their work
+                logger.exception("maintenance failed in %s; it is tried again", part.__qualname__)
+
+    def _parts(self) -> tuple[Callable[[], Awaitable[object] | None], ...]:
+        return (
+            self._sessions.expire_silent,
+            self.end_runs,
+            self._free_losses,
+            self._evict_idle,
+            self._sampling.expire,
+            self._futures.flush,
+            self._meter.flush,
+            self._expire_results,
+            self._saved.expire,
+            self._forget_old,
+            self._delete_garbage,
+            self._scheduler.pump,
+        )
 
     async def live(self, interval_s: float) -> None:
-        """Tick for ever; what goes wrong is logged and tried again."""
+        """Tick for ever."""
         while True:
             await asyncio.sleep(interval_s)
-            try:
-                await self.tick()
-            except (OSError, sqlite3.Error):
-                logger.exception("maintenance failed; it is tried again")
+            await self.tick()
 
     async def end_runs(self) -> None:
         """A run goes when it was stopped or with its session, once nothing of it is left to do."""
@@ -143,7 +157,11 @@ class Reaper:
             loads = operations_table.loads_through(db, run.model_id, 2**62)
             return operations_table.drop_payloads(db, run.model_id, 2**62), loads
 
-        blobs, loads = await self._store.write(work)
+        try:
+            blobs, loads = await self._store.write(work)
+        except Exception:
+            self._runs.put_back(run)  # its place in the engine must stay counted
+            raise
         await self._residence.drop(run)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
@@ -153,6 +171,9 @@ class Reaper:
         for request_id in loads:
             self._pins.drop(request_id)
 
+    async def _free_losses(self) -> None:
+        await self._losses.free({run.row.session_id for run in self._runs})
+
     def _evict_idle(self) -> None:
         oldest = self._clock.monotonic() - self._timings.run_idle_s
         for run in self._runs:
@@ -160,9 +181,8 @@ class Reaper:
                 run.evict = True
 
     async def _expire_results(self) -> None:
-        now = self._clock.now()
-        finished = now - self._timings.result_retention_s
-        fetched = now - self._timings.fetched_result_retention_s
+        finished = self._listening.before(self._timings.result_retention_s)
+        fetched = self._listening.before(self._timings.fetched_result_retention_s)
         blobs = await self._store.write(
             lambda db: operations_table.expire_results(db, finished, fetched)
         )
@@ -171,14 +191,17 @@ class Reaper:
 
     async def _forget_old(self) -> None:
         """The records of runs go long after the runs themselves."""
-        before = self._clock.now() - self._timings.record_retention_s
+        before = self._listening.before(self._timings.record_retention_s)
         await self._store.write(lambda db: operations_table.forget_old(db, before))
+
+    async def _delete_garbage(self) -> None:
+        await self._delete_unnamed_weights(self._listening.before(_YOUNG_S))
 
     async def _delete_unnamed_weights(self, made_before: float) -> None:
         """A young folder may be sealed and not yet named, so it is left alone."""
 
         def named(db: sqlite3.Connection) -> set[str]:
-            ended = self._clock.now() - self._timings.sampler_retention_s
+            ended = self._listening.before(self._timings.sampler_retention_s)
             return checkpoints.folders(db) | samplers.folders(db, ended)
 
         present = await asyncio.to_thread(self._weights.names, made_before)

@@ -144,6 +144,10 @@ class Runs:
     def remove(self, run: Run) -> None:
         self._runs.pop(run.model_id, None)
 
+    def put_back(self, run: Run) -> None:
+        """One that was removed and whose end could not be written down."""
+        self._runs[run.model_id] = run
+
     def find(self, model_id: str) -> Run | None:
         return self._runs.get(model_id)
 

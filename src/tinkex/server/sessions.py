@@ -2,8 +2,7 @@
 
 An ended session stays readable and its checkpoints stay; its heartbeats are answered with `Gone`.
 
-Silence is counted in time that the server was there to listen: not on the wall clock, which jumps,
-and not while the machine slept or the process was stopped, when nobody could be heard.
+Silence is counted in time that the server was there to listen.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tinkex.server.clock import Clock
+from tinkex.server.listening import Listening
 from tinkex.server.refusals import Busy, Gone, NotFound
 from tinkex.server.settings import Settings
 from tinkex.server.store import Store
@@ -20,8 +20,6 @@ from tinkex.server.store import sessions as table
 from tinkex.server.store.sessions import SessionRow
 
 _TOUCH_EVERY_S = 30.0
-_LONGEST_LOOK_S = 60.0
-"""Between two looks at the silent, no more than this counts: the rest was not listened to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +37,16 @@ class NewSession:
 class Sessions:
     """The sessions that are alive, in memory; all of them, in the store."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, listening: Listening, settings: Settings
+    ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
         self._alive: dict[str, SessionRow] = {}
         self._written: dict[str, float] = {}
         self._heard: dict[str, float] = {}
-        self._listened = 0.0
-        self._looked = clock.monotonic()
+        self._listening = listening
 
     def load(self) -> None:
         """Take up the sessions that were alive when the server stopped, their silence forgiven."""
@@ -64,7 +63,7 @@ class Sessions:
         row = self._new(tenant, asked)
         stored = await self._store.write(lambda db: table.insert_once(db, row))
         self._alive.setdefault(stored.session_id, stored)
-        self._heard.setdefault(stored.session_id, self._listened)
+        self._heard.setdefault(stored.session_id, self._listening.seconds)
         return stored.session_id
 
     def owned(self, tenant: str, session_id: str) -> SessionRow:
@@ -91,10 +90,7 @@ class Sessions:
 
     async def expire_silent(self) -> list[str]:
         """End the sessions not heard of for too long; return them."""
-        now = self._clock.monotonic()
-        self._listened += min(now - self._looked, _LONGEST_LOOK_S)
-        self._looked = now
-        oldest = self._listened - self._settings.timings.session_expiry_s
+        oldest = self._listening.seconds - self._settings.timings.session_expiry_s
         silent = [one for one in self._alive if self._heard.setdefault(one, 0.0) < oldest]
         for session_id in silent:
             await self._end(session_id, "expired", None, "no heartbeat")
@@ -112,7 +108,7 @@ class Sessions:
     def _touch(self, row: SessionRow) -> SessionRow:
         now = self._clock.now()
         row = self._alive[row.session_id] = replace(row, seen_at=now)
-        self._heard[row.session_id] = self._listened
+        self._heard[row.session_id] = self._listening.seconds
         if now - self._written.get(row.session_id, row.created_at) >= _TOUCH_EVERY_S:
             self._written[row.session_id] = now
             self._store.post(lambda db: table.touch(db, row.session_id, now))

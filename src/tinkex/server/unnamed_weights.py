@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tinkex.server.blobs import Folders
 from tinkex.server.clock import Clock
+from tinkex.server.listening import Listening
 from tinkex.server.refusals import Refusal
 from tinkex.server.samplers import Samplers
 from tinkex.server.settings import Settings
@@ -50,13 +51,14 @@ class UnnamedWeights:
         samplers: Samplers,
         busy: Callable[[], Collection[str]],
         clock: Clock,
+        listening: Listening,
         settings: Settings,
     ) -> None:
         self._store = store
         self._folders = folders
         self._samplers = samplers
         self._busy = busy
-        self._clock = clock
+        self._listening = listening
         self._limit = settings.limits.unnamed_sampler_bytes_per_tenant
         self._idle_s = settings.timings.unnamed_sampler_idle_s
         self._started = clock.now()
@@ -121,7 +123,7 @@ class UnnamedWeights:
 
     def _expendable(self, rows: list[Unnamed]) -> list[Unnamed]:
         """Those that are not live, least recently used first; of ended sessions before others."""
-        busy, oldest = self._busy(), self._clock.now() - self._idle_s
+        busy, oldest = self._busy(), self._listening.before(self._idle_s)
         newer: Counter[str] = Counter()
         found = []
         for row in reversed(rows):  # newest first

@@ -1,0 +1,67 @@
+"""Uptime: how long the server was there to listen, and which instant lies so much of it back.
+
+The wall clock jumps, and goes on while the machine sleeps or the process is stopped. What ends after
+some time without being wanted (sessions, results, records, nameless weights) is therefore measured
+in time that somebody could have come for it. Stored instants are the wall clock's: `before`
+translates. Time before this life of the server counts as the wall clock had it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from tinkex.server.clock import Clock
+
+_LONGEST_LOOK_S = 60.0
+"""Between two looks no more than this counts: the rest was not listened to."""
+_JUMP_S = 1.0
+_STRETCHES = 1024
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Listened without interruption, by the wall clock from `start` on."""
+
+    start: float
+    seconds: float = 0.0
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+class Listening:
+    """Told to `look` every few seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self._stretches = deque([_Stretch(clock.now())], maxlen=_STRETCHES)
+        self.seconds = 0.0
+        """In this life of the server, as of the last look."""
+
+    def look(self) -> None:
+        """Count the time since the last look."""
+        monotonic, wall = self._clock.monotonic(), self._clock.now()
+        passed = min(monotonic - self._looked, _LONGEST_LOOK_S)
+        self._looked = monotonic
+        self.seconds += passed
+        if abs(wall - passed - self._stretches[-1].end) > _JUMP_S:
+            self._stretches.append(_Stretch(wall - passed))
+        self._stretches[-1].seconds += passed
+
+    def before(self, seconds: float) -> float:
+        """An instant of the wall clock: what was stamped earlier is older than `seconds`.
+
+        Where the clock was set back instants come twice; then the earliest of them, so that
+        nothing is taken for older than it is.
+        """
+        earliest = math.inf
+        for stretch in reversed(self._stretches):
+            if stretch.seconds >= seconds:
+                return min(earliest, stretch.end - seconds)
+            seconds -= stretch.seconds
+            earliest = min(earliest, stretch.start)
+        return min(earliest, self._stretches[0].start - seconds)
