@@ -64,7 +64,14 @@ HEADINGS = ("what", "ours", "the alternative", "better by", "bar")
 
 def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
     """Print the table and keep it, with what is needed to judge and repeat it."""
-    table = _markdown([HEADINGS, *(row.cells() for row in rows)])
+    write_table(name, title, HEADINGS, [row.cells() for row in rows], note)
+
+
+def write_table(
+    name: str, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+) -> None:
+    """The same for a table with columns of its own."""
+    table = _markdown([headings, *rows])
     text = f"# {title}\n\n{_facts(name)}\n\n{table}\n"
     if note:
         text += f"\n{note.strip()}\n"
