@@ -2,9 +2,9 @@
 
     python benchmarks/attacks.py [SDK ...]
 
-`tinkex serve` is a process, the attacker and the neighbour are processes with keys of their own. The
-neighbour makes steps (or one-token samples), each result awaited: alone, and during each attack,
-which is repeated for some seconds. What the attacker got is the outcome.
+`tinkex serve` is a process, the attacker and the neighbour are processes with keys of their own.
+The neighbour makes steps (or one-token samples), each result awaited: alone, and during each
+attack, which is repeated for some seconds. What the attacker got is the outcome.
 """
 
 from __future__ import annotations
