@@ -39,7 +39,8 @@ HEADINGS = ("what", "neighbour alone", "neighbour during", "outcome for the atta
 NOTE = """
 The neighbour's figures are median / longest in milliseconds (how many). Steps are 4 × 32 tokens and
 an optimizer step with the other SDK than the attacker's. In brackets before each outcome, the
-first one: how often the attack was made in its time. The processors are shared with the attacker's own process.
+first one: how often the attack was made in its time. The processors are shared with the attacker's
+own process.
 """
 
 
