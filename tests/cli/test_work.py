@@ -364,7 +364,7 @@ def test_the_timeout_bounds_the_creation_of_a_model(way: str, tmp_path: Path) ->
     stuck: Any = lambda *_args, **_options: forever.wait()  # noqa: E731
     service.create_lora_training_client = stuck  # type: ignore[method-assign]
     service.create_training_client_from_state = stuck  # type: ignore[method-assign]
-    flags = [way, "tinker://r/weights/x", "-o", str(tmp_path / "f"), "--timeout", "50"]
+    flags = [way, "tinker://varn/weights/x", "-o", str(tmp_path / "f"), "--timeout", "50"]
     ran = create(*flags, service=service)
     forever.set()
     assert ran.code == 1
@@ -375,7 +375,9 @@ def test_the_timeout_bounds_the_creation_of_a_model(way: str, tmp_path: Path) ->
 
 
 def create(*flags: str, service: Service | None = None) -> Ran:
-    return CommandLine(FakeClients(service=service or Service()))("checkpoint", "create", *flags)
+    rest = FakeRest(runs=[training_run(1, name="varn")])
+    clients = FakeClients(rest=rest, service=service or Service())
+    return CommandLine(clients)("checkpoint", "create", *flags)
 
 
 def test_create_saves_waits_and_describes_the_checkpoint(tmp_path: Path) -> None:
@@ -385,7 +387,8 @@ def test_create_saves_waits_and_describes_the_checkpoint(tmp_path: Path) -> None
     assert ran.code == 0, ran.err
     name = "checkpoint-org-model-8b"
     path = f"tinker://run-1/sampler_weights/{name}"
-    assert ran.out == f"Checkpoint saved to {target}\nWeights: {path}\n"
+    line = f'tinkex run sample --model-path {path} --prompt "Hello"'
+    assert ran.out == f"Checkpoint saved to {target}\nWeights: {path}\nNext: {line}\n"
     assert service.made[0] == (
         "lora",
         {
@@ -416,10 +419,8 @@ def test_create_passes_its_options_on(tmp_path: Path) -> None:
 
 
 def test_create_can_start_from_saved_weights(tmp_path: Path) -> None:
-    service, rest = Service(), FakeRest(runs=[training_run(1, name="varn")])
-    clients = FakeClients(rest=rest, service=service)
-    path, output = "tinker://varn/weights/x", str(tmp_path / "f")
-    ran = CommandLine(clients)("checkpoint", "create", "--model-path", path, "-o", output)
+    service, path = Service(), "tinker://varn/weights/x"
+    ran = create("--model-path", path, "-o", str(tmp_path / "f"), service=service)
     assert ran.code == 0, ran.err
     assert service.made[0] == ("state", "tinker://run-1/weights/x")
     assert json.loads((tmp_path / "f").read_text())["base_model"] == "org/from-state"

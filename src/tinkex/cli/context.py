@@ -105,6 +105,11 @@ class CommandContext:
         if not self.is_json:
             self.streams.say(text)
 
+    def narrate_start(self) -> None:
+        """Says what will take its time where the server of this process has to start."""
+        if self.is_embedded:
+            self.narrate("Starting the server embedded in tinkex; loading a model takes a while...")
+
     def bar(self, label: str, total: int | None, unit: str = "items") -> Bar:
         """A progress bar on stderr; invisible in JSON mode and when stderr is no terminal."""
         shown = not self.is_json and self.streams.err.isatty()

@@ -92,7 +92,7 @@ def demo(context: CommandContext, base_model: str | None, steps: int, output: Pa
     Example: tinkex demo --steps 8
     """
     context = _at_home(context)
-    context.narrate("Starting the server embedded in tinkex...")
+    context.narrate_start()
     service = context.service
     model = base_model or _first_model(service)
     context.narrate(f"Model: {model}\n\nAsking before training: {QUESTION}")

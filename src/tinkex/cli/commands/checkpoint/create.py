@@ -22,17 +22,21 @@ _TIMED_OUT = "Timed out while awaiting checkpoint save"
 class CheckpointCreated(LineOutput):
     """A saved checkpoint; its description lies in a file."""
 
-    def __init__(self, metadata: dict[str, Any], output: Path) -> None:
+    def __init__(self, metadata: dict[str, Any], output: Path, flags: str) -> None:
         self.metadata = metadata
         self.output = output
+        self.flags = flags
 
     def to_dict(self) -> dict[str, Any]:
         return self.metadata
 
     def lines(self) -> list[str]:
+        path = self.metadata["weights_path"]
+        words = ("tinkex run sample", self.flags, f"--model-path {path}", '--prompt "Hello"')
         return [
             f"Checkpoint saved to {self.output}",
-            f"Weights: {self.metadata['weights_path']}",
+            f"Weights: {path}",
+            f"Next: {' '.join(filter(None, words))}",
         ]
 
 
@@ -85,7 +89,7 @@ def create(
         metadata = _create(context, base_model, model_path, name, lora)
     except Exception as error:
         raise explain_work(error, "Checkpoint", _TIMED_OUT) from error
-    return _describe(metadata, output)
+    return _describe(metadata, output, context.connection.flags())
 
 
 def _create(
@@ -95,6 +99,7 @@ def _create(
     name: str | None,
     lora: dict[str, Any],
 ) -> dict[str, Any]:
+    context.narrate_start()
     context.narrate("Starting a session...")
     service = context.service
     context.narrate("Creating the training client...")
@@ -122,7 +127,7 @@ def _name(base_model: str) -> str:
     return "checkpoint-" + base_model.lower().replace("/", "-").replace(":", "-")
 
 
-def _describe(metadata: dict[str, Any], output: Path) -> CheckpointCreated:
+def _describe(metadata: dict[str, Any], output: Path, flags: str) -> CheckpointCreated:
     try:
         write_whole(output, json.dumps(metadata, indent=2, default=str) + "\n")
     except OSError as error:
@@ -131,4 +136,4 @@ def _describe(metadata: dict[str, Any], output: Path) -> CheckpointCreated:
             f"Details: {error}",
             f"The weights are saved: {metadata['weights_path']}",
         ) from error
-    return CheckpointCreated(metadata, output)
+    return CheckpointCreated(metadata, output, flags)

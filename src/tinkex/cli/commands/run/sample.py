@@ -80,8 +80,7 @@ def sample(
     """
     given = read_prompt(context, prompt, prompt_file, chat)
     streaming = _streaming(context, stream, num_samples, output)
-    if context.is_embedded:
-        context.narrate("Starting the server embedded in tinkex...")
+    context.narrate_start()
     model = chosen_model(context, base_model, model_path)
     try:
         result = _sample(context, model, given, chat, num_samples, streaming, with_text, sampling)
