@@ -330,13 +330,19 @@ def _open_embedded() -> ASGIApp:
     try:
         module = importlib.import_module(EMBEDDED_SERVER)
     except ImportError as error:
-        raise TinkerError(
-            f'base_url="local" needs the embedded server, which cannot be imported ({error}). '
-            "Install it with: pip install 'tinkex[server]'"
-        ) from error
+        raise _not_installed(error) from error
     try:
         return cast(ASGIApp, module.open_app())
+    except ImportError as error:
+        raise _not_installed(error) from error
     except module.HomeTaken as taken:
         raise HomeHeld(str(taken), module.socket_of(taken)) from taken
     except Exception as error:  # the server floor has errors of its own, which say what is wrong
         raise TinkerError(f"The embedded server cannot start: {error}") from error
+
+
+def _not_installed(error: ImportError) -> TinkerError:
+    return TinkerError(
+        f'base_url="local" needs the embedded server, which cannot be imported ({error}). '
+        "Install it with: pip install 'tinkex[server]'"
+    )
