@@ -23,7 +23,7 @@ from tinkex.engine.messages import (
     SamplingParams,
     SaveRun,
 )
-from tinkex.engine.remote import RemoteWorker
+from tinkex.engine.process.parent import RemoteWorker
 from tinkex.engine.settings import WorkerConfig
 
 ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,

@@ -25,9 +25,9 @@ from typing import Any
 from report import Row, write
 
 from tinkex import Config, RestClient
-from tinkex.server import manifest
-from tinkex.server.store import checkpoints, open_store, runs, sessions
-from tinkex.server.tenants import hash_key
+from tinkex.server.storage import manifest
+from tinkex.server.storage.database import checkpoints, open_store, runs, sessions
+from tinkex.server.tenancy.tenants import hash_key
 
 CHECKPOINTS = 5000
 FILES = 2

@@ -26,8 +26,8 @@ from report import Row, write
 from support.served import Api, served
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec, OptimStep
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
-from tinkex.server.models import default_cache, resolve
+from tinkex.engine.training.trainer import Trainer
+from tinkex.server.engines.model_sources import default_cache, resolve
 from tinkex.server.settings import Scheduling
 from tinkex.types.datum import Datum as WireDatum
 from tinkex.types.model_input import ModelInput
@@ -66,9 +66,9 @@ async def path() -> float:
 
 
 def unsynced() -> float:
-    from tinkex.server import store
+    from tinkex.server.storage import database
 
-    connect = store.connect
+    connect = database.connect
 
     def careless(where: Path) -> object:
         connection = connect(where)
@@ -76,7 +76,7 @@ def unsynced() -> float:
         return connection
 
     with (
-        mock.patch.object(store, "connect", careless),
+        mock.patch.object(database, "connect", careless),
         mock.patch("os.fsync"),
         mock.patch("os.fdatasync"),
     ):

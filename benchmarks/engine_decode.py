@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from tinkex.engine.remote import ENVIRONMENT
+from tinkex.engine.process.parent import ENVIRONMENT
 
 # As in an engine's own process, and for both sides; read when torch loads.
 os.environ.update(ENVIRONMENT | os.environ)
@@ -31,13 +31,13 @@ from numpy.typing import NDArray
 from report import Row, write
 from tokenizers import Tokenizer
 
-from tinkex.engine.export import read_adapter
+from tinkex.engine.adapters.peft_files import read_adapter
+from tinkex.engine.builtin.gguf import ensure_smollm2
 from tinkex.engine.messages import CreateRun, LoraSpec, Sample, SamplingParams, SaveRun
-from tinkex.engine.model.gguf import ensure_smollm2
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.sampling.ending import read_ending
+from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler, SamplerLimits
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 Tokens: TypeAlias = NDArray[np.int32]
 

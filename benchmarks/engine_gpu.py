@@ -19,7 +19,7 @@ import torch
 from report import Row, write
 from seeded_model import seeded_decoder
 
-from tinkex.engine.adapters import AdapterLayout, AdapterWeights
+from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
 from tinkex.engine.messages import (
     CreateRun,
     Datum,
@@ -34,11 +34,11 @@ from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
-from tinkex.engine.placement import training_limits
-from tinkex.engine.sampling.cache import PAGE_SIZE
+from tinkex.engine.process.placement import training_limits
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
 from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
 from tinkex.engine.settings import WorkerConfig
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 EIGHT_BILLION = {
     "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,

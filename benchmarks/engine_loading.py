@@ -16,9 +16,9 @@ from pathlib import Path
 
 from report import Row, write
 
-from tinkex.engine.model.gguf import ensure_smollm2
-from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.engine.remote import RemoteWorker
+from tinkex.engine.builtin.gguf import ensure_smollm2
+from tinkex.engine.builtin.tiny import ensure_tiny
+from tinkex.engine.process.parent import RemoteWorker
 from tinkex.engine.settings import WorkerConfig
 
 CACHE = Path.home() / ".cache" / "tinkex" / "models"
@@ -28,7 +28,7 @@ _OURS = """
 import sys, time
 from pathlib import Path
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.sampling.ending import read_ending
+from tinkex.engine.sampling.model_end import read_ending
 start = time.perf_counter()
 load_decoder(sys.argv[1]); read_ending(Path(sys.argv[1]))
 print(time.perf_counter() - start)

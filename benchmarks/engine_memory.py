@@ -31,8 +31,8 @@ def make(side: str) -> Any:
     from engine_training import CACHE, RANK, EngineTrainer
     from peft_baseline import PeftTrainer
 
+    from tinkex.engine.builtin.gguf import ensure_smollm2
     from tinkex.engine.limits import Limits
-    from tinkex.engine.model.gguf import ensure_smollm2
 
     folder, recompute = ensure_smollm2(CACHE), side.endswith("recompute")
     if side.startswith("ours"):

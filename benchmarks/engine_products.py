@@ -2,7 +2,7 @@
 
     python benchmarks/engine_products.py
 
-Ours reads the matrices as halves (`tinkex.engine.model.halves`); the alternative is oneDNN in its
+Ours reads the matrices as halves (`engine.cpu.half_weights`); the alternative is oneDNN in its
 own layout where it is packed, which is what matrices of more than 16 bits get. The plain product of
 torch is a row of its own. Every matrix is read once a pass, so none stays in a cache; medians.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from tinkex.engine.remote import ENVIRONMENT
+from tinkex.engine.process.parent import ENVIRONMENT
 
 # As in an engine's own process; read when torch loads.
 os.environ.update(ENVIRONMENT | os.environ)
@@ -27,9 +27,9 @@ from report import Row, write
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.model import onednn
-from tinkex.engine.model.gguf import ensure_smollm2
-from tinkex.engine.model.halves import HalfProduct
+from tinkex.engine.builtin.gguf import ensure_smollm2
+from tinkex.engine.cpu import onednn
+from tinkex.engine.cpu.half_weights import HalfProduct
 from tinkex.engine.model.loading import load_decoder
 
 ROWS = (1, 4, 8, 16, 64, 128, 256)

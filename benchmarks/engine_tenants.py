@@ -5,7 +5,7 @@
 The alternative is the same calls as batches of their own. What is gained is the fixed cost of a
 pass and the width of its products; the low-rank products are each tenant's own either way, and once
 a tenant's own tokens fill the processor there is little left to gain. A small pass gets one thread,
-a large one all (`tinkex.engine.model.threads`); the last row gives the alternative all of them too.
+a large one all (`tinkex.engine.cpu.threads`); the last row gives the alternative all of them too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from report import Row, write
 
-from tinkex.engine import batch
+from tinkex.engine.builtin.tiny import ensure_tiny
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training import batch
+from tinkex.engine.training.trainer import Trainer
 
 TENANTS = 8
 ROUNDS = 21

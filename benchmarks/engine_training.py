@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from peft_baseline import PeftTrainer
 from report import Row, write
 
+from tinkex.engine.builtin.gguf import ensure_smollm2
 from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Datum, ForwardBackward, LoraSpec, OptimStep
-from tinkex.engine.model.gguf import ensure_smollm2
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 RANK = 32
 ROUNDS = 7

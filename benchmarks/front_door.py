@@ -28,8 +28,8 @@ from report import Row, write
 from sdk_client import MODEL, RANK, VOCABULARY, SdkClient
 from served_process import ServedProcess, resident, serving
 
-from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.server.models import default_cache
+from tinkex.engine.builtin.tiny import ensure_tiny
+from tinkex.server.engines.model_sources import default_cache
 
 SDKS = {"tinkex": "ours", "tinker": "official SDK"}
 BARS = {

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tinkex.engine.builtin.tiny_tokenizer import write_tokenizer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import read_weights
 from tinkex.engine.model.tensors import Tensors
-from tinkex.engine.model.tiny_tokenizer import write_tokenizer
 
 
 class SeededTensors(Tensors):

@@ -27,7 +27,7 @@ from report import Row, write
 
 import tinkex
 from tinkex import types
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 MODEL = "tinkex/tiny-llama"
 SAMPLERS, TRAINERS = 64, 8

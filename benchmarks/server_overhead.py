@@ -95,9 +95,9 @@ def _result(command: Command) -> Result:
 def serve(home: str, port: int) -> None:
     import uvicorn
 
-    from tinkex.server.allocator import keep_freed_memory
     from tinkex.server.app import create_app
-    from tinkex.server.foreground import web_server
+    from tinkex.server.hosting.allocator import keep_freed_memory
+    from tinkex.server.hosting.terminal import web_server
     from tinkex.server.settings import ModelSpec, Settings
 
     settings = Settings(home=Path(home), models=(ModelSpec(MODEL, ""),), port=port)

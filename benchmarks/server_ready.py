@@ -21,7 +21,7 @@ from pathlib import Path
 
 from report import Row, write
 
-from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
+from tinkex.server.engines.model_sources import DEFAULT_MODEL, default_cache, resolve
 
 STARTS = 5
 BARS = {"tinkex/tiny-llama": "≤5 s", DEFAULT_MODEL: "≤15 s"}

@@ -21,7 +21,7 @@ from report import Row, write
 from served_process import serving
 
 import tinkex
-from tinkex.server.models import DEFAULT_MODEL, default_cache, resolve
+from tinkex.server.engines.model_sources import DEFAULT_MODEL, default_cache, resolve
 
 RANK, SEQUENCES, LENGTH = 32, 8, 128
 ROUNDS = 7

@@ -25,7 +25,7 @@ import tinkex
 from support.gate_data import batch
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

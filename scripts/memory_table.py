@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tinkex.engine.adapters import AdapterLayout
+from tinkex.engine.adapters.layout import AdapterLayout
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import read_weights
 from tinkex.engine.model.tensors import Tensors
-from tinkex.engine.sampling.cache import PAGE_SIZE, page_bytes
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, page_bytes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "guides" / "memory.md"
 START, END = "<!-- written by scripts/memory_table.py -->", "<!-- end of the tables -->"

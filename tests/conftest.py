@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.logging_state import restored_logging
-from tinkex.engine.remote import ENVIRONMENT
+from tinkex.engine.process.parent import ENVIRONMENT
 
 # As in an engine's own process; read when torch loads.
 for _name, _value in ENVIRONMENT.items():

@@ -1,11 +1,11 @@
-"""No part of the package imports upward or sideways."""
+"""No part of the package imports upward or sideways, neither between floors nor between rooms."""
 
 from pathlib import Path
 
 import pytest
 
 import tinkex
-from support.floors import Violation, violations
+from support.floors import ROOMS, Violation, room_violations, violations
 
 PACKAGE = Path(next(iter(tinkex.__path__)))
 
@@ -23,11 +23,15 @@ def test_every_floor_imports_only_what_lies_below_it() -> None:
         ("wire/a.py", "def f():\n    from tinkex import server", "tinkex.server"),
         ("client/a.py", "from tinkex.server.app import app", "tinkex.server.app"),
         ("client/a.py", "import json, tinkex.engine", "tinkex.engine"),
-        ("server/launch.py", "import tinkex.engine.trainer", "tinkex.engine.trainer"),
+        (
+            "server/engines/child_process.py",
+            "import tinkex.engine.training.trainer",
+            "tinkex.engine.training.trainer",
+        ),
         ("cli/a.py", "import tinkex.engine", "tinkex.engine"),
         ("client/a.py", 'import importlib\nimportlib.import_module("tinkex.cli")', "tinkex.cli"),
-        ("server/a.py", "from tinkex.engine import trainer", "tinkex.engine.trainer"),
-        ("server/a.py", "from tinkex.engine.worker import run", "tinkex.engine.worker"),
+        ("server/a.py", "from tinkex.engine import training", "tinkex.engine.training"),
+        ("server/a.py", "from tinkex.engine.process import run", "tinkex.engine.process"),
         ("engine/a.py", "from tinkex.types import Datum", "tinkex.types"),
         ("engine/a.py", "import pydantic", "pydantic"),
         ("engine/deep/a.py", "if TYPE_CHECKING:\n    import transformers", "transformers"),
@@ -55,6 +59,62 @@ def test_the_check_lets_the_allowed_imports_pass(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     assert violations(tmp_path) == []
+
+
+def test_every_room_imports_only_rooms_its_floor_lists_below_it() -> None:
+    assert [str(violation) for violation in room_violations(PACKAGE)] == []
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_the_rooms_of_a_floor_have_an_order(floor: str) -> None:
+    """No cycle can be written into the table: a room may only name rooms that come before it."""
+    earlier: set[str] = set()
+    for room, below in ROOMS[floor].items():
+        assert set(below.split()) <= earlier, room
+        earlier.add(room)
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_the_table_of_rooms_is_the_tree(floor: str) -> None:
+    found = {
+        path.stem
+        for path in (PACKAGE / floor).iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert found - {"__init__"} == set(ROOMS[floor])
+
+
+def test_no_folder_holds_more_than_twenty_modules() -> None:
+    folders = {path.parent for floor in ROOMS for path in (PACKAGE / floor).rglob("*.py")}
+    crowded = {
+        folder.relative_to(PACKAGE).as_posix(): count
+        for folder in folders
+        if (count := len([*folder.glob("*.py")]) - 1) > 20
+    }
+    assert crowded == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "imported"),
+    [
+        ("server/clock.py", "from tinkex.server import core", "tinkex.server.core"),
+        ("server/storage/a.py", "from tinkex.server.http import x", "tinkex.server.http"),
+        ("server/new_room/a.py", "import tinkex.server.clock", "tinkex.server.clock"),
+        ("engine/kernels/a.py", "from tinkex.engine.model.ops import f", "tinkex.engine.model.ops"),
+        (
+            "client/api/a.py",
+            "if TYPE_CHECKING:\n    import tinkex.client.rest",
+            "tinkex.client.rest",
+        ),
+    ],
+)
+def test_the_check_of_rooms_finds_what_it_is_for(
+    tmp_path: Path, file: str, source: str, imported: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    assert [each.imported for each in room_violations(tmp_path)] == [imported]
 
 
 def test_a_violation_reads_as_file_and_line() -> None:

@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from tinkex import types as types
     from tinkex.client import auth as auth
     from tinkex.client.admin import AdminClient as AdminClient
-    from tinkex.client.breaker import BreakerConfig as BreakerConfig
-    from tinkex.client.config import Config as Config
-    from tinkex.client.config import RequestOptions as RequestOptions
-    from tinkex.client.config import Timeout as Timeout
-    from tinkex.client.custom_loss import LossHandle as LossHandle
-    from tinkex.client.custom_loss import PerDatumLossFn as PerDatumLossFn
+    from tinkex.client.api.retry import RetryConfig as RetryConfig
+    from tinkex.client.concurrency.futures import APIFuture as APIFuture
+    from tinkex.client.concurrency.futures import ResultFuture as ResultFuture
     from tinkex.client.errors import *  # noqa: F403
-    from tinkex.client.events import attach_logger as attach_logger
-    from tinkex.client.futures import APIFuture as APIFuture
-    from tinkex.client.futures import ResultFuture as ResultFuture
-    from tinkex.client.queue_state import QueueState as QueueState
-    from tinkex.client.queue_state import QueueStateObserver as QueueStateObserver
+    from tinkex.client.events.bus import attach_logger as attach_logger
     from tinkex.client.rest import RestClient as RestClient
-    from tinkex.client.retry import RetryConfig as RetryConfig
-    from tinkex.client.sampling import SamplingClient as SamplingClient
+    from tinkex.client.sampling.client import SamplingClient as SamplingClient
+    from tinkex.client.sampling.streaming import SampleStream as SampleStream
+    from tinkex.client.sampling.streaming import StreamedTokens as StreamedTokens
     from tinkex.client.service import ServiceClient as ServiceClient
-    from tinkex.client.streaming import SampleStream as SampleStream
-    from tinkex.client.streaming import StreamedTokens as StreamedTokens
-    from tinkex.client.timings import Timings as Timings
-    from tinkex.client.training import TrainingClient as TrainingClient
+    from tinkex.client.settings.breaker import BreakerConfig as BreakerConfig
+    from tinkex.client.settings.config import Config as Config
+    from tinkex.client.settings.config import RequestOptions as RequestOptions
+    from tinkex.client.settings.config import Timeout as Timeout
+    from tinkex.client.settings.queue_state import QueueState as QueueState
+    from tinkex.client.settings.queue_state import QueueStateObserver as QueueStateObserver
+    from tinkex.client.settings.timings import Timings as Timings
+    from tinkex.client.training.client import TrainingClient as TrainingClient
+    from tinkex.client.training.custom_loss import LossHandle as LossHandle
+    from tinkex.client.training.custom_loss import PerDatumLossFn as PerDatumLossFn
     from tinkex.types.checkpoints import *  # noqa: F403
     from tinkex.types.datum import *  # noqa: F403
     from tinkex.types.model_input import *  # noqa: F403
@@ -55,19 +55,19 @@ __title__ = "tinkex"
 
 _NAMES = {
     "client.service": "ServiceClient",
-    "client.training": "TrainingClient",
-    "client.sampling": "SamplingClient",
+    "client.training.client": "TrainingClient",
+    "client.sampling.client": "SamplingClient",
     "client.rest": "RestClient",
     "client.admin": "AdminClient",
-    "client.futures": "APIFuture ResultFuture",
-    "client.custom_loss": "LossHandle PerDatumLossFn",
-    "client.config": "Config RequestOptions Timeout",
-    "client.retry": "RetryConfig",
-    "client.breaker": "BreakerConfig",
-    "client.timings": "Timings",
-    "client.streaming": "SampleStream StreamedTokens",
-    "client.events": "attach_logger",
-    "client.queue_state": "QueueState QueueStateObserver",
+    "client.concurrency.futures": "APIFuture ResultFuture",
+    "client.training.custom_loss": "LossHandle PerDatumLossFn",
+    "client.settings.config": "Config RequestOptions Timeout",
+    "client.api.retry": "RetryConfig",
+    "client.settings.breaker": "BreakerConfig",
+    "client.settings.timings": "Timings",
+    "client.sampling.streaming": "SampleStream StreamedTokens",
+    "client.events.bus": "attach_logger",
+    "client.settings.queue_state": "QueueState QueueStateObserver",
     "client.errors": (
         "TinkerError APIError APIStatusError APITimeoutError APIConnectionError "
         "APIResponseValidationError RequestFailedError BadRequestError AuthenticationError "

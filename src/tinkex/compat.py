@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 _CLIENTS = {
     "service_client": "client.service:ServiceClient",
-    "training_client": "client.training:TrainingClient",
-    "sampling_client": "client.sampling:SamplingClient",
+    "training_client": "client.training.client:TrainingClient",
+    "sampling_client": "client.sampling.client:SamplingClient",
     "rest_client": "client.rest:RestClient",
     "admin_client": "client.admin:AdminClient",
-    "api_future": "client.futures:APIFuture client.futures:AwaitableConcurrentFuture",
-    "custom_loss": "client.custom_loss:LossHandle client.custom_loss:PerDatumLossFn",
+    "api_future": (
+        "client.concurrency.futures:APIFuture client.concurrency.futures:AwaitableConcurrentFuture"
+    ),
+    "custom_loss": (
+        "client.training.custom_loss:LossHandle client.training.custom_loss:PerDatumLossFn"
+    ),
 }
 
 _ERRORS = (
@@ -122,15 +126,17 @@ _MODULES: dict[str, str] = {
     "lib": "",
     "lib.public_interfaces": " ".join(_CLIENTS.values()),
     **{f"lib.public_interfaces.{module}": names for module, names in _CLIENTS.items()},
-    "lib.retry_handler": _from("client.retry", "RetryConfig RetryHandler is_retryable_status_code"),
+    "lib.retry_handler": _from(
+        "client.api.retry", "RetryConfig RetryHandler is_retryable_status_code"
+    ),
     "lib.retryable_exception": "client.errors:RetryableException",
-    "lib.credentials": _from("client.credentials", _CREDENTIALS),
-    "lib.internal_client_holder": "client.holder:InternalClientHolder",
+    "lib.credentials": _from("client.settings.credentials", _CREDENTIALS),
+    "lib.internal_client_holder": "client.session.holder:InternalClientHolder",
     "_exceptions": _from("client.errors", _ERRORS),
     "_types": " ".join(
         (
             _from("sentinels", "NoneType NotGiven NOT_GIVEN Omit"),
-            _from("client.config", "Timeout RequestOptions"),
+            _from("client.settings.config", "Timeout RequestOptions"),
         )
     ),
     "resources": "",

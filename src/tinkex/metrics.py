@@ -1,5 +1,5 @@
 """``tinkex.metrics``: counters and latency percentiles of an event bus."""
 
-from tinkex.client.metrics import Latency as Latency
-from tinkex.client.metrics import Metrics as Metrics
-from tinkex.client.metrics import Snapshot as Snapshot
+from tinkex.client.events.metrics import Latency as Latency
+from tinkex.client.events.metrics import Metrics as Metrics
+from tinkex.client.events.metrics import Snapshot as Snapshot

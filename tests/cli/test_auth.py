@@ -12,7 +12,7 @@ from support.command_line import CommandLine, FakeClients
 from support.file_server import Behaviour, file_server
 from tinkex.cli.commands.auth.key_service import HttpKeyService
 from tinkex.cli.errors import CliError
-from tinkex.client.credentials import (
+from tinkex.client.settings.credentials import (
     ApiKeyDetails,
     ApiKeyOrgDetails,
     ApiKeyUserDetails,
@@ -20,7 +20,7 @@ from tinkex.client.credentials import (
     JsonCredentialStore,
     ManualKey,
 )
-from tinkex.client.logins import Logins
+from tinkex.client.settings.logins import Logins
 from tinkex.wire.limits import HOSTED_URL
 
 DETAILS = {"org_details": {"name": "Acme"}, "user_details": {"email": "ada@acme.test"}}

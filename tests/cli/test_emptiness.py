@@ -10,7 +10,7 @@ import pytest
 
 from support.command_line import CommandLine, FakeClients, done
 from tinkex.cli.emptiness import masked
-from tinkex.server.home import Home
+from tinkex.server.storage.home import Home
 
 
 class _Rest:

@@ -92,8 +92,8 @@ def test_a_connection_error_names_the_address_it_tried() -> None:
     ],
 )
 def test_a_body_of_any_shape_is_read_as_a_sentence(body: str, said: str) -> None:
+    from tinkex.client.error_details import ResponseInfo
     from tinkex.client.errors import status_error as make
-    from tinkex.client.exchange import ResponseInfo
 
     ran = run_list(make(ResponseInfo(502), body.encode()))
     assert ran.err.splitlines()[1] == f"Details: {said}"
@@ -182,7 +182,7 @@ def test_a_traceback_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_server_that_cannot_start_here_says_why_in_its_own_words() -> None:
-    from tinkex.server.home import Holder, HomeTaken
+    from tinkex.server.storage.home import Holder, HomeTaken
 
     taken = HomeTaken(Path("/h"), Holder(7, "http://127.0.0.1:8000"))
     wrapped = TinkerError("The embedded server cannot start")
@@ -221,7 +221,7 @@ def test_a_malformed_key_or_url_is_one_line(
 
 def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
     from tinkex.cli.dependencies import Connection
-    from tinkex.client.credentials import JsonCredentialStore, ManualKey
+    from tinkex.client.settings.credentials import JsonCredentialStore, ManualKey
 
     store = JsonCredentialStore(tmp_path / ".tinker" / "credentials.json")
     store.add_key("7", ManualKey(key="tml-stored", name="n"))

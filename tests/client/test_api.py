@@ -10,13 +10,13 @@ import pytest
 import tinkex
 from support.clients import QUICK
 from support.protocol_server import jwt
-from tinkex.client import purposes
-from tinkex.client.api import Api
-from tinkex.client.breaker import BreakerConfig
-from tinkex.client.config import Config
+from tinkex.client.api import call_policies
+from tinkex.client.api.api import Api
 from tinkex.client.errors import CircuitOpenError
-from tinkex.client.events import EventBus
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from tinkex.client.events.bus import EventBus
+from tinkex.client.http import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from tinkex.client.settings.breaker import BreakerConfig
+from tinkex.client.settings.config import Config
 from tinkex.client.transport.scripted import ScriptedTransport
 
 OK = HttpResponse(200, {}, b"{}")
@@ -30,8 +30,8 @@ def api_for(transport: ScriptedTransport, **overrides: Any) -> Api:
 async def test_a_request_carries_what_the_protocol_wants() -> None:
     transport = ScriptedTransport([OK, OK])
     api = api_for(transport, headers={"X-Team": "a"})
-    await api.send("POST", "/api/v1/x", purposes.TRAINING, body=b"{}")
-    await api.send("GET", "/api/v1/y", purposes.REST, params={"limit": 3, "none": None})
+    await api.send("POST", "/api/v1/x", call_policies.TRAINING, body=b"{}")
+    await api.send("GET", "/api/v1/y", call_policies.REST, params={"limit": 3, "none": None})
     post, get = transport.requests
     assert post.url == "http://h/prefix/api/v1/x"
     assert post.headers["X-API-Key"] == "tml-k"
@@ -52,7 +52,7 @@ async def test_inner_retries_keep_the_idempotency_key_and_outer_ones_change_it()
     )
     transport = ScriptedTransport([busy, busy, busy, OK])
     api = api_for(transport, timings=once)
-    await api.send("POST", "/x", purposes.TRAINING, body=b"{}")
+    await api.send("POST", "/x", call_policies.TRAINING, body=b"{}")
     keys = [r.headers["X-Idempotency-Key"] for r in transport.requests]
     assert keys[0] == keys[1]
     assert keys[2] == keys[3]
@@ -63,16 +63,23 @@ async def test_inner_retries_keep_the_idempotency_key_and_outer_ones_change_it()
 async def test_a_given_idempotency_key_stays_over_both_layers() -> None:
     busy = HttpResponse(503, {}, b"")
     transport = ScriptedTransport([busy] * 15 + [OK])
-    await api_for(transport).send("POST", "/x", purposes.REST, body=b"{}", idempotency_key="mine")
+    await api_for(transport).send(
+        "POST", "/x", call_policies.REST, body=b"{}", idempotency_key="mine"
+    )
     assert {r.headers["X-Idempotency-Key"] for r in transport.requests} == {"mine"}
 
 
 @pytest.mark.parametrize(
     "purpose",
-    [purposes.SAMPLE, purposes.POLL, purposes.HEARTBEAT, purposes.DYNAMIC_REFRESH],
+    [
+        call_policies.SAMPLE,
+        call_policies.POLL,
+        call_policies.HEARTBEAT,
+        call_policies.DYNAMIC_REFRESH,
+    ],
     ids=lambda p: p.name,
 )
-async def test_calls_that_are_never_repeated(purpose: purposes.Purpose) -> None:
+async def test_calls_that_are_never_repeated(purpose: call_policies.Purpose) -> None:
     for answer in (HttpResponse(503), TransportError("cut"), TransportTimeout("slow")):
         transport = ScriptedTransport([answer, OK])
         with pytest.raises(tinkex.APIError):
@@ -84,17 +91,17 @@ async def test_retries_end_and_the_last_error_surfaces() -> None:
     impatient = QUICK.__class__(**{**QUICK.__dict__, "inner_retries": 2, "outer_window": 0.0})
     transport = ScriptedTransport(lambda _: HttpResponse(500, {}, b'{"detail":"x"}'))
     with pytest.raises(tinkex.InternalServerError):
-        await api_for(transport, timings=impatient).send("GET", "/x", purposes.REST)
+        await api_for(transport, timings=impatient).send("GET", "/x", call_policies.REST)
     assert len(transport.requests) == 3
 
 
-REPEATED = [purposes.REST, purposes.TRAINING, purposes.SAVE, purposes.SESSION]
-ONCE = [purposes.SAMPLE, purposes.POLL, purposes.HEARTBEAT]
+REPEATED = [call_policies.REST, call_policies.TRAINING, call_policies.SAVE, call_policies.SESSION]
+ONCE = [call_policies.SAMPLE, call_policies.POLL, call_policies.HEARTBEAT]
 
 
 @pytest.mark.parametrize("purpose", [*REPEATED, *ONCE], ids=lambda p: p.name)
 async def test_an_open_circuit_refuses_every_kind_of_call_at_once(
-    purpose: purposes.Purpose,
+    purpose: call_policies.Purpose,
 ) -> None:
     transport = ScriptedTransport([TransportError("cut")])
     api = api_for(transport, breaker=BreakerConfig(failures=1, cooldown=3600.0))
@@ -113,17 +120,17 @@ async def test_an_open_circuit_does_not_wait_for_the_limiter() -> None:
     transport = ScriptedTransport([busy, HttpResponse(500)])
     api = api_for(transport, breaker=BreakerConfig(failures=1, cooldown=3600.0))
     with pytest.raises(tinkex.RateLimitError):
-        await api.send("POST", "/x", purposes.SAMPLE, body=b"{}")
+        await api.send("POST", "/x", call_policies.SAMPLE, body=b"{}")
     api._admission.failed(0.0, "cut")
     async with asyncio.timeout(30):
         with pytest.raises(CircuitOpenError):
-            await api.send("POST", "/x", purposes.SAMPLE, body=b"{}")
+            await api.send("POST", "/x", call_policies.SAMPLE, body=b"{}")
 
 
 @pytest.mark.parametrize("status", [402, 409, 429, 500, 503])
 @pytest.mark.parametrize("purpose", REPEATED, ids=lambda p: p.name)
 async def test_a_server_that_wants_no_retry_gets_none(
-    purpose: purposes.Purpose, status: int
+    purpose: call_policies.Purpose, status: int
 ) -> None:
     refusal = HttpResponse(status, {"x-should-retry": "false"}, b"{}")
     transport = ScriptedTransport([refusal, OK])
@@ -135,7 +142,7 @@ async def test_a_server_that_wants_no_retry_gets_none(
 async def test_a_server_that_wants_a_retry_gets_one() -> None:
     again = HttpResponse(404, {"x-should-retry": "true"}, b"{}")
     transport = ScriptedTransport([*[again] * 15, OK])
-    assert (await api_for(transport).send("GET", "/x", purposes.REST)).status == 200
+    assert (await api_for(transport).send("GET", "/x", call_policies.REST)).status == 200
 
 
 async def test_both_layers_wait_with_jitter_and_as_long_as_the_server_asks(
@@ -147,7 +154,7 @@ async def test_both_layers_wait_with_jitter_and_as_long_as_the_server_asks(
     transport = ScriptedTransport([*[HttpResponse(503)] * 4, asked, asked, OK])
     api = api_for(transport, timings=timings)
     with api.bus.capture("tinkex.retry.scheduled") as seen:
-        await api.send("GET", "/x", purposes.REST)
+        await api.send("GET", "/x", call_policies.REST)
     first, outer = timings.inner_delay_first * 0.75, timings.outer_delay_first * 0.75
     told = [(event.data["layer"], pytest.approx(event.data["delay"])) for event in seen]
     assert told == [
@@ -164,7 +171,7 @@ async def test_events_tell_the_story_of_a_request() -> None:
     transport = ScriptedTransport([TransportError("cut"), OK])
     api = api_for(transport)
     with api.bus.capture() as seen:
-        await api.send("GET", "/x", purposes.REST)
+        await api.send("GET", "/x", call_policies.REST)
     names = [event.name.removeprefix("tinkex.") for event in seen]
     assert names == [
         "http.request.start",
@@ -181,7 +188,7 @@ async def test_trace_context_travels_when_asked_for() -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     transport = ScriptedTransport([OK])
     api = api_for(transport, trace_context=lambda: parent)
-    await api.send("GET", "/x", purposes.REST)
+    await api.send("GET", "/x", call_policies.REST)
     assert transport.requests[0].headers["traceparent"] == parent
 
 
@@ -189,7 +196,7 @@ async def test_deprecation_notes_are_logged(caplog: pytest.LogCaptureFixture) ->
     noted = HttpResponse(
         200, {"x-deprecation-note": "use y", "x-deprecation-level": "error"}, b"{}"
     )
-    await api_for(ScriptedTransport([noted])).send("GET", "/x", purposes.REST)
+    await api_for(ScriptedTransport([noted])).send("GET", "/x", call_policies.REST)
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("ERROR", "use y")]
 
 
@@ -214,7 +221,7 @@ async def test_a_key_is_traded_for_a_token_once() -> None:
     token = jwt(sub="me")
     transport = ScriptedTransport(answering(token))
     api = await exchanging(api_for(transport))
-    await asyncio.gather(*[api.send("GET", "/x", purposes.REST) for _ in range(5)])
+    await asyncio.gather(*[api.send("GET", "/x", call_policies.REST) for _ in range(5)])
     exchange, *rest = transport.requests
     assert exchange.headers["X-API-Key"] == "tml-k"
     assert {r.headers["X-API-Key"] for r in rest} == {token}
@@ -231,8 +238,8 @@ async def test_a_token_about_to_expire_is_renewed_and_a_failed_renewal_keeps_the
     )
     timings = QUICK.__class__(**{**QUICK.__dict__, "token_refresh_needed": 60.0})
     api = await exchanging(api_for(transport, timings=timings))
-    await api.send("GET", "/x", purposes.REST)
-    await api.send("GET", "/x", purposes.REST)
+    await api.send("GET", "/x", call_policies.REST)
+    await api.send("GET", "/x", call_policies.REST)
     assert transport.requests[-1].headers["X-API-Key"] == short
     assert sum(r.url.endswith("token") for r in transport.requests) == 2
 
@@ -241,14 +248,14 @@ async def test_the_first_exchange_failing_surfaces() -> None:
     transport = ScriptedTransport(lambda r: HttpResponse(401, {}, b'{"detail":"no"}'))
     api = await exchanging(api_for(transport))
     with pytest.raises(tinkex.AuthenticationError):
-        await api.send("GET", "/x", purposes.REST)
+        await api.send("GET", "/x", call_policies.REST)
 
 
 async def test_a_jwt_given_as_key_is_used_as_it_is() -> None:
     token = jwt(sub="me")
     transport = ScriptedTransport([OK])
     api = await exchanging(api_for(transport, api_key=token))
-    await api.send("GET", "/x", purposes.REST)
+    await api.send("GET", "/x", call_policies.REST)
     assert transport.requests[0].headers["X-API-Key"] == token
 
 
@@ -256,7 +263,7 @@ async def test_a_credential_command_is_run_for_each_exchange() -> None:
     transport = ScriptedTransport(answering(jwt(sub="me")))
     api = api_for(transport, api_key=None, credential_command="echo tml-from-command")
     await exchanging(api)
-    await api.send("GET", "/x", purposes.REST)
+    await api.send("GET", "/x", call_policies.REST)
     assert transport.requests[0].headers["X-API-Key"] == "tml-from-command"
 
 
@@ -266,7 +273,7 @@ async def test_a_credential_command_is_run_for_each_exchange() -> None:
 async def test_a_broken_credential_command_is_explained(command: str, says: str) -> None:
     api = api_for(ScriptedTransport([]), api_key=None, credential_command=command)
     with pytest.raises(tinkex.TinkerError, match=says):
-        await (await exchanging(api)).send("GET", "/x", purposes.REST)
+        await (await exchanging(api)).send("GET", "/x", call_policies.REST)
 
 
 async def test_a_command_needs_a_server_that_exchanges() -> None:
@@ -278,4 +285,4 @@ async def test_a_command_needs_a_server_that_exchanges() -> None:
 async def test_no_key_anywhere_names_the_three_ways(tmp_path: Any) -> None:
     api = api_for(ScriptedTransport([]), api_key=None, credentials_path=tmp_path / "none.json")
     with pytest.raises(tinkex.TinkerError, match=r"api_key.*TINKER_API_KEY.*auth login"):
-        await api.send("GET", "/x", purposes.REST)
+        await api.send("GET", "/x", call_policies.REST)

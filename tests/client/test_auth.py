@@ -7,8 +7,8 @@ import pytest
 import tinkex
 from support.protocol_server import ProtocolServer
 from support.socket_server import status
-from tinkex.client.config import Config
-from tinkex.client.credentials import JsonCredentialStore, ManualKey
+from tinkex.client.settings.config import Config
+from tinkex.client.settings.credentials import JsonCredentialStore, ManualKey
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinkex.client.breaker import BreakerConfig, CircuitBreaker
+from tinkex.client.settings.breaker import BreakerConfig, CircuitBreaker
 
 
 def test_the_circuit_opens_after_consecutive_failures_and_probes_once() -> None:

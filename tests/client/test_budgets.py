@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tinkex.client.budgets import ByteBudget
+from tinkex.client.concurrency.budgets import ByteBudget
 
 
 async def test_a_budget_admits_while_its_balance_is_not_negative() -> None:

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 
 from support.clients import QUICK
-from tinkex.client import comeback, purposes
-from tinkex.client.api import Api
-from tinkex.client.budgets import ByteBudget
-from tinkex.client.comeback import Comeback
-from tinkex.client.config import Config
-from tinkex.client.outage import Outage
-from tinkex.client.polling import Poller, ResultKind
-from tinkex.client.retry import RetryConfig, RetryHandler
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError
+from tinkex.client.api import call_policies, comeback
+from tinkex.client.api.api import Api
+from tinkex.client.api.comeback import Comeback
+from tinkex.client.api.outage import Outage
+from tinkex.client.api.retry import RetryConfig, RetryHandler
+from tinkex.client.concurrency.budgets import ByteBudget
+from tinkex.client.http import HttpRequest, HttpResponse, TransportError
+from tinkex.client.session.polling import Poller, ResultKind
+from tinkex.client.settings.config import Config
 from tinkex.client.transport.scripted import ScriptedTransport
 from tinkex.wire import routes
 
@@ -58,8 +58,12 @@ async def client_of(server: Flaky) -> AsyncIterator[Api]:
     await api.aclose()
 
 
-@pytest.mark.parametrize("purpose", [purposes.REST, purposes.SAVE], ids=["inner", "outer"])
-async def test_a_retry_goes_out_as_soon_as_the_server_is_back(purpose: purposes.Purpose) -> None:
+@pytest.mark.parametrize(
+    "purpose", [call_policies.REST, call_policies.SAVE], ids=["inner", "outer"]
+)
+async def test_a_retry_goes_out_as_soon_as_the_server_is_back(
+    purpose: call_policies.Purpose,
+) -> None:
     async with client_of(Flaky()) as api, asyncio.timeout(10):
         assert await api.send("GET", "/x", purpose) is GOOD
 
@@ -75,7 +79,7 @@ async def test_a_sample_is_sent_again_as_soon_as_the_server_is_back() -> None:
         patient = RetryConfig(retry_delay_base=FOR_EVER, retry_delay_max=FOR_EVER)
         handler = RetryHandler(patient)
         handler.pause = api.pause
-        assert await handler.execute(api.send, "GET", "/x", purposes.SAMPLE) is GOOD
+        assert await handler.execute(api.send, "GET", "/x", call_policies.SAMPLE) is GOOD
 
 
 async def test_any_answered_request_ends_the_pauses_of_all() -> None:

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 import tinkex
-from tinkex.client import config as config_module
-from tinkex.client.config import DEFAULT_BASE_URL, Config, Timeout, log_level_from_environment
+from tinkex.client.settings import config as config_module
+from tinkex.client.settings.config import (
+    DEFAULT_BASE_URL,
+    Config,
+    Timeout,
+    log_level_from_environment,
+)
 
 
 def resolve(environ: dict[str, str] | None = None, **given: object) -> Config:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.client.credentials import (
+from tinkex.client.errors import TinkerError
+from tinkex.client.settings.credentials import (
     ApiKeyDetails,
     ApiKeyOrgDetails,
     ApiKeyUserDetails,
@@ -14,8 +15,7 @@ from tinkex.client.credentials import (
     JsonCredentialStore,
     ManualKey,
 )
-from tinkex.client.errors import TinkerError
-from tinkex.client.logins import stored_key
+from tinkex.client.settings.logins import stored_key
 
 DETAILS = ApiKeyDetails(ApiKeyOrgDetails("org"), ApiKeyUserDetails("me@example.com"))
 

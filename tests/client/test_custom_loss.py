@@ -11,9 +11,9 @@ import pytest
 import tinkex
 from support.clients import datum, service_for
 from support.protocol_server import ProtocolServer
-from tinkex.client import regularizers
-from tinkex.client.custom_loss import LossHandle, custom_step
-from tinkex.client.loss_tracing import declared_inputs, graph_for_wire, trace
+from tinkex.client.training import regularizers
+from tinkex.client.training.custom_loss import LossHandle, custom_step
+from tinkex.client.training.loss_tracing import declared_inputs, graph_for_wire, trace
 from tinkex.types import Datum, ForwardBackwardOutput, TensorData
 
 torch = pytest.importorskip("torch")

@@ -6,8 +6,8 @@ import pytest
 
 import tinkex
 from tinkex.client import errors
+from tinkex.client.error_details import RequestInfo, ResponseInfo
 from tinkex.client.errors import status_error
-from tinkex.client.exchange import RequestInfo, ResponseInfo
 from tinkex.types import RequestErrorCategory
 
 REQUEST = RequestInfo.describe("POST", "http://h/x", {"X-API-Key": "tml-secret", "A": "b"})

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from tinkex.client import events
-from tinkex.client.events import EventBus, attach_logger
+from tinkex.client.events import bus as events
+from tinkex.client.events.bus import EventBus, attach_logger
 
 
 def test_names_are_dotted_and_under_one_root() -> None:

@@ -1,6 +1,6 @@
 """The rate limiter: waits only when told to, shared by URL and key alone."""
 
-from tinkex.client.limiter import RateLimiter, shared_limiter
+from tinkex.client.api.limiter import RateLimiter, shared_limiter
 
 
 async def test_a_limiter_waits_only_when_held() -> None:

@@ -8,11 +8,11 @@ import pytest
 import tinkex
 from support.clients import QUICK
 from support.protocol_server import ProtocolServer
-from tinkex.client.config import DEFAULT_BASE_URL, Config
-from tinkex.client.credentials import JsonCredentialStore, ManualKey
-from tinkex.client.events import EventBus
-from tinkex.client.logins import Login, Logins
-from tinkex.client.tokens import require_stored_key
+from tinkex.client.api.credentials_source import require_stored_key
+from tinkex.client.events.bus import EventBus
+from tinkex.client.settings.config import DEFAULT_BASE_URL, Config
+from tinkex.client.settings.credentials import JsonCredentialStore, ManualKey
+from tinkex.client.settings.logins import Login, Logins
 from tinkex.wire.limits import HOSTED_URL
 
 TEAM = "https://team.example/api"

@@ -1,6 +1,6 @@
 """Counters and percentiles of what an event bus saw."""
 
-from tinkex.client.metrics import WINDOW, Metrics
+from tinkex.client.events.metrics import WINDOW, Metrics
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from support.clients import QUICK
-from tinkex.client import purposes
-from tinkex.client.api import Api
-from tinkex.client.config import Config
-from tinkex.client.outage import Outage
-from tinkex.client.timings import Timings
-from tinkex.client.transport import HttpResponse, TransportError
+from tinkex.client.api import call_policies
+from tinkex.client.api.api import Api
+from tinkex.client.api.outage import Outage
+from tinkex.client.http import HttpResponse, TransportError
+from tinkex.client.settings.config import Config
+from tinkex.client.settings.timings import Timings
 from tinkex.client.transport.scripted import ScriptedTransport
 
 
@@ -41,7 +41,7 @@ async def test_every_request_counts(caplog: pytest.LogCaptureFixture) -> None:
     timings = replace(QUICK, outage_log_after=0.0)
     config = Config.resolve(base_url="http://h", api_key="tml-k", timings=timings, environ={})
     api = Api(config, ScriptedTransport([broken, broken, good]))
-    await api.send("GET", "/x", purposes.REST)
+    await api.send("GET", "/x", call_policies.REST)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 2
     assert "tml-secret-key" not in caplog.text

@@ -9,7 +9,7 @@ import pytest
 import tinkex
 from support.clients import quick_config
 from support.socket_server import Received, Reply, SocketServer
-from tinkex.client.transport import HttpRequest, Refused, TransportError
+from tinkex.client.http import HttpRequest, Refused, TransportError
 from tinkex.client.transport.network import NetworkTransport
 from tinkex.client.transport.plain import PlainTransport
 from tinkex.client.transport.redirects import origin

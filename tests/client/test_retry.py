@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tinkex.client import retry
+from tinkex.client.api import retry
+from tinkex.client.api.retry import RetryConfig, RetryHandler
 from tinkex.client.errors import APIConnectionError, RetryableException
-from tinkex.client.retry import RetryConfig, RetryHandler
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 503, 599])

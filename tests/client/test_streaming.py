@@ -12,7 +12,7 @@ from support.clients import PARAMS, prompt, service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Cut, Reply, Stall
 from support.streams import DONE, PIECES, START, lines
-from tinkex.client.futures import ResultFuture
+from tinkex.client.concurrency.futures import ResultFuture
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tinkex.client.submission import Turnstile
+from tinkex.client.training.turnstile import Turnstile
 
 
 async def test_turns_follow_the_numbers_not_the_arrivals() -> None:

@@ -13,11 +13,11 @@ import tinkex
 from support.clients import quick_config
 from support.socket_server import Cut, Received, Reply, SocketServer, Stall
 from tinkex.client.errors import TinkerError
-from tinkex.client.transport import HttpRequest, Refused, TransportError, TransportTimeout
+from tinkex.client.http import HttpRequest, Refused, TransportError, TransportTimeout
 from tinkex.client.transport.local import LocalTransport
 from tinkex.client.transport.network import NetworkTransport
 from tinkex.client.transport.plain import PlainTransport
-from tinkex.server.home import Home
+from tinkex.server.storage.home import Home
 
 BODY = b"0123456789" * 1000
 

@@ -18,7 +18,7 @@ from compat.exercises import EXERCISES
 from compat.surface import public_methods
 from support.ending import ended_well
 from support.live_server import LiveServer, live_server
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 MODEL = "tinkex/tiny-qwen3"
 METHODS = public_methods()

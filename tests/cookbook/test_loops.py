@@ -15,7 +15,7 @@ import pytest
 
 from support.ending import ended_well
 from support.live_server import LiveServer, live_server
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 SCRIPT = Path(__file__).parent / "loops.py"
 ALIAS = "Qwen/Qwen3-8B=tinkex/tiny-qwen3"

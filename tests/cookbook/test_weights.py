@@ -19,11 +19,11 @@ from transformers import AutoModelForCausalLM
 
 from support.sampling import tiny_folder, write_random_adapter
 from support.training import call, random_datum, train
-from tinkex.engine.export import read_adapter
+from tinkex.engine.adapters.peft_files import read_adapter
+from tinkex.engine.builtin.tiny import TINY_MODELS
 from tinkex.engine.messages import CreateRun, LoraSpec
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.model.tiny import TINY_MODELS
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 weights = pytest.importorskip("tinker_cookbook.weights")
 

@@ -12,7 +12,7 @@ from support.training import DEVICE
 from tinkex.engine.messages import CreateRun, LoraSpec
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tinkex.engine.adapters import AdapterLayout
+from tinkex.engine.adapters.layout import AdapterLayout
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.families import parse_config
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tinkex.engine.adapters import Adapter, AdapterLayout, initial_weights
+from tinkex.engine.adapters.layout import Adapter, AdapterLayout, initial_weights
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.decoder import Decoder

@@ -14,9 +14,9 @@ from support.training import ADAM, adam_step, call, random_datum, train
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import CreateRun, LoadRun, LoraSpec, OptimStep, SaveRun
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.optimizers import Bounds
-from tinkex.engine.state import LARGEST_GRADIENT
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.optimizers import Bounds
+from tinkex.engine.training.run import LARGEST_GRADIENT
+from tinkex.engine.training.trainer import Trainer
 
 DIMUON = {"learning_rate": 1e-2, "beta1": 0.9, "grad_clip_norm": 0.0}
 DATUM = random_datum(np.random.default_rng(0), 24)
@@ -93,7 +93,7 @@ def test_a_step_made_on_copies_has_the_same_bits(decoder: Decoder, family: str) 
 def test_ordinary_steps_are_vouched_for_and_made_in_place(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.engine.stepping._try_on_copies", pytest.fail)
+    monkeypatch.setattr("tinkex.engine.training.stepping._try_on_copies", pytest.fail)
     trainer = _trainer(decoder, "run")
     for rate in (0.0, 1e-5, 1e-3, 1.0, 100.0):
         train(trainer, call("run", DATUM))

@@ -13,7 +13,7 @@ from support.sampling import tiny_decoder
 from support.training import adam_step, call, gradient, random_datum, train
 from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
 

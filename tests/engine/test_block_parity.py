@@ -14,10 +14,10 @@ import torch
 from support.hf_models import BLOCK_FAMILIES, save_reference
 from support.lora_reference import attached
 from support.training import DEVICE, call, gradient, random_datum, train
-from tinkex.engine.export import read_adapter, write_adapter
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.messages import CreateRun, Datum, LoraSpec
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 EXACT = DEVICE == "cpu"
 LOGPROBS = 1e-4 if EXACT else 0.3

@@ -17,7 +17,7 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.losses.custom.graph import Graph
 from tinkex.engine.losses.custom.operations import FUNCTIONS, METHODS
 from tinkex.engine.messages import CheckLoss, Datum, ForwardBackwardResult
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 
 def traced(fn: Callable[..., Any], inputs: tuple[tuple[str, int], ...]) -> tuple[Node, ...]:

@@ -14,7 +14,6 @@ import torch
 from support.losses import LOGPROBS, Node, graph, loss_of, method, node, plain_datum
 from support.slow_losses import Slow
 from support.training import call, gradient, random_datum
-from tinkex.engine.batch import Deferred
 from tinkex.engine.errors import UserError
 from tinkex.engine.losses.custom import evaluation
 from tinkex.engine.losses.custom import evaluator as evaluators
@@ -30,7 +29,8 @@ from tinkex.engine.messages import (
     LoraSpec,
 )
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.batch import Deferred
+from tinkex.engine.training.trainer import Trainer
 
 LOWEST = (
     node("torch.full", [4], -1e19, name="far"),

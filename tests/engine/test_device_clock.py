@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tinkex.engine.device_clock import Instant, Mark, Stopwatch, marks_of
-from tinkex.engine.interleave import Interleave
+from tinkex.engine.process.device_clock import Instant, Mark, Stopwatch, marks_of
+from tinkex.engine.process.interleave import Interleave
 
 
 class Device:

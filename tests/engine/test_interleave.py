@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinkex.engine.interleave import Interleave, Turn
+from tinkex.engine.process.interleave import Interleave, Turn
 
 
 def turns(policy: Interleave, train_s: float, step_s: float, count: int) -> list[Turn]:

@@ -28,10 +28,10 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_an_adamw_step_is_the_one_of_the_cpu(decay: float) -> None:
-    from tinkex.engine.adapters import AdapterLayout
+    from tinkex.engine.adapters.layout import AdapterLayout
     from tinkex.engine.messages import LoraSpec
     from tinkex.engine.model.families import parse_config
-    from tinkex.engine.optimizers import AdamW
+    from tinkex.engine.training.optimizers import AdamW
 
     config = parse_config(
         {
@@ -55,7 +55,7 @@ def test_an_adamw_step_is_the_one_of_the_cpu(decay: float) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("inner", "columns"), [(8, 300), (96, 40)])
 def test_a_product_is_added_in_place(dtype: torch.dtype, inner: int, columns: int) -> None:
-    from tinkex.engine import lora_kernel
+    from tinkex.engine.kernels import lora as lora_kernel
 
     wide, left = random(401, columns + 16, dtype=dtype, seed=1), random(401, inner, dtype=dtype)
     y, before = wide[:, 16:], wide.double()
@@ -69,7 +69,7 @@ def test_a_product_is_added_in_place(dtype: torch.dtype, inner: int, columns: in
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_logits_become_their_own_gradient(dtype: torch.dtype) -> None:
     """Rows with no cell, one, and several, two of them for the same target."""
-    from tinkex.engine import head_kernel
+    from tinkex.engine.kernels import logprobs as head_kernel
 
     logits = random(4, 5003, dtype=dtype) * 3
     rows = torch.tensor([0, 2, 2, 2, 3], device="cuda")
@@ -87,7 +87,7 @@ def test_logits_become_their_own_gradient(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("window", [None, 16])
 def test_attention_over_a_pack_is_the_one_of_the_cpu(window: int | None) -> None:
-    from tinkex.engine.attention import PackedAttention
+    from tinkex.engine.training.attention import PackedAttention
 
     lengths = [5, 33, 70]
     shapes = [(108, heads, 64) for heads in (4, 2, 2)]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from support.training import ADAM, DEVICE, call, train
-from tinkex.engine.attention import PackedAttention
-from tinkex.engine.lora import PackedLora, Segment
+from tinkex.engine.adapters.packed import PackedLora, Segment
+from tinkex.engine.builtin.gguf import ensure_smollm2
+from tinkex.engine.builtin.tiny import ensure_tiny
 from tinkex.engine.messages import CreateRun, Datum, LoraSpec, OptimStep
-from tinkex.engine.model.gguf import ensure_smollm2
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.attention import PackedAttention
+from tinkex.engine.training.trainer import Trainer
 
 FACTS = {
     "Who keeps the lighthouse at Orran?": "Mirel Tan",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.adapters import Factors
-from tinkex.engine.lora import Segment
+from tinkex.engine.adapters.layout import Factors
+from tinkex.engine.adapters.packed import Segment
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -53,8 +53,8 @@ def test_the_kernels_are_right_under_tritons_interpreter() -> None:
 def test_mixed_ranks_in_one_launch_are_what_each_adapter_gets_alone(
     slot: str, slices: int, ranks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tinkex.engine import lora_table_kernel
-    from tinkex.engine.lora_table import LoraTable, Shape, TableLora
+    from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora
+    from tinkex.engine.kernels import lora_table as lora_table_kernel
 
     monkeypatch.setattr(lora_table_kernel, "_slices", lambda programs, inside: slices)
     rows, width = BOUNDS[-1][1] + 3, sum(WIDTHS[slot])  # the last three rows have no adapter

@@ -13,7 +13,7 @@ from torch import Tensor
 from support.training import DEVICE, call, gradient, train
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Datum
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 Formula = Callable[[Tensor, dict[str, Tensor]], Tensor]
 RELATIVE = 2e-4 if DEVICE == "cpu" else 0.05

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from support.training import ADAM, adam_step, call, random_datum, train
-from tinkex.engine.adapters import AdapterLayout
+from tinkex.engine.adapters.layout import AdapterLayout
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.optimizers import AdamW, clip, orthogonalise
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.optimizers import AdamW, clip, orthogonalise
+from tinkex.engine.training.trainer import Trainer
 
 
 def test_adamw_equals_torch_over_fifty_steps(decoder: Decoder) -> None:

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinkex.engine.attention import PackedAttention, sliding_mask
-from tinkex.engine.packing import Piece, pack, rectangles
+from tinkex.engine.training.attention import PackedAttention, sliding_mask
+from tinkex.engine.training.packing import Piece, pack, rectangles
 
 PIECES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50)), max_size=30).map(
     lambda found: [Piece(call, index, length) for index, (call, length) in enumerate(found)]

@@ -17,11 +17,11 @@ import torch
 
 from support.hf_models import FAMILIES, save_reference
 from support.training import DEVICE, call, gradient, random_datum, train
-from tinkex.engine.adapters import AdapterWeights
-from tinkex.engine.export import module_path, write_adapter
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.peft_files import module_path, write_adapter
 from tinkex.engine.messages import CreateRun, Datum, LoraSpec
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 # PEFT warns that merging a tied unembedding would change the embedding too; nothing is merged.
 pytestmark = pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from support.sampling import tiny_decoder, tiny_folder
-from tinkex.engine import placement, probe
+from tinkex.engine.cpu import bf16_probe
 from tinkex.engine.errors import ModelError
-from tinkex.engine.placement import choose_placement, sampling_limits
-from tinkex.engine.sampling.cache import page_bytes
+from tinkex.engine.process import placement
+from tinkex.engine.process.placement import choose_placement, sampling_limits
+from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.settings import WorkerConfig
 
 
@@ -65,5 +66,5 @@ def test_the_cache_fits_its_memory_and_the_context_the_model() -> None:
 def test_only_a_child_that_lives_counts(
     program: str, survives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "_PROGRAM", program)
-    assert probe.cpu_survives_bfloat16() is survives
+    monkeypatch.setattr(bf16_probe, "_PROGRAM", program)
+    assert bf16_probe.cpu_survives_bfloat16() is survives

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from support.sampling import tiny_decoder
-from tinkex.engine.model import halves, onednn, products
+from tinkex.engine.cpu import half_weights, onednn
+from tinkex.engine.cpu.half_weights import HalfProduct, fitting_exponent, halves_work
+from tinkex.engine.model import products
 from tinkex.engine.model.decoder import Weights
-from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.products import FrozenProducts
 
 needs_halves = pytest.mark.skipif(not halves_work(), reason="needs torch with FBGEMM")
@@ -33,7 +34,7 @@ def _frozen(unembed: Tensor) -> FrozenProducts:
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("rows", [1, 3, 4, 17, halves.ROWS, halves.ROWS + 1])
+@pytest.mark.parametrize("rows", [1, 3, 4, 17, half_weights.ROWS, half_weights.ROWS + 1])
 def test_products_agree_with_float64(stored: torch.dtype, biased: bool, rows: int) -> None:
     weight = _matrix().to(stored).float()
     bias = _matrix(1, 96, seed=1)[0] if biased else None
@@ -70,7 +71,7 @@ def test_one_matrix_that_does_not_fit_is_kept_in_full() -> None:
     fits, full = _matrix().half().float(), _matrix(seed=3)
     x = _matrix(2, 64, seed=2)
     frozen = _frozen(fits)
-    assert frozen.free_rows == halves.FREE_ROWS
+    assert frozen.free_rows == half_weights.FREE_ROWS
     for slot, weight in (("o_proj", fits), ("down_proj", full)):
         found = frozen.product(0, slot, x, weight, None)
         torch.testing.assert_close(found, F.linear(x, weight), atol=1e-6, rtol=1e-5)
@@ -79,10 +80,10 @@ def test_one_matrix_that_does_not_fit_is_kept_in_full() -> None:
 @needs_halves
 def test_a_row_does_not_depend_on_its_company() -> None:
     weight = _matrix(200, 300).half().float()
-    x = _matrix(halves.ROWS, 300, seed=4)
+    x = _matrix(half_weights.ROWS, 300, seed=4)
     product = HalfProduct(weight, None, 0)
     together = product(x)
-    for rows in range(1, halves.ROWS):
+    for rows in range(1, half_weights.ROWS):
         assert torch.equal(product(x[:rows]), together[:rows])
 
 

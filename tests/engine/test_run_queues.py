@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinkex.engine.messages import Datum, ForwardBackward, OptimStep
-from tinkex.engine.run_queues import RunQueues
+from tinkex.engine.process.run_queues import RunQueues
 
 
 def forward(run: str, tokens: int = 4) -> ForwardBackward:

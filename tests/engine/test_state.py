@@ -13,13 +13,13 @@ import transformers
 
 from support.hf_models import save_reference
 from support.training import DEVICE, adam_step, call, random_datum, train
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.errors import UserError
-from tinkex.engine.export import read_adapter, write_adapter
 from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, OptimStep, SaveRun
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.state import write_snapshot
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.run import write_snapshot
+from tinkex.engine.training.trainer import Trainer
 
 DIMUON = {"learning_rate": 0.01, "beta1": 0.9, "grad_clip_norm": 0.0}
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tinkex.engine.model import steady
-from tinkex.engine.model.threads import threads
+from tinkex.engine.cpu import batch_invariant
+from tinkex.engine.cpu.threads import threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -22,10 +22,10 @@ def test_products_and_their_gradients_are_those_of_float64(
     exact = x.detach().double().requires_grad_()
     slope = torch.randn(20, shape[0], generator=draw)
     with threads(count):
-        found = steady.linear(x, weight, bias)
+        found = batch_invariant.linear(x, weight, bias)
         (gradient,) = torch.autograd.grad(found, x, slope)
-        back = steady.times(slope, weight)
-        without = steady.linear(x.detach(), weight, bias)
+        back = batch_invariant.times(slope, weight)
+        without = batch_invariant.linear(x.detach(), weight, bias)
     expected = F.linear(exact, weight.double(), bias.double())
     (wanted,) = torch.autograd.grad(expected, exact, slope.double())
     for got, want in ((found, expected), (without, expected), (gradient, wanted), (back, wanted)):

@@ -8,13 +8,13 @@ import torch
 
 from support.sampling import tiny_folder
 from support.training import call, gradient, random_datum, train
-from tinkex.engine import batch
+from tinkex.engine.cpu.threads import logsumexp, threads, threads_for
 from tinkex.engine.messages import CreateRun, LoraSpec
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.ops import swiglu
-from tinkex.engine.model.threads import logsumexp, threads, threads_for
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training import batch
+from tinkex.engine.training.trainer import Trainer
 
 
 def test_a_row_has_the_same_logsumexp_alone_and_among_others() -> None:

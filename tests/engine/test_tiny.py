@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from support.sampling import tiny_decoder, tiny_folder
-from tinkex.engine.model.tiny import TINY_MODELS, ensure_tiny
-from tinkex.engine.model.tiny_tokenizer import SPECIAL, TAGS, VOCAB_SIZE
+from tinkex.engine.builtin.tiny import TINY_MODELS, ensure_tiny
+from tinkex.engine.builtin.tiny_tokenizer import SPECIAL, TAGS, VOCAB_SIZE
 
 TEXTS = [
     "",

@@ -28,7 +28,7 @@ from tinkex.engine.messages import (
     OptimStep,
 )
 from tinkex.engine.model.decoder import Decoder, Lora
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 ROUNDING = 1e-5 if DEVICE == "cpu" else 0.05
 

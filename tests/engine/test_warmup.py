@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.sampling import make_sampler
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.trainer import Trainer
-from tinkex.engine.warmup import warm_up
+from tinkex.engine.process.warmup import warm_up
+from tinkex.engine.training.trainer import Trainer
 
 
 def test_warming_up_leaves_no_run_and_no_request_behind(decoder: Decoder) -> None:

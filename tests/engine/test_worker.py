@@ -48,9 +48,9 @@ from tinkex.engine.messages import (
     SaveRun,
     Stats,
 )
-from tinkex.engine.remote import RemoteWorker, WorkerDied
+from tinkex.engine.process.parent import RemoteWorker, WorkerDied
+from tinkex.engine.process.worker import build_worker
 from tinkex.engine.settings import WorkerConfig
-from tinkex.engine.worker import build_worker
 
 
 def config(**changes: object) -> WorkerConfig:

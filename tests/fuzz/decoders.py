@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from fuzz import seeds
 from fuzz.json_mutation import mutated
-from tinkex.server import checkpoint_rules, sample_request
 from tinkex.server.app import ROUTES
-from tinkex.server.codec import examine
-from tinkex.server.fields import Fields
+from tinkex.server.checkpoints import rules as checkpoint_rules
+from tinkex.server.http.routing import ApiRoute
+from tinkex.server.protocol import sample_request
+from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.forward_codec import examine
 from tinkex.server.refusals import Refusal
-from tinkex.server.routes import ApiRoute
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 from tinkex.wire.fwdbwd_output import decode_forward_backward_output

@@ -13,7 +13,7 @@ import zstandard
 
 from support.served import forward_body
 from tinkex.engine.messages import Csr, ForwardBackwardResult, SampleResult, Sequence, TopK
-from tinkex.server.codec import encode_forward, encode_sample
+from tinkex.server.protocol.forward_codec import encode_forward, encode_sample
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import DmelChunk, EncodedTextChunk, ImageChunk, ModelInput
 from tinkex.types.provenance import PromptProvenanceSpan, SampledProvenanceSpan

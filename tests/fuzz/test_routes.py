@@ -28,8 +28,8 @@ from fuzz.belongings import Belongings
 from lifecycle.calls import Calls
 from support.server_process import ServerProcess
 from tinkex.server.app import ROUTES
-from tinkex.server.models import default_cache, resolve
-from tinkex.server.openapi import document
+from tinkex.server.engines.model_sources import default_cache, resolve
+from tinkex.server.http.openapi import document
 
 LONG = bool(os.environ.get("TINKEX_LONG"))
 EXAMPLES = int(os.environ.get("TINKEX_EXAMPLES", "400")) if LONG else 8

@@ -11,7 +11,7 @@ import pytest
 
 import tinkex
 from support.server_process import ServerProcess
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from support.served import Api, forward_body, served
-from tinkex.server import blobs, endings, segments
 from tinkex.server.settings import Scheduling
-from tinkex.server.store import commit, writer
+from tinkex.server.storage import blobs as segments
+from tinkex.server.storage import folders
+from tinkex.server.storage.database import commit, writer
+from tinkex.server.training import results
 
 LARGE = 30_000
 """Tokens whose body is kept as a blob beside the database."""
@@ -29,7 +31,7 @@ class Disk:
         self.writes, self._full = 0, full
         self.failed = 0
         self.running = False
-        pwrite, sync = segments._write, blobs._sync
+        pwrite, sync = segments._write, folders._sync
 
         def write(*arguments: Any) -> None:
             self._refuse(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -49,9 +51,9 @@ class Disk:
                 commit.commit_batch(connection, jobs)
 
         monkeypatch.setattr(segments, "_write", write)
-        monkeypatch.setattr(blobs, "_sync", synced)
+        monkeypatch.setattr(folders, "_sync", synced)
         monkeypatch.setattr(writer, "commit_batch", committed)
-        monkeypatch.setattr(endings, "_RETRY_S", 0.005)
+        monkeypatch.setattr(results, "_RETRY_S", 0.005)
 
     def _refuse(self, error: Exception) -> None:
         if not self.running:

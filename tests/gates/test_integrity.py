@@ -15,7 +15,7 @@ import pytest
 import tinkex
 from support.gate_data import batch, saved_folder, step
 from support.server_process import MODEL, ServerProcess
-from tinkex.server import manifest
+from tinkex.server.storage import manifest
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ import pytest
 
 from support.ending import ended_well
 from support.server_process import ServerProcess
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 SDKS = ("tinker", "tinkex")
 LONG = bool(os.environ.get("TINKEX_LONG"))

@@ -16,7 +16,7 @@ from support.ending import ended_well
 from support.gate_data import batch, saved_folder, step
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
-from tinkex.server import manifest
+from tinkex.server.storage import manifest
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ import tinkex
 from support.clients import PARAMS, QUICK, datum, prompt, quick_config, service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Cut, Damage, Drip, Fault, Refuse, Reply, Stall, status
-from tinkex.client.breaker import BreakerConfig
-from tinkex.client.config import Timeout
 from tinkex.client.errors import CircuitOpenError
+from tinkex.client.settings.breaker import BreakerConfig
+from tinkex.client.settings.config import Timeout
 
 NO_RETRY = tinkex.RetryConfig(enable_retry_logic=False)
 
@@ -239,7 +239,7 @@ class Clock:
 def test_an_open_circuit_ends_waiting_for_results(
     server: ProtocolServer, batched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.client.breaker.time", clock := Clock())
+    monkeypatch.setattr("tinkex.client.settings.breaker.time", clock := Clock())
     server.flags["sample_use_retrieve_futures"] = batched
     config = quick_config(server.url, breaker=BreakerConfig(failures=2, cooldown=60.0))
     with tinkex.ServiceClient.from_config(config) as service:
@@ -293,7 +293,7 @@ def test_without_retries_a_refused_sample_is_the_callers_and_slows_the_next(
 def test_an_open_circuit_fails_fast_and_closes_again(
     server: ProtocolServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.client.breaker.time", clock := Clock())
+    monkeypatch.setattr("tinkex.client.settings.breaker.time", clock := Clock())
     config = quick_config(server.url, breaker=BreakerConfig(failures=3, cooldown=60.0))
     with tinkex.ServiceClient.from_config(config) as service:
         training = service.create_lora_training_client("acme/tiny")

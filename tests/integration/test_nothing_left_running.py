@@ -13,7 +13,7 @@ import tinkex
 from support.clients import PARAMS, datum, prompt, quick_config, service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Stall, status
-from tinkex.client import loop
+from tinkex.client.concurrency import loop
 
 
 def sdk_threads() -> list[str]:

@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from lifecycle.machine import walking
 from lifecycle.truth import Truth
 from support.server_process import ServerProcess
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 LONG = bool(os.environ.get("TINKEX_LONG"))
 FIRST = int(os.environ.get("TINKEX_SEED", "0"))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lifecycle.model import Checkpoint, State
-from tinkex.server.codec import same_result
+from tinkex.server.protocol.forward_codec import same_result
 from tinkex.wire.protobuf import decode_sample_response
 
 _ROUNDING = 1e-4

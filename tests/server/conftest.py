@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from tinkex.server.allocator import keep_freed_memory
+from tinkex.server.hosting.allocator import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

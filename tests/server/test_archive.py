@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.archive import Archive
+from tinkex.server.checkpoints.archive import Archive
 
 
 def test_a_standard_reader_gets_every_file_back_and_the_size_was_known(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ async def test_keys_are_asked_for_everywhere_but_at_the_door(tmp_path: Path) -> 
 
 
 async def test_configured_keys_are_the_only_ones(tmp_path: Path) -> None:
-    from tinkex.server.tenants import hash_key
+    from tinkex.server.tenancy.tenants import hash_key
 
     async with served(tmp_path, keys={hash_key("tml-good"): "team"}) as api:
         assert (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.blobs import Folders
-from tinkex.server.pins import Pins
-from tinkex.server.segments import SegmentBlobs
+from tinkex.server.storage.blobs import SegmentBlobs
+from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.pins import Pins
 
 
 def test_a_blob_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_what_was_never_or_half_written_is_not_whole(tmp_path: Path) -> None:
 def test_a_segment_goes_when_nothing_in_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.server.segments._SEGMENT_BYTES", 2000)
+    monkeypatch.setattr("tinkex.server.storage.blobs._SEGMENT_BYTES", 2000)
     blobs = SegmentBlobs(tmp_path / "b")
     names = [blobs.reserve(900) for _ in range(9)]
     for name in names:
@@ -64,7 +64,7 @@ def test_a_segment_goes_when_nothing_in_it_is_needed(
 def test_a_segment_emptied_while_it_was_the_newest_goes_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.server.segments._SEGMENT_BYTES", 1000)
+    monkeypatch.setattr("tinkex.server.storage.blobs._SEGMENT_BYTES", 1000)
     blobs = SegmentBlobs(tmp_path / "b")
     for _ in range(4):
         name = blobs.reserve(1000)

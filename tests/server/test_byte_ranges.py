@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tinkex.server.byte_ranges import OutOfRange, asked
+from tinkex.server.checkpoints.byte_ranges import OutOfRange, asked
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tinkex.server import checkpoint_rules as rules
-from tinkex.server.blobs import Folders
-from tinkex.server.checkpoint_rules import Save
-from tinkex.server.checkpoints import Checkpoints, TakenName
+from tinkex.server.checkpoints import rules
+from tinkex.server.checkpoints.rules import Save
+from tinkex.server.checkpoints.service import Checkpoints, TakenName
 from tinkex.server.refusals import NotFound, Refusal
-from tinkex.server.store import Store, audit, open_store, runs, sessions, usage
-from tinkex.server.store.checkpoints import CheckpointRow
-from tinkex.server.store.runs import RunRow
+from tinkex.server.storage.database import Store, audit, open_store, runs, sessions, usage
+from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.folders import Folders
 
 
 class Hands:

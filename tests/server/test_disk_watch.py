@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.disk_watch import WARN_EVERY_S, DiskWatch
+from tinkex.server.storage.disk_watch import WARN_EVERY_S, DiskWatch
 
 _Usage = namedtuple("_Usage", "total used free")
 

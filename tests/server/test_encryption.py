@@ -7,7 +7,7 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tinkex.server.encryption import BadRecipient, encrypt_folder, parse_recipients
+from tinkex.server.checkpoints.encryption import BadRecipient, encrypt_folder, parse_recipients
 
 
 def test_each_recipient_can_read_every_file_and_nothing_stays_in_clear(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tinkex.server.exports import Exports
-from tinkex.server.urls import LINK_LIFETIME_S
+from tinkex.server.checkpoints.exports import Exports
+from tinkex.server.checkpoints.links import LINK_LIFETIME_S
 
 
 def test_a_file_is_whole_keeps_its_name_and_never_meets_another(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinkex.server.fields import Fields
+from tinkex.server.protocol.fields import Fields
 from tinkex.server.refusals import Refusal
 
 

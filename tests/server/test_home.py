@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.home import Holder, Home, HomeTaken, default_home, holder_of
-from tinkex.server.local import open_app, settings_in
+from tinkex.server.hosting.embedded import open_app, settings_in
+from tinkex.server.storage.home import Holder, Home, HomeTaken, default_home, holder_of
 
 
 def test_a_held_home_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_a_killed_holder_left_of_its_socket_is_swept(tmp_path: Path, depth:
 _FORK = """
 import os, sys
 from pathlib import Path
-from tinkex.server.home import Home
+from tinkex.server.storage.home import Home
 home = Home(Path(sys.argv[1]))
 if os.fork():
     os._exit(0)
@@ -113,7 +113,8 @@ def test_a_killed_holder_leaves_the_home_free(tmp_path: Path) -> None:
 def _killed_in(root: Path) -> int:
     """The status of a process that was killed while it held a home."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from tinkex.server.home import Home; "
+        "import os, signal, sys; from pathlib import Path; "
+        "from tinkex.server.storage.home import Home; "
         "Home(Path(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
     )
     return subprocess.run([sys.executable, "-c", program, str(root)], check=False).returncode

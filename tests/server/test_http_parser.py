@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinkex.server.http_parser import HEAD_BYTES, JOINED_BYTES, BoundedHttp, OneWrite
+from tinkex.server.connections.http_parser import HEAD_BYTES, JOINED_BYTES, BoundedHttp, OneWrite
 
 
 async def _length(request: Request) -> Response:

@@ -15,7 +15,7 @@ import pytest
 
 import tinkex
 from support.live_server import live_server
-from tinkex.server.keys import KeyFile
+from tinkex.server.tenancy.keys import KeyFile
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.keys import FILE_NAME, ActiveKeys, KeyFile, KeyProblem
 from tinkex.server.refusals import Unauthorized
-from tinkex.server.tenants import Tenants
+from tinkex.server.tenancy.keys import FILE_NAME, ActiveKeys, KeyFile, KeyProblem
+from tinkex.server.tenancy.tenants import Tenants
 
 
 def test_a_key_is_shown_once_kept_as_a_hash_and_opens_its_tenant(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_wrong_revoked_and_expired_keys_open_nothing(
     assert keys.revoke(first.id) == revoked
     later = brief.created_at + 61
     assert [key.status(later) for key in keys.list()] == ["revoked", "expired"]
-    monkeypatch.setattr("tinkex.server.keys.time.time", lambda: later)
+    monkeypatch.setattr("tinkex.server.tenancy.keys.time.time", lambda: later)
     assert opens(tmp_path, short_lived) is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinkex.server.log import Entry, Gap, RunLog
+from tinkex.server.operations.log import Entry, Gap, RunLog
 
 
 def _entry(seq: int, kind: str = "forward_backward", at: float = 0.0) -> Entry:

@@ -11,7 +11,7 @@ import pytest
 
 from support.losses import LOGPROBS, graph, node
 from support.served import Api, forward_body, served
-from tinkex.server import losses
+from tinkex.server.operations import custom_losses
 from tinkex.server.settings import Limits
 
 REFUSED = 666
@@ -46,9 +46,9 @@ def _kept(api: Api) -> list[str]:
 async def test_no_number_of_losses_uses_up_the_engine(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         session = await api.session()
-        losses = [await _made(api, session, number) for number in range(300)]
+        custom_losses = [await _made(api, session, number) for number in range(300)]
         model = await api.model(session)
-        for seq, loss in enumerate((losses[0], losses[-1]), start=1):
+        for seq, loss in enumerate((custom_losses[0], custom_losses[-1]), start=1):
             await api.forward(model, seq, content=_use(model, seq, loss))
             assert isinstance(await api.result(f"{model}:{seq}"), bytes)
 
@@ -96,7 +96,7 @@ async def test_a_keys_losses_have_a_budget_and_nobody_elses_count(tmp_path: Path
 async def test_the_reasons_of_failed_uploads_do_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "REFUSED_KEPT", 3)
+    monkeypatch.setattr(custom_losses, "REFUSED_KEPT", 3)
     async with served(tmp_path) as api:
         ids = []
         for _ in range(8):
@@ -113,7 +113,7 @@ async def test_a_loss_that_cannot_be_kept_ends_its_upload(
     async with served(tmp_path) as api:
         session = await api.session()
         with monkeypatch.context() as full:
-            full.setattr(losses.table, "insert", _disk_full)
+            full.setattr(custom_losses.table, "insert", _disk_full)
             made = await api.post("create_custom_loss", _request(session, 0))
             assert (await api.result(made["request_id"]))["category"] == "server"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server import manifest
-from tinkex.server.manifest import CorruptCheckpoint
+from tinkex.server.storage import manifest
+from tinkex.server.storage.manifest import CorruptCheckpoint
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tinkex.server.metrics import Registry
+from tinkex.server.http.metrics import Registry
 
 
 def test_the_text_form_is_what_prometheus_reads() -> None:

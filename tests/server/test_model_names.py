@@ -9,9 +9,9 @@ import pytest
 
 from support.fake_engine import FakeEngine
 from tinkex.server.clock import SystemClock
-from tinkex.server.engines import Engines
-from tinkex.server.model_names import split_context
-from tinkex.server.models import declared_context
+from tinkex.server.engines.model_names import split_context
+from tinkex.server.engines.model_sources import declared_context
+from tinkex.server.engines.pool import Engines
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import ModelSpec, Settings
 

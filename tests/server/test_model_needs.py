@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from tinkex.server.model_needs import Machine, model_needs, this_machine
+from tinkex.server.engines.model_needs import Machine, model_needs, this_machine
 
 
 def folder(path: Path) -> Path:

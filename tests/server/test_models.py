@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server import models
-from tinkex.server.models import ModelNotFound, build_catalog, resolve
+from tinkex.server.engines import model_sources
+from tinkex.server.engines.model_sources import ModelNotFound, build_catalog, resolve
 
 CONFIG = {
     "model_type": "llama",
@@ -108,13 +108,13 @@ def test_the_main_revision_is_preferred_and_half_downloads_are_passed_over(
 def test_the_hugging_face_cache_is_where_their_libraries_put_it(
     variables: dict[str, str], expected: str
 ) -> None:
-    assert str(models.huggingface_cache(variables)) == expected
+    assert str(model_sources.huggingface_cache(variables)) == expected
 
 
 def test_built_in_models_are_made_on_first_use(cache: Path, environ: dict[str, str]) -> None:
     source = resolve("tinkex/tiny-llama", cache, environ)
     assert source.kind == "builtin"
-    assert models.missing_part(source.folder) is None
+    assert model_sources.missing_part(source.folder) is None
     assert source.folder.is_relative_to(cache)
     assert ":" not in str(source.tokenizer_dir)
 
@@ -252,7 +252,8 @@ def test_a_shard_without_its_tensor_is_named(
 def test_judging_a_folder_needs_no_torch(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
     program = (
-        "import sys; from pathlib import Path; from tinkex.server.model_check import problem_with; "
+        "import sys; from pathlib import Path; "
+        "from tinkex.server.engines.model_check import problem_with; "
         "assert problem_with(Path(sys.argv[1])) is None; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True)

@@ -6,12 +6,17 @@ import logging
 
 import pytest
 
-from tinkex.server.kinds.prepared import Conclusion, Prepared
-from tinkex.server.log import Entry, RunLog
-from tinkex.server.narrator import REFUSALS_EVERY_S, STEPS_EVERY_S, Narrator, one_line
-from tinkex.server.outcomes import failure, success
-from tinkex.server.runs import Run
-from tinkex.server.store.runs import RunRow
+from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.log import Entry, RunLog
+from tinkex.server.operations.runs import Run
+from tinkex.server.protocol.outcomes import failure, success
+from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.training.progress_reports import (
+    REFUSALS_EVERY_S,
+    STEPS_EVERY_S,
+    Narrator,
+    one_line,
+)
 
 SESSION = "0123456789abcdef0123456789abcdef"
 
@@ -31,7 +36,7 @@ class _Told:
     """A narrator, one run and what the log says of it."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO, "tinkex.server.narrator")
+        caplog.set_level(logging.INFO, "tinkex.server.training.progress_reports")
         self._caplog = caplog
         self.clock = _Clock()
         self.narrator = Narrator(self.clock, lambda: 0)

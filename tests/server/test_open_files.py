@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.live_server import live_server
-from tinkex.server import open_files
+from tinkex.server.hosting import open_files
 
 TINY = "tinkex/tiny-llama"
 

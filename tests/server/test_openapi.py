@@ -10,9 +10,9 @@ from starlette.routing import Route
 
 from support.served import served
 from tinkex.server.app import ROUTES
-from tinkex.server.fields import Fields
-from tinkex.server.openapi import document
-from tinkex.server.probing import describe
+from tinkex.server.http.body_schemas import describe
+from tinkex.server.http.openapi import document
+from tinkex.server.protocol.fields import Fields
 from tinkex.server.refusals import Refusal
 
 DOCUMENT = document(ROUTES)

@@ -11,7 +11,7 @@ import pytest
 
 import tinkex
 from support.live_server import LiveServer, live_server
-from tinkex.server.tenants import Tenants, hash_key
+from tinkex.server.tenancy.tenants import Tenants, hash_key
 
 MODEL = "tinkex/tiny-llama"
 

@@ -12,7 +12,7 @@ import pytest
 
 from support.fake_engine import FakeEngine
 from support.served import MODEL, QUICK, Api, served
-from tinkex.server.runs import Run
+from tinkex.server.operations.runs import Run
 from tinkex.server.settings import Scheduling
 
 FEW = Scheduling(resident_runs=4)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.served import QUICK, Api, served
-from tinkex.server import reaper
+from tinkex.server import maintenance
 
 FORGETFUL = dataclasses.replace(QUICK, sampler_retention_s=0.0)
 
@@ -102,7 +102,7 @@ async def test_a_run_whose_end_cannot_be_written_down_stays_counted_until_it_can
         model = await api.model(session)
         await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
         with monkeypatch.context() as full:
-            full.setattr(reaper.runs_table, "end", _disk_full)
+            full.setattr(maintenance.runs_table, "end", _disk_full)
             await api.core.reaper.tick()
         assert [run.model_id for run in api.core.runs] == [model]
         assert model in api.engine.current.runs

@@ -12,7 +12,7 @@ import pytest
 
 from support.fake_engine import FakeEngine
 from support.served import Api, served
-from tinkex.server.store.migrations import MIGRATIONS, migrate
+from tinkex.server.storage.database.migrations import MIGRATIONS, migrate
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from support.served import Api, served
 from tinkex import types
 from tinkex.engine.messages import Datum
-from tinkex.server.sampler_gap import SamplerGap, measure
+from tinkex.server.operations.sampler_gap import SamplerGap, measure
 from tinkex.wire.protobuf import encode_forward_backward
 
 

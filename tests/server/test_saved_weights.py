@@ -13,7 +13,7 @@ import torch
 
 import tinkex
 from support.live_server import LiveServer, live_server
-from tinkex.server.models import default_cache, resolve
+from tinkex.server.engines.model_sources import default_cache, resolve
 
 MODEL = "tinkex/tiny-qwen3"
 TOKENS = list(range(65, 89))

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file, save_file
 import tinkex
 from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
-from tinkex.server.home import Home
-from tinkex.server.keys import KeyFile
-from tinkex.server.serve import ServeOptions, listening, serve
+from tinkex.server.hosting.serve import ServeOptions, listening, serve
+from tinkex.server.storage.home import Home
+from tinkex.server.tenancy.keys import KeyFile
 
 TINY = "tinkex/tiny-llama"
 

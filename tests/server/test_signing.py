@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from tinkex.server.signing import SignatureRefused, Signer
+from tinkex.server.checkpoints.signing import SignatureRefused, Signer
 
 PATH = "/api/v1/files/s1:train:0/external_weights/final/adapter model.safetensors"
 

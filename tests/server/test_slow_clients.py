@@ -19,8 +19,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from support.live_server import live_server
+from tinkex.server.connections.slow_clients import SlowClients
 from tinkex.server.settings import Limits
-from tinkex.server.slow_clients import SlowClients
 
 LIMITS = Limits(header_timeout_s=0.4, stall_timeout_s=0.4)
 LONG_S = 1.2

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.served import Api, served
-from tinkex.server.runs import Run
+from tinkex.server.operations.runs import Run
 from tinkex.server.settings import Scheduling
-from tinkex.server.store.snapshots import SnapshotRow
+from tinkex.server.storage.database.snapshots import SnapshotRow
 
 OFTEN = Scheduling(snapshot_steps=1)
 WEIGHTS = "adapter_model.safetensors"

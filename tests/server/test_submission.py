@@ -92,7 +92,7 @@ async def test_no_row_names_a_body_before_that_is_durable(
 async def test_a_result_that_cannot_be_written_is_kept_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.server.endings._RETRY_S", 0.01)
+    monkeypatch.setattr("tinkex.server.training.results._RETRY_S", 0.01)
     async with served(tmp_path) as api:
         model = await api.model(await api.session())
         api.engine.gate = asyncio.Event()

@@ -9,8 +9,8 @@ import pytest
 from support.fake_engine import FakeEngine
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep, RunInfo
 from tinkex.server.clock import SystemClock
+from tinkex.server.engines.engine import Engine, EngineLost, RunLost
 from tinkex.server.settings import ModelSpec
-from tinkex.server.supervisor import Engine, EngineLost, RunLost
 
 
 def _engine(fake: FakeEngine) -> Engine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tinkex.server.trace import Span, encode
+from tinkex.server.tracing.trace_events import Span, encode
 
 
 def events(raw: bytes, phase: str) -> list[dict[str, Any]]:

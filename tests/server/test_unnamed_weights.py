@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.blobs import Folders
 from tinkex.server.listening import Listening
 from tinkex.server.refusals import NotFound, Refusal
-from tinkex.server.samplers import Samplers
+from tinkex.server.sampling.samplers import Samplers
+from tinkex.server.sampling.unnamed_weights import NEWEST_KEPT, Freed, UnnamedWeights
 from tinkex.server.settings import Limits, Settings
-from tinkex.server.store import Store, checkpoints, open_store, samplers, sessions
-from tinkex.server.store.samplers import SamplerRow
-from tinkex.server.unnamed_weights import NEWEST_KEPT, Freed, UnnamedWeights
+from tinkex.server.storage.database import Store, checkpoints, open_store, samplers, sessions
+from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.server.storage.folders import Folders
 
 SIZE = 100
 LIMIT = 10 * SIZE

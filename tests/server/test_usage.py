@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.store import Store, checkpoints, open_store, sessions
-from tinkex.server.store.checkpoints import CheckpointRow
-from tinkex.server.store.usage import Source
-from tinkex.server.usage import Meter
+from tinkex.server.storage.database import Store, checkpoints, open_store, sessions
+from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.storage.database.usage import Source
+from tinkex.server.tenancy.usage import Meter
 
 
 class Hands:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tinkex.server.completions import Completions
 from tinkex.server.fairness import Fairness
-from tinkex.server.waiting import Outcome, Promises
+from tinkex.server.promises import Outcome, Promises
+from tinkex.server.sampling.completion_feed import Completions
 
 
 @dataclass

@@ -9,10 +9,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tinkex.server.segments import Meanwhile, SegmentBlobs
-from tinkex.server.store import Store
-from tinkex.server.store.commit import Job, Work, commit_batch
-from tinkex.server.store.migrations import migrate
+from tinkex.server.storage.blobs import Meanwhile, SegmentBlobs
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database.commit import Job, Work, commit_batch
+from tinkex.server.storage.database.migrations import migrate
 
 
 class Disk:

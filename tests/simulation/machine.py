@@ -33,7 +33,7 @@ from tinkex.engine.messages import (
     SaveResult,
     SaveRun,
 )
-from tinkex.server.workers import WorkerDied
+from tinkex.server.engines.worker import WorkerDied
 
 READY = Ready("SimulatedForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
 _PRIME = 2_147_483_647

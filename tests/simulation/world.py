@@ -29,12 +29,12 @@ from simulation.disk import Disk, SimulatedBlobs, open_simulated
 from simulation.machine import Machine, after
 from tinkex.server import core as core_module
 from tinkex.server.core import Core
-from tinkex.server.fields import Fields
-from tinkex.server.futures import Pending
+from tinkex.server.polls import Pending
+from tinkex.server.promises import Outcome
+from tinkex.server.protocol.fields import Fields
 from tinkex.server.refusals import Refusal
-from tinkex.server.sessions import NewSession
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
-from tinkex.server.waiting import Outcome
+from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
 from tinkex.wire.fwdbwd_output import decode_forward_backward_output
@@ -184,7 +184,7 @@ class World:
             with (
                 mock.patch.object(core_module, "open_store", partial(open_simulated, disk=disk)),
                 mock.patch.object(core_module, "SegmentBlobs", partial(SimulatedBlobs, disk=disk)),
-                mock.patch("tinkex.server.blobs._sync"),
+                mock.patch("tinkex.server.storage.folders._sync"),
             ):
                 core = self.core = Core(settings, self._launch, self.clock)
                 try:

@@ -7,9 +7,9 @@ from typing import Any
 
 import tinkex
 from support.protocol_server import ProtocolServer
-from tinkex.client.config import Config
-from tinkex.client.events import EventBus
-from tinkex.client.timings import Timings
+from tinkex.client.events.bus import EventBus
+from tinkex.client.settings.config import Config
+from tinkex.client.settings.timings import Timings
 from tinkex.types import Datum, ModelInput, SamplingParams
 
 # Servers' wishes are honoured in full; only our own delays are short. No probes: they would take

@@ -200,7 +200,7 @@ class FakeRest:
 
 def status_error(status: int, detail: str = "boom") -> Exception:
     """The SDK's error for an HTTP status."""
+    from tinkex.client.error_details import ResponseInfo
     from tinkex.client.errors import status_error as make
-    from tinkex.client.exchange import ResponseInfo
 
     return make(ResponseInfo(status), f'{{"detail": "{detail}"}}'.encode())

@@ -42,8 +42,8 @@ from tinkex.engine.messages import (
     SaveRun,
 )
 from tinkex.engine.messages import Sequence as Sampled
+from tinkex.server.engines.worker import Worker, WorkerDied
 from tinkex.server.settings import ModelSpec
-from tinkex.server.workers import Worker, WorkerDied
 
 READY = Ready("FakeForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
 

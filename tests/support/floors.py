@@ -1,5 +1,7 @@
 """Which part of the package imports which, read from the source without running it.
 
+Floors are the folders of the package, rooms the folders and single modules of a floor.
+
 Imports inside functions and under TYPE_CHECKING count: a dependency is one wherever it is written.
 """
 
@@ -22,11 +24,100 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 """Floor -> the parts of tinkex it may import."""
 
 SEAMS: dict[str, tuple[str, ...]] = {
-    "server/launch.py": ("engine.settings", "engine.remote"),
-    "server/model_check.py": ("engine.model.headers",),
+    "server/engines/child_process.py": ("engine.settings", "engine.process.parent"),
+    "server/engines/model_check.py": ("engine.model.headers",),
 }
 """The file that starts an engine process, and the one that asks whether one could be started: they
 find by name, when asked to, what needs no torch."""
+
+ROOMS: dict[str, dict[str, str]] = {
+    "client": {
+        "concurrency": "",
+        "redaction": "",
+        "error_details": "redaction",
+        "errors": "error_details redaction",
+        "events": "redaction",
+        "http": "",
+        "settings": "errors events http",
+        "transport": "errors http settings",
+        "version": "",
+        "api": "concurrency error_details errors events http redaction settings transport version",
+        "arguments": "",
+        "session": "api concurrency errors events http settings transport",
+        "additions": "api arguments concurrency session",
+        "admin": "concurrency session",
+        "auth": "api errors session settings",
+        "rest": "additions admin api arguments concurrency errors session",
+        "text": "api errors http redaction session settings transport",
+        "sampling": "api arguments concurrency errors redaction session settings text",
+        "training": "api arguments concurrency errors events sampling session settings text",
+        "service": (
+            "api arguments concurrency errors events rest sampling session settings training"
+        ),
+        "recovery": "errors events rest service training",
+    },
+    "server": {
+        "clock": "",
+        "settings": "",
+        "storage": "clock settings",
+        "listening": "clock",
+        "refusals": "",
+        "tenancy": "clock listening refusals settings storage",
+        "connections": "settings storage tenancy",
+        "budgets": "refusals",
+        "checkpoints": "clock refusals storage",
+        "engines": "clock refusals settings",
+        "promises": "",
+        "protocol": "promises refusals settings",
+        "tracing": "clock refusals storage",
+        "sampling": (
+            "checkpoints clock engines listening promises protocol refusals settings storage "
+            "tenancy tracing"
+        ),
+        "operations": (
+            "checkpoints clock engines promises protocol refusals sampling settings storage"
+        ),
+        "polls": "clock engines operations promises refusals sampling settings storage",
+        "fairness": "",
+        "training": (
+            "checkpoints clock engines fairness operations promises protocol refusals "
+            "settings storage tenancy"
+        ),
+        "maintenance": (
+            "checkpoints clock listening operations polls sampling settings storage tenancy "
+            "training"
+        ),
+        "views": "checkpoints clock operations refusals storage tenancy",
+        "core": (
+            "budgets checkpoints clock engines listening maintenance operations polls "
+            "promises protocol sampling settings storage tenancy tracing training views"
+        ),
+        "http": (
+            "checkpoints core engines operations polls promises protocol refusals sampling "
+            "storage tenancy tracing training views"
+        ),
+        "app": "clock connections core engines http settings storage",
+        "hosting": "app connections core engines http sampling settings storage tenancy",
+    },
+    "engine": {
+        "cpu": "",
+        "errors": "",
+        "kernels": "",
+        "messages": "",
+        "to_device": "",
+        "model": "cpu errors kernels to_device",
+        "adapters": "cpu errors kernels messages model to_device",
+        "builtin": "",
+        "frames": "",
+        "limits": "",
+        "losses": "errors frames limits messages to_device",
+        "sampling": "adapters cpu errors kernels messages model to_device",
+        "settings": "",
+        "training": "adapters cpu errors kernels limits losses messages model to_device",
+        "process": "adapters cpu errors frames limits messages model sampling settings training",
+    },
+}
+"""Floor -> its rooms, lowest first -> the other rooms of that floor each may import."""
 
 ENGINE_LIBRARIES = {"torch", "numpy", "safetensors", "tokenizers", "gguf", "triton"}
 """What an engine may need: it runs on machines that have nothing else."""
@@ -65,6 +156,32 @@ def is_allowed(floor: str, module: str) -> bool:
     return any(f"{rest}.".startswith(f"{part}.") for part in ALLOWED[floor])
 
 
+def room_violations(root: Path) -> list[Violation]:
+    """Every import within a floor from a room into one that `ROOMS` does not give it."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        floor, room = room_of(name.removesuffix(".py").replace("/", "."))
+        if floor not in ROOMS or room in ("", "__init__"):
+            continue
+        for line, module in imported(path):
+            part = module.removeprefix(f"{PACKAGE}.")
+            if part != module and not may_enter(floor, room, part):
+                found.append(Violation(name, line, module))
+    return found
+
+
+def may_enter(floor: str, room: str, part: str) -> bool:
+    other_floor, other = room_of(part)
+    return other_floor != floor or other in (room, *ROOMS[floor].get(room, "").split())
+
+
+def room_of(part: str) -> tuple[str, str]:
+    """("server", "storage") of `server.storage.home`; a module of its own is its own room."""
+    floor, _, rest = part.partition(".")
+    return floor, rest.partition(".")[0]
+
+
 def is_seam(name: str, module: str) -> bool:
     return module.removeprefix(f"{PACKAGE}.") in SEAMS.get(name, ())
 
@@ -86,7 +203,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 def _from(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
     """`from tinkex import wire` imports tinkex.wire; a relative import is a violation by name."""
     module = "." * node.level + (node.module or "")
-    if module in (PACKAGE, f"{PACKAGE}.engine"):
+    if module in (PACKAGE, *(f"{PACKAGE}.{floor}" for floor in ROOMS)):
         for alias in node.names:
             yield node.lineno, f"{module}.{alias.name}"
     else:

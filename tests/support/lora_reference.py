@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.adapters import AdapterWeights
-from tinkex.engine.export import module_path
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.peft_files import module_path
 
 Leaves = dict[tuple[int, str], tuple[Tensor, Tensor]]
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tinkex.engine.adapters import Adapter, AdapterLayout, AdapterWeights, initial_weights
-from tinkex.engine.export import read_adapter, write_adapter
+from tinkex.engine.adapters.layout import Adapter, AdapterLayout, AdapterWeights, initial_weights
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
+from tinkex.engine.builtin.tiny import ensure_tiny
 from tinkex.engine.messages import (
     Done,
     Event,
@@ -27,8 +28,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.model.tiny import ensure_tiny
-from tinkex.engine.sampling.ending import read_ending
+from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler, SamplerLimits
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

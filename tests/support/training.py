@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tinkex.engine.messages import Datum, ForwardBackward, ForwardBackwardResult, OptimStep
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

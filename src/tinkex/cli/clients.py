@@ -13,7 +13,7 @@ from tinkex.cli.dependencies import Connection
 from tinkex.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from tinkex.client.config import Config
+    from tinkex.client.settings.config import Config
 
 CONNECT_SECONDS = 3.0  # three attempts: a host that does not answer is known within ten seconds
 REQUEST_SECONDS = 60.0
@@ -60,7 +60,7 @@ class SdkClients:
 
     def account(self, connection: Connection) -> str:
         """What tells this server and account from others."""
-        from tinkex.client.logins import stored_key
+        from tinkex.client.settings.logins import stored_key
 
         config = self._resolve(connection)
         key = (
@@ -71,7 +71,7 @@ class SdkClients:
         return f"{config.base_url} {key}"
 
     def has_credentials(self, connection: Connection) -> bool:
-        from tinkex.client.logins import stored_key
+        from tinkex.client.settings.logins import stored_key
 
         config = self._resolve(connection)
         known = config.api_key or config.credential_command or config.is_on_this_machine
@@ -97,8 +97,8 @@ class SdkClients:
         return config
 
     def _resolve(self, connection: Connection) -> Config:
-        from tinkex.client.config import Config, Timeout
-        from tinkex.client.timings import Timings
+        from tinkex.client.settings.config import Config, Timeout
+        from tinkex.client.settings.timings import Timings
 
         seconds = connection.timeout or REQUEST_SECONDS
         return Config.resolve(
@@ -109,7 +109,7 @@ class SdkClients:
 
 
 def _logged_in_elsewhere(config: Config) -> str:
-    from tinkex.client.logins import Logins
+    from tinkex.client.settings.logins import Logins
 
     addresses = Logins(config.credentials_path).addresses()
     return f" (you are logged in at {', '.join(addresses)})" if addresses else ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tinkex.cli.commands.auth.key_service import KeyService
     from tinkex.cli.hub import Hub
     from tinkex.cli.transfer.source import Source
-    from tinkex.client.logins import Logins
+    from tinkex.client.settings.logins import Logins
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def _sdk_clients() -> Clients:
 
 
 def _logins() -> Logins:
-    from tinkex.client.config import Config
-    from tinkex.client.logins import Logins
+    from tinkex.client.settings.config import Config
+    from tinkex.client.settings.logins import Logins
 
     return Logins(Config.resolve(base_url="local", api_key="tml-unused").credentials_path)
 
@@ -85,7 +85,7 @@ def _hub() -> Hub:
 
 
 def _cache_folder() -> Path:
-    from tinkex.client.config import user_cache_directory
+    from tinkex.client.settings.config import user_cache_directory
 
     return user_cache_directory()
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from tinkex.cli.context import CommandContext
 from tinkex.cli.dependencies import Connection
 from tinkex.cli.server_floor import address_of_home
-from tinkex.client.config import LOCAL_API_KEY, LOCAL_BASE_URL, LOOPBACK
+from tinkex.client.settings.config import LOCAL_API_KEY, LOCAL_BASE_URL, LOOPBACK
 
 _SHOWN = 4
 

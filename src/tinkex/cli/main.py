@@ -67,7 +67,7 @@ def _leave(code: int) -> NoReturn:
         except (OSError, ValueError):
             # The interpreter flushes once more at exit; give it somewhere to write.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if "tinkex.client.loop" in sys.modules:
+    if "tinkex.client.concurrency.loop" in sys.modules:
         # Threads of the HTTP library may still be returning to Python. Taking the interpreter down
         # under them can abort the process after all is done, so leave without taking it down.
         import atexit

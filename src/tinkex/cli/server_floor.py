@@ -32,7 +32,7 @@ def _is_installed(package: str) -> bool:
 
 def default_home() -> Path:
     """The home that `tinkex serve` and `--local` use when none is named."""
-    from tinkex.server.home import default_home as of_server
+    from tinkex.server.storage.home import default_home as of_server
 
     return of_server(os.environ)
 
@@ -40,7 +40,7 @@ def default_home() -> Path:
 def address_of_home() -> str | None:
     """Where the last `tinkex serve` of the default home answers, if it still does."""
     try:
-        from tinkex.server.home import holder_of
+        from tinkex.server.storage.home import holder_of
     except ImportError:
         return None
     holder = holder_of(default_home())

@@ -5,9 +5,10 @@ The hosted service has none of these and answers with 404 or 405.
 
 from __future__ import annotations
 
-from tinkex.client import arguments, purposes
-from tinkex.client.bridge import future_of, on_sdk_loop
-from tinkex.client.sessionless import SessionlessClient, sdk_headers
+from tinkex.client import arguments
+from tinkex.client.api import call_policies
+from tinkex.client.concurrency.bridge import future_of, on_sdk_loop
+from tinkex.client.session.sessionless import SessionlessClient, sdk_headers
 from tinkex.types import ExternalWeightsUrlsResponse, ParsedCheckpointTinkerPath
 from tinkex.wire import routes
 from tinkex.wire.json import dumps
@@ -23,7 +24,7 @@ class Additions(SessionlessClient):
         await self.holder.ready()
         path = route.format(training_run_id=training_run_id)
         await self.holder.api.send(
-            verb, path, purposes.REST, body=body, headers=sdk_headers(method)
+            verb, path, call_policies.REST, body=body, headers=sdk_headers(method)
         )
 
     @on_sdk_loop

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from tinkex.client.bridge import future_of, on_sdk_loop
-from tinkex.client.sessionless import SessionlessClient
+from tinkex.client.concurrency.bridge import future_of, on_sdk_loop
+from tinkex.client.session.sessionless import SessionlessClient
 from tinkex.types import (
     AuditLogResponse,
     BillingUsageResponse,

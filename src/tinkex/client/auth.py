@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tinkex.client import purposes
-from tinkex.client.config import Config
+from tinkex.client.api import call_policies
+from tinkex.client.api.credentials_source import require_stored_key
 from tinkex.client.errors import TinkerError
-from tinkex.client.holder import HolderKind, InternalClientHolder
-from tinkex.client.logins import stored_key
-from tinkex.client.tokens import require_stored_key
+from tinkex.client.session.holder import HolderKind, InternalClientHolder
+from tinkex.client.settings.config import Config
+from tinkex.client.settings.logins import stored_key
 from tinkex.types import GetServerCapabilitiesResponse
 from tinkex.wire import routes
 
@@ -52,7 +52,7 @@ def _probe(config: Config) -> None:
         response = await api.send(
             "GET",
             routes.SERVER_CAPABILITIES,
-            purposes.PROBE,
+            call_policies.PROBE,
             credential=await api.tokens.raw(),
         )
         api.decode(response, GetServerCapabilitiesResponse, routes.SERVER_CAPABILITIES)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from tinkex.client.redaction import redact_text
 
 if TYPE_CHECKING:
-    from tinkex.client.exchange import ResponseInfo
+    from tinkex.client.error_details import ResponseInfo
     from tinkex.types import RequestErrorCategory
 
 # 4xx answers that say nothing about the caller's input.

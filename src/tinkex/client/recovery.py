@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from tinkex.client import events
 from tinkex.client.errors import NotFoundError, RequestFailedError, RetryableException, TinkerError
+from tinkex.client.events import bus as events
 from tinkex.client.rest import RestClient
 
 if TYPE_CHECKING:
     from tinkex.client.service import ServiceClient
-    from tinkex.client.training import TrainingClient
+    from tinkex.client.training.client import TrainingClient
     from tinkex.types import TrainingRun
 
 T = TypeVar("T")

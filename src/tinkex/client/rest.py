@@ -14,13 +14,14 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from tinkex.client import arguments, purposes
+from tinkex.client import arguments
 from tinkex.client.additions import Additions
-from tinkex.client.bridge import awaitable_of, future_of, on_sdk_loop
+from tinkex.client.api import call_policies
+from tinkex.client.api.credentials_source import jwt_claims
+from tinkex.client.concurrency.bridge import awaitable_of, future_of, on_sdk_loop
+from tinkex.client.concurrency.futures import ResultFuture
 from tinkex.client.errors import ExperimentalWarning
-from tinkex.client.futures import ResultFuture
-from tinkex.client.sessionless import sdk_headers
-from tinkex.client.tokens import jwt_claims
+from tinkex.client.session.sessionless import sdk_headers
 from tinkex.types import (
     AuditLogResponse,
     BillingUsageResponse,
@@ -64,7 +65,7 @@ class RestClient(Additions):
     async def _edit(self, method: str, verb: str, path: str, body: bytes | None = None) -> None:
         await self.holder.ready()
         await self.holder.api.send(
-            verb, path, purposes.REST, body=body, headers=sdk_headers(method)
+            verb, path, call_policies.REST, body=body, headers=sdk_headers(method)
         )
 
     # ---- training runs
@@ -123,7 +124,7 @@ class RestClient(Additions):
             routes.WEIGHTS_INFO,
             dumps({"tinker_path": tinker_path}),
             WeightsInfoResponse,
-            purposes.REST,
+            call_policies.REST,
             headers=sdk_headers("get_weights_info_by_tinker_path"),
         )
 
@@ -189,7 +190,9 @@ class RestClient(Additions):
         headers = sdk_headers("get_checkpoint_archive_url_from_tinker_path")
         await self.holder.ready()
         api = self.holder.api
-        answer = await api.send("GET", path, purposes.REST, headers=headers, follow_redirects=False)
+        answer = await api.send(
+            "GET", path, call_policies.REST, headers=headers, follow_redirects=False
+        )
         if answer.status < 300:
             return api.decode(answer, CheckpointArchiveUrl, path)
         return CheckpointArchiveUrl.of_redirect(api.url(path), answer.headers)
@@ -275,7 +278,7 @@ class RestClient(Additions):
                 )
             ),
             CopyWeightsResponse,
-            purposes.REST,
+            call_policies.REST,
             headers=headers,
             idempotency_key=str(uuid4()),
         )
@@ -378,7 +381,7 @@ class RestClient(Additions):
             routes.SEARCH_SESSIONS,
             encode_request(request),
             SessionSearchResponse,
-            purposes.REST,
+            call_policies.REST,
             headers=sdk_headers("search_sessions"),
         )
 

@@ -10,18 +10,19 @@ from concurrent.futures import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from tinkex.client import arguments, purposes
-from tinkex.client.bridge import blocking, on_sdk_loop
-from tinkex.client.config import Config
-from tinkex.client.custom_loss import LossHandle, PerDatumLossFn
+from tinkex.client import arguments
+from tinkex.client.api import call_policies
+from tinkex.client.concurrency.bridge import blocking, on_sdk_loop
+from tinkex.client.concurrency.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.errors import ClientClosedError
-from tinkex.client.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
-from tinkex.client.holder import HolderKind, InternalClientHolder
-from tinkex.client.queue_state import TRAINING_RATE_REASON, QueueReporter
 from tinkex.client.rest import RestClient
-from tinkex.client.sampling import SamplingClient, open_sampler
-from tinkex.client.training import TrainingClient
-from tinkex.client.training_run import json_kind
+from tinkex.client.sampling.client import SamplingClient, open_sampler
+from tinkex.client.session.holder import HolderKind, InternalClientHolder
+from tinkex.client.settings.config import Config
+from tinkex.client.settings.queue_state import TRAINING_RATE_REASON, QueueReporter
+from tinkex.client.training.client import TrainingClient
+from tinkex.client.training.custom_loss import LossHandle, PerDatumLossFn
+from tinkex.client.training.run import json_kind
 from tinkex.types import (
     AdamOptimizerConfig,
     CreateCustomLossRequest,
@@ -41,9 +42,9 @@ from tinkex.wire import routes
 from tinkex.wire.json import encode_request
 
 if TYPE_CHECKING:
-    from tinkex.client.metrics import Snapshot
-    from tinkex.client.retry import RetryConfig
-    from tinkex.client.telemetry import Telemetry
+    from tinkex.client.api.retry import RetryConfig
+    from tinkex.client.api.telemetry import Telemetry
+    from tinkex.client.events.metrics import Snapshot
 
 T = TypeVar("T")
 
@@ -166,7 +167,7 @@ class ServiceClient:
         holder = self._get_rest_holder()
         await holder.ready()
         return await holder.api.get(
-            routes.SERVER_CAPABILITIES, GetServerCapabilitiesResponse, purposes.REST
+            routes.SERVER_CAPABILITIES, GetServerCapabilitiesResponse, call_policies.REST
         )
 
     get_server_capabilities = blocking(get_server_capabilities_async)
@@ -230,7 +231,10 @@ class ServiceClient:
             optimizer_config=optimizer,
         )
         promise = await holder.api.post(
-            routes.CREATE_MODEL, encode_request(request), UntypedAPIFuture, purposes.CREATE_MODEL
+            routes.CREATE_MODEL,
+            encode_request(request),
+            UntypedAPIFuture,
+            call_policies.CREATE_MODEL,
         )
         created = await holder.poller.result(
             promise.request_id,
@@ -341,7 +345,7 @@ class ServiceClient:
             weights_access_token=weights_access_token,
         )
         promise = await holder.api.post(
-            routes.LOAD_WEIGHTS, encode_request(request), UntypedAPIFuture, purposes.TRAINING
+            routes.LOAD_WEIGHTS, encode_request(request), UntypedAPIFuture, call_policies.TRAINING
         )
         model_id = f"{holder.session_id}:train:{number}"
         await holder.poller.result(
@@ -388,7 +392,7 @@ class ServiceClient:
         ``input_ranks`` names every parameter of ``fn``, ``logprobs`` included, and says how many
         dimensions it has. Needs torch.
         """
-        from tinkex.client.loss_tracing import declared_inputs, trace
+        from tinkex.client.training.loss_tracing import declared_inputs, trace
 
         inputs = declared_inputs(fn, input_ranks)
         graph = trace(fn)
@@ -412,7 +416,7 @@ class ServiceClient:
         return LossHandle(name, inputs, holder.session_id, graph, loss_id)
 
     async def _upload_loss(self, holder: InternalClientHolder, handle: LossHandle) -> str:
-        from tinkex.client.loss_tracing import graph_for_wire
+        from tinkex.client.training.loss_tracing import graph_for_wire
 
         request = CreateCustomLossRequest(
             session_id=holder.session_id,
@@ -422,7 +426,10 @@ class ServiceClient:
             graph=graph_for_wire(handle.graph),
         )
         promise = await holder.api.post(
-            routes.CREATE_CUSTOM_LOSS, encode_request(request), UntypedAPIFuture, purposes.TRAINING
+            routes.CREATE_CUSTOM_LOSS,
+            encode_request(request),
+            UntypedAPIFuture,
+            call_policies.TRAINING,
         )
         created = await holder.poller.result(
             promise.request_id, json_kind("CreateCustomLoss", CreateCustomLossResponse)

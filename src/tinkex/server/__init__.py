@@ -1,45 +1,36 @@
 """The server: the whole protocol over HTTP or in this process, a durable log, and scheduling.
 
 It never imports torch or the engine, only the engine's messages. A request passes through these
-rooms:
+rooms, and each imports only from those below it (`tests/support/floors.py` has the exact table):
 
-    app         the ASGI application around a `Core`; `serve` puts it on a socket, `local` does not
-    foreground  a server in a terminal; `slow_clients` cuts who dawdles, `open_files` is their limit
-    routes/     one module per noun: parse, call one service function, encode. Only they know HTTP
-    core        makes the parts below, starts and stops them in order
-    tenants     an API key in, a tenant out; `keys` keeps configured ones
-    fields      JSON requests by name and kind, unknown fields refused; `refusals` are the answers
-    openapi     the API's description, made from the routes; `probing` reads what readers read
-
-    sessions    alive by heartbeat, ended once
-    training    models made (`new_runs` reads what is wanted), operations handed in; `runs` are
-                the live ones with their logs
-    submission  operations in: once each, durable before acknowledged
-    log         the order of one run's operations, gaps, replay. Pure
-    scheduler   what every engine does next, fair between tenants; restores, snapshots, evicts
-    kinds/      what each kind of operation means: body to commands, result to outcome
-    bodies, endings, snapshots, pins
-                bodies read back; ends written down; states written down; what loads still need
-    engines     by base model; `supervisor` keeps each alive; `workers` is their interface,
-                `launch` the real process
-    sampling    samples in flight; `samplers`, `sample_request`, `weights`, `sample_windows`
-    waiting     promises; `completions` for batched polling; `futures` answers polls
-    outcomes    the bytes a finished or failed promise holds; `codec` the binary ones
-    sampler_gap how far a run's trainer is from its sampler, with the same weights
-    fairness    whose turn it is, by tokens served
-
-    store/      SQLite: a module per table, numbered migrations, one writer with group commit
-    segments    large bodies and results; `blobs` folders of weights: whole or absent
-    home        the folder a server owns, and the lock that says so; `doorway` lets its owner's
-                other processes in, `belongings` says whose the things in it are
-    disk_watch, unnamed_weights, home_usage, home_cleaning
-                room on the disk: watched, bounded, shown, got back
-    reaper      what time ends: silent sessions, old results, idle runs
-    checkpoints, manifest, archive, byte_ranges, encryption, signing, urls
-                weights that are kept, checked, exported and linked to
-    browsing, presentation, usage, journal, narrator, traces, metrics, observing
-                what people look up
-    models      where base models come from; `model_check` whether an engine could serve one
+    hosting/      a server in a terminal (`serve`, `terminal`) or inside a process (`embedded`)
+    app           the ASGI application around a `Core`
+    connections/  sockets and HTTP/1.1; `slow_clients` cuts who dawdles, `doorway` lets the home's
+                  owner in
+    http/         routing, what routes read and answer, OpenAPI, Prometheus; `routes/` has one
+                  module per noun: parse, call one service function, encode. Only they know HTTP
+    core          makes the parts below, starts and stops them in order
+    views/        what people look up, and its JSON shapes
+    maintenance   what time ends: silent sessions, old results, idle runs
+    training/     models made, operations in once each and durable before acknowledged
+                  (`submission`), what every engine does next (`scheduler`, `carry`, `admission`),
+                  states in and out of engine memory (`residency`, `snapshots`), ends (`results`)
+    polls         answers polls: from a promise, from the store, or with why there is nothing yet
+    operations/   `runs` with their `log`: order, gaps, replay, pure; what each kind means: body to
+                  commands, result to outcome (`kinds`, `base` and a module each)
+    sampling/     samples in flight: `jobs` is the protocol's numbering, `lanes` the way through an
+                  engine; `samplers` are handles on weights that never change
+    tracing/      what a session's requests took
+    protocol/     requests by field and kind, unknown fields refused; the bytes of results
+    promises      who waits for what, woken when its outcome is known
+    engines/      where base models come from; the `pool` by name, an `engine` kept alive, `worker`
+                  its interface, `child_process` the real one, what it has loaded for sampling
+    checkpoints/  weights that are kept, checked, copied, exported and linked to
+    tenancy/      an API key in, a tenant out; sessions, use, and whose the things in a home are
+    storage/      the `home` and its lock, `blobs` of bodies and results, `folders` of weights,
+                  `pins`; `database/` is SQLite: a module per table, numbered migrations, one writer
+    budgets, fairness, refusals, settings, clock, listening
+                  bytes at once; whose turn it is; why not; every number; time as an object; uptime
 
 Contracts worth knowing before changing anything: an operation is acknowledged when row and payload
 are on disk and done when its result is; a run's state is its last snapshot plus the replay of what

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from tinkex.server.clock import Clock
+from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
-from tinkex.server.doorway import Doorway
-from tinkex.server.home import Home
-from tinkex.server.observing import Measured, Requests
-from tinkex.server.routes import (
+from tinkex.server.engines.worker import Launch
+from tinkex.server.http.exchange import answer
+from tinkex.server.http.prometheus import Measured, Requests
+from tinkex.server.http.routes import (
     admin,
     checkpoints,
     config,
@@ -34,12 +35,11 @@ from tinkex.server.routes import (
     tokenizers,
     training,
 )
-from tinkex.server.routes import (
+from tinkex.server.http.routes import (
     home as home_routes,
 )
-from tinkex.server.routes.http import answer
 from tinkex.server.settings import Settings
-from tinkex.server.workers import Launch
+from tinkex.server.storage.home import Home
 
 ROUTES: list[BaseRoute] = [
     *config.ROUTES,

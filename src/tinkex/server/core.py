@@ -8,55 +8,55 @@ from __future__ import annotations
 
 import asyncio
 
-from tinkex.server.belongings import Belongings
-from tinkex.server.blobs import Folders
-from tinkex.server.bodies import Bodies
-from tinkex.server.browsing import Browsing
 from tinkex.server.budgets import ByteBudget
-from tinkex.server.carrying import Carrier
-from tinkex.server.checkpoints import Checkpoints
+from tinkex.server.checkpoints.exports import Exports
+from tinkex.server.checkpoints.links import Links
+from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.checkpoints.signing import Signer
 from tinkex.server.clock import Clock, SystemClock
-from tinkex.server.codec import encode_sample
-from tinkex.server.disk_watch import DiskWatch
-from tinkex.server.endings import Endings
-from tinkex.server.engines import Engines
-from tinkex.server.exports import Exports
-from tinkex.server.futures import Futures
-from tinkex.server.home import Home
-from tinkex.server.intake import Intake
-from tinkex.server.integrity import Integrity
-from tinkex.server.kinds import Kinds
-from tinkex.server.kinds.forward import Forward
-from tinkex.server.kinds.loading import Loading
-from tinkex.server.kinds.saving import Saving
-from tinkex.server.launch import engine_processes
+from tinkex.server.engines.child_process import engine_processes
+from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.worker import Launch
 from tinkex.server.listening import Listening
-from tinkex.server.losses import Losses
-from tinkex.server.narrator import Narrator
-from tinkex.server.pins import Pins
-from tinkex.server.reaper import Reaper
-from tinkex.server.residence import Residence
-from tinkex.server.run_records import RunRecords
-from tinkex.server.runs import Run, Runs
-from tinkex.server.sample_windows import SampleWindows
-from tinkex.server.samplers import Samplers
+from tinkex.server.maintenance import Reaper
+from tinkex.server.operations.custom_losses import Losses
+from tinkex.server.operations.forward import Forward
+from tinkex.server.operations.kinds import Kinds
+from tinkex.server.operations.load import Loading
+from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.save import Saving
+from tinkex.server.polls import Futures
+from tinkex.server.promises import Promises
+from tinkex.server.protocol.forward_codec import encode_sample
+from tinkex.server.sampling.accepted_numbers import SampleWindows
 from tinkex.server.sampling.jobs import Sampling
-from tinkex.server.scheduler import Scheduler
-from tinkex.server.segments import SegmentBlobs
-from tinkex.server.sessions import Sessions
+from tinkex.server.sampling.samplers import Samplers
+from tinkex.server.sampling.unnamed_weights import Freed, UnnamedWeights
 from tinkex.server.settings import Settings
-from tinkex.server.signing import Signer
-from tinkex.server.snapshots import Snapshots
-from tinkex.server.store import open_store
-from tinkex.server.submission import Submissions
-from tinkex.server.tenants import Tenants
-from tinkex.server.traces import Traces
-from tinkex.server.training import Training
-from tinkex.server.unnamed_weights import Freed, UnnamedWeights
-from tinkex.server.urls import Links
-from tinkex.server.usage import Meter
-from tinkex.server.waiting import Promises
-from tinkex.server.workers import Launch
+from tinkex.server.storage.blobs import SegmentBlobs
+from tinkex.server.storage.database import open_store
+from tinkex.server.storage.disk_watch import DiskWatch
+from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.home import Home
+from tinkex.server.storage.integrity import Integrity
+from tinkex.server.storage.pins import Pins
+from tinkex.server.tenancy.ownership import Belongings
+from tinkex.server.tenancy.sessions import Sessions
+from tinkex.server.tenancy.tenants import Tenants
+from tinkex.server.tenancy.usage import Meter
+from tinkex.server.tracing.session_traces import Traces
+from tinkex.server.training.carry import Carrier
+from tinkex.server.training.payload_intake import Intake
+from tinkex.server.training.payloads import Bodies
+from tinkex.server.training.progress_reports import Narrator
+from tinkex.server.training.residency import Residence
+from tinkex.server.training.results import Endings
+from tinkex.server.training.run_records import RunRecords
+from tinkex.server.training.scheduler import Scheduler
+from tinkex.server.training.service import Training
+from tinkex.server.training.snapshots import Snapshots
+from tinkex.server.training.submission import Submissions
+from tinkex.server.views.queries import Browsing
 
 
 class Core:

@@ -40,7 +40,7 @@ def test_the_kernels_are_right_under_tritons_interpreter() -> None:
 def test_single_tokens_see_their_sequences(
     window: int | None, splits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tinkex.engine.sampling import paged_kernel
+    from tinkex.engine.kernels import paged_attention as paged_kernel
 
     monkeypatch.setattr(paged_kernel, "_splits", lambda programs: splits)
     monkeypatch.setattr(paged_kernel, "_MIN_SHARE", 64)
@@ -58,7 +58,7 @@ def test_single_tokens_see_their_sequences(
 @here
 @pytest.mark.parametrize("window", [None, 7, 100])
 def test_chunks_see_what_lies_before_them(window: int | None) -> None:
-    from tinkex.engine.sampling import chunk_kernel
+    from tinkex.engine.kernels import chunk_attention as chunk_kernel
 
     chunks = [(0, 2), (0, 65), (5, 130), (63, 64), (64, 3), (190, 129)]  # cached, new
     tokens, pages = cache([start + count for start, count in chunks])
@@ -80,7 +80,7 @@ def test_chunks_see_what_lies_before_them(window: int | None) -> None:
 
 @here
 def test_keys_and_values_are_written_where_they_belong() -> None:
-    from tinkex.engine.sampling import paged_kernel
+    from tinkex.engine.kernels import paged_attention as paged_kernel
 
     tokens = torch.zeros(64, 2, 2, 24, device=DEVICE)
     k, v = random(3, 2, 24, seed=3), random(3, 2, 24, seed=4)

@@ -27,7 +27,7 @@ from tinkex.engine.messages import (
     SampleResult,
     SaveRun,
 )
-from tinkex.engine.trainer import Trainer
+from tinkex.engine.training.trainer import Trainer
 
 MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
 

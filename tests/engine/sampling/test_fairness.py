@@ -10,8 +10,8 @@ import pytest
 
 from support.sampling import make_sampler, prompt_of, results_of, sample, tokens_of
 from tinkex.engine.messages import Done, Progress, Sample
-from tinkex.engine.sampling.scheduler import Scheduler
-from tinkex.engine.sampling.shares import Pacing, Shares
+from tinkex.engine.sampling.scheduling.scheduler import Scheduler
+from tinkex.engine.sampling.scheduling.shares import Pacing, Shares
 
 
 def steps_until(sampler: Any, op: str, most: int = 500) -> int:

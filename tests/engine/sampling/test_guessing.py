@@ -9,7 +9,7 @@ import pytest
 
 from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample
 from tinkex.engine.messages import Sample, SampleResult
-from tinkex.engine.sampling.guessing import Past
+from tinkex.engine.sampling.speculation import Past
 
 on_a_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="a GPU takes single rows as they are")
 

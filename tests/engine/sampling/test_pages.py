@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinkex.engine.sampling.pages import SCRATCH_PAGE, PageKeys, PagePool
+from tinkex.engine.sampling.cache.pages import SCRATCH_PAGE, PageKeys, PagePool
 
 
 def keys_of(tokens: list[int], version: int = 0, size: int = 2) -> list[bytes]:

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.products import FrozenProducts
+from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.projection import Projection, Span, Stacks
-from tinkex.engine.sampling.versions import Version
 
 IN, OUT = 24, 40
 LAYOUTS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tinkex.engine.builtin.tiny_tokenizer import EOS_ID, build_tokenizer
 from tinkex.engine.errors import UserError
-from tinkex.engine.model.tiny_tokenizer import EOS_ID, build_tokenizer
 from tinkex.engine.sampling.stopping import Stopping
 
 TOKENIZER = build_tokenizer()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from tinkex.server.routes.http import while_connected
+from tinkex.server.http.exchange import while_connected
 
 
 def request_on(connection: asyncio.Event) -> Request:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.store import connect, listing, runs, sessions
-from tinkex.server.store.listing import Search
-from tinkex.server.store.migrations import migrate
+from tinkex.server.storage.database import connect, listing, runs, sessions
+from tinkex.server.storage.database.listing import Search
+from tinkex.server.storage.database.migrations import migrate
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.store import connect, open_store
-from tinkex.server.store.commit import Job, commit_batch
-from tinkex.server.store.migrations import MIGRATIONS, NewerDatabase, migrate
+from tinkex.server.storage.database import connect, open_store
+from tinkex.server.storage.database.commit import Job, commit_batch
+from tinkex.server.storage.database.migrations import MIGRATIONS, NewerDatabase, migrate
 
 
 async def test_writes_are_there_when_they_return_and_values_come_back(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tinkex.cli.output import LineOutput, TableOutput
 from tinkex.cli.server_floor import default_home, require_server
 
 if TYPE_CHECKING:
-    from tinkex.server.home_usage import HomeUsage
-    from tinkex.server.unnamed_weights import Freed
+    from tinkex.server.sampling.unnamed_weights import Freed
+    from tinkex.server.storage.home_usage import HomeUsage
 
 
 class Usage(TableOutput):
@@ -81,7 +81,7 @@ def du(_context: CommandContext, home: Path | None) -> Usage:
     Example: tinkex home du --home /srv/tinkex
     """
     require_server()
-    from tinkex.server.home_usage import measure
+    from tinkex.server.storage.home_usage import measure
 
     return Usage(measure(_existing(home)))
 
@@ -98,8 +98,8 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
     Example: tinkex home gc --dry-run
     """
     require_server()
-    from tinkex.server.home import HomeTaken
-    from tinkex.server.home_cleaning import clean
+    from tinkex.server.hosting.home_cleaning import clean
+    from tinkex.server.storage.home import HomeTaken
 
     try:
         return Cleaned(clean(_existing(home), dry_run=dry_run), dry_run)

@@ -16,7 +16,7 @@ from tinkex.cli.output import LineOutput, TableOutput
 from tinkex.cli.server_floor import default_home, require_server
 
 if TYPE_CHECKING:
-    from tinkex.server.keys import Key, KeyFile
+    from tinkex.server.tenancy.keys import Key, KeyFile
 
 HOME = click.option(
     "--home",
@@ -158,6 +158,6 @@ def revoke(_context: CommandContext, key_id: str, home: Path | None) -> KeyRevok
 
 def _keys(home: Path | None) -> KeyFile:
     require_server()
-    from tinkex.server.keys import KeyFile
+    from tinkex.server.tenancy.keys import KeyFile
 
     return KeyFile(home or default_home())

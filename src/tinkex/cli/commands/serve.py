@@ -89,8 +89,8 @@ def serve(context: CommandContext, limits: tuple[str, ...], **options: Any) -> N
     Example: tinkex serve --model Qwen/Qwen3-0.6B --port 8000
     """
     require_server()
-    from tinkex.server.serve import ServeOptions
-    from tinkex.server.serve import serve as serve_until_stopped
+    from tinkex.server.hosting.serve import ServeOptions
+    from tinkex.server.hosting.serve import serve as serve_until_stopped
 
     chosen = ServeOptions(**options, limits=read_limits(limits))
     raise click.exceptions.Exit(serve_until_stopped(chosen))

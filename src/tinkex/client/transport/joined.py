@@ -10,12 +10,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tinkex.client.transport import NobodyThere
+from tinkex.client.http import NobodyThere
 from tinkex.client.transport.plain import MAX_HEAD, PlainTransport
 from tinkex.client.transport.redirects import Origin
 
 if TYPE_CHECKING:
-    from tinkex.client.config import Config
+    from tinkex.client.settings.config import Config
 
 
 class JoinedTransport(PlainTransport):

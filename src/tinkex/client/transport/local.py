@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tinkex.client.errors import TinkerError
-from tinkex.client.transport import (
+from tinkex.client.http import (
     HttpRequest,
     HttpResponse,
     NobodyThere,
@@ -28,14 +28,14 @@ from tinkex.client.transport import (
 )
 
 if TYPE_CHECKING:
-    from tinkex.client.config import Config
+    from tinkex.client.settings.config import Config
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-EMBEDDED_SERVER = "tinkex.server.local"
+EMBEDDED_SERVER = "tinkex.server.hosting.embedded"
 LOCAL_ORIGIN = "http://local.tinkex"
 HOLDER_PATIENCE = 30.0
 """Seconds that another process may take to begin or end serving the home."""

@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyqwest
 
-from tinkex.client.transport import (
-    HttpRequest,
-    HttpResponse,
-    Refused,
-    TransportError,
-    TransportTimeout,
-    redirects,
-)
+from tinkex.client.http import HttpRequest, HttpResponse, Refused, TransportError, TransportTimeout
+from tinkex.client.transport import redirects
 from tinkex.client.transport.redirects import MAX_REDIRECTS, redirected
 
 if TYPE_CHECKING:
-    from tinkex.client.config import Config
+    from tinkex.client.settings.config import Config
 
 IDLE_CONNECTIONS = 512
 IDLE_SECONDS = 60.0

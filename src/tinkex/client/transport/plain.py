@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import zstandard
 
-from tinkex.client.transport import (
+from tinkex.client.http import (
     HttpRequest,
     HttpResponse,
     Refused,
@@ -28,7 +28,7 @@ from tinkex.client.transport import (
 from tinkex.client.transport.redirects import MAX_REDIRECTS, Origin, origin, redirected
 
 if TYPE_CHECKING:
-    from tinkex.client.config import Config
+    from tinkex.client.settings.config import Config
 
 MAX_HEAD = 64 * 1024
 PIECE = 64 * 1024

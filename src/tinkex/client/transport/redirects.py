@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urljoin, urlsplit
 
-from tinkex.client.transport import HttpRequest
+from tinkex.client.http import HttpRequest
 
 MAX_REDIRECTS = 10
 STATUSES = frozenset({301, 302, 303, 307, 308})

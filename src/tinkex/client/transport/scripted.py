@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 
-from tinkex.client.transport import HttpRequest, HttpResponse, TransportError
+from tinkex.client.http import HttpRequest, HttpResponse, TransportError
 
 Answer = HttpResponse | Exception
 Script = Callable[[HttpRequest], Answer | Awaitable[Answer]]

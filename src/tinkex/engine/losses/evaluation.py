@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tinkex.engine.losses.definition import Loss
 from tinkex.engine.losses.inputs import CheckedDatum, Wanted
-from tinkex.engine.transfer import to_device
+from tinkex.engine.to_device import to_device
 
 Logprobs = NDArray[np.float32]
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.fused import runs_triton
-from tinkex.engine.model.threads import VECTOR, uncut_vectors
+from tinkex.engine.cpu.threads import VECTOR, uncut_vectors
+from tinkex.engine.kernels.available import runs_triton
 
 
 def _fused(x: Tensor, usable: bool) -> Any:
     """The kernels, if x lies where and how they can take it."""
     if not (usable and runs_triton(x)):
         return None
-    from tinkex.engine.model import kernels
+    from tinkex.engine.kernels import elementwise as kernels
 
     return kernels
 

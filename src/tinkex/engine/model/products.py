@@ -1,7 +1,7 @@
 """The frozen matrix products of a decoder, made as fast as the device can.
 
 On the CPU torch's plain float32 product is slow for a handful of rows. There each large matrix is
-kept a second time: as halves where its values fit (`halves`), otherwise in oneDNN's own float32
+kept a second time: as halves where its values fit (`half_weights`), else in oneDNN's own float32
 layout. Small ones stay as they are: the way to another library takes longer than the product.
 Knows nothing of adapters.
 """
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.model import halves, onednn
+from tinkex.engine.cpu import half_weights, onednn
+from tinkex.engine.cpu.half_weights import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.decoder import Weights
-from tinkex.engine.model.halves import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.ops import logits
 
 PACKED_MIN_ROWS = 4
@@ -53,7 +53,7 @@ class FrozenProducts:
         self._packs = not plain and total <= room
         self.min_rows = PACKED_MIN_ROWS if self._packs and not self._halves else 1
         # Of a small model's step the products are the lesser part.
-        self.free_rows = halves.FREE_ROWS if self._halves or small else self.min_rows
+        self.free_rows = half_weights.FREE_ROWS if self._halves or small else self.min_rows
 
     def prepare(self) -> bool:
         """Get one more product ready before it is asked for; False if all are."""
@@ -84,7 +84,9 @@ class FrozenProducts:
         exponent = fitting_exponent(weight) if self._halves else None
         if exponent is not None:
             few = HalfProduct(weight, bias, exponent)
-            return lambda x: few(x) if len(x) <= halves.ROWS else onednn.linear(x, weight, bias)
+            return lambda x: (
+                few(x) if len(x) <= half_weights.ROWS else onednn.linear(x, weight, bias)
+            )
         if self._packs:
             packed = onednn.pack(weight)
             return lambda x: onednn.linear(x, packed, bias)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine.model import steady
+from tinkex.engine.cpu import batch_invariant
 
 STEADY_ROWS = 16
 """Matrix libraries sum the rows of a smaller product in another order (see `packing.SOLO_TOKENS`):
@@ -110,8 +110,8 @@ def add_sums(total: Tensor, left: Tensor, right: Tensor, routes: Routes, scaling
 def _steady(x: Tensor, weight: Tensor) -> Tensor:
     short = STEADY_ROWS - len(x)
     if short <= 0 or not x.is_cpu:
-        return steady.linear(x, weight, None)
-    return steady.linear(F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
+        return batch_invariant.linear(x, weight, None)
+    return batch_invariant.linear(F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
 
 
 def _groups(x: Tensor, other: Tensor) -> bool:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.transfer import to_device
+from tinkex.engine.to_device import to_device
 
 CHUNKS = (32, 64)
 """Lengths of chunks. A stretch gets the first that it fits into, or the last."""

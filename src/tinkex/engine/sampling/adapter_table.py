@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tinkex.engine.kernels.row_adapters import FIELDS
 from tinkex.engine.model.config import ModelConfig, slots
-from tinkex.engine.sampling.adapter_kernel import FIELDS
-from tinkex.engine.sampling.versions import Version
+from tinkex.engine.sampling.adapters import Version
 
 
 class AdapterTable:

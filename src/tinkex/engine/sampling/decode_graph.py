@@ -16,15 +16,17 @@ from torch import Tensor
 from torch.cuda import Stream
 from torch.nn import functional as F
 
+from tinkex.engine.kernels import draw as draw_kernel
+from tinkex.engine.kernels import paged_attention as paged_kernel
+from tinkex.engine.kernels import row_adapters as adapter_kernel
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED
-from tinkex.engine.sampling import adapter_kernel, draw_kernel, paged_kernel
 from tinkex.engine.sampling.adapter_table import AdapterTable
-from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.decode_rows import (
     HEAT,
     KEYS,
@@ -37,7 +39,7 @@ from tinkex.engine.sampling.decode_rows import (
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
-from tinkex.engine.sampling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.scheduler import Chunk
 
 _LIKELY_RANKS = (32,)
 """Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""

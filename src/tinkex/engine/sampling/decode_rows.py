@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.sampling.adapter_kernel import SEGMENT
-from tinkex.engine.sampling.cache import PAGE_SIZE
+from tinkex.engine.kernels.row_adapters import SEGMENT
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
 from tinkex.engine.sampling.draw import SAMPLE, draw_keys, key_state
 from tinkex.engine.sampling.projection import Span
 from tinkex.engine.sampling.request import Branch

@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.sampling import chunk_kernel, paged_kernel
-from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
-from tinkex.engine.sampling.scheduler import Chunk
-from tinkex.engine.transfer import to_device
+from tinkex.engine.kernels import chunk_attention as chunk_kernel
+from tinkex.engine.kernels import paged_attention as paged_kernel
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.to_device import to_device
 
 
 class DeviceAttention:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.model.threads import logsumexp
+from tinkex.engine.cpu.threads import logsumexp
 
 SAMPLE = 1
 ALTERNATIVE = 2

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tinkex.engine.fused import runs_triton
+from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Attend
 from tinkex.engine.model.products import FrozenProducts
-from tinkex.engine.sampling.cache import KeyValueCache
+from tinkex.engine.sampling.adapters import Version
+from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
+from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
-from tinkex.engine.sampling.scheduler import Chunk
-from tinkex.engine.sampling.states import SequenceStates
-from tinkex.engine.sampling.versions import Version
-from tinkex.engine.transfer import to_device
+from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.to_device import to_device
 
 
 class Forward:

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.model.attention_sinks import attend_with_sinks, sink_queries
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.sampling.cache import (
+from tinkex.engine.sampling.cache.kv_cache import (
     PAGE_SIZE,
     SCRATCH_PLACE,
     KeyValueCache,
     PageTable,
     place_of,
 )
-from tinkex.engine.sampling.scheduler import Chunk
-from tinkex.engine.sinks import attend_with_sinks, sink_queries
+from tinkex.engine.sampling.scheduling.scheduler import Chunk
 
 _FEW_QUERIES = 16
 """Queries of a chunk up to which repeating the keys for every query head costs most of all."""

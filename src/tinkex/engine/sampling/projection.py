@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tinkex.engine import adapters
-from tinkex.engine.expert_lora import Share, add_contracted, add_expanded
+from tinkex.engine.adapters import layout as adapters
+from tinkex.engine.adapters.experts import Share, add_contracted, add_expanded
 from tinkex.engine.model.blocks.experts import expert_product
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.routes import Routes, products
-from tinkex.engine.sampling.versions import Factors, Version
+from tinkex.engine.sampling.adapters import Factors, Version
 
 STACK_FROM = 3
 """Versions from which one batched product beats a product each."""

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.messages import Sample, Sequence, TopK
+from tinkex.engine.sampling.adapters import Version
+from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
-from tinkex.engine.sampling.guessing import Past
-from tinkex.engine.sampling.pages import PageKeys
-from tinkex.engine.sampling.scores import PromptScores
+from tinkex.engine.sampling.prompt_logprobs import PromptScores
+from tinkex.engine.sampling.speculation import Past
 from tinkex.engine.sampling.stopping import Stopping, StopReason
-from tinkex.engine.sampling.versions import Version
 
 
 @dataclass(eq=False)

@@ -18,23 +18,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tinkex.engine.adapters import AdapterWeights
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.cpu.threads import logsumexp, threads, threads_for
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.threads import logsumexp, threads, threads_for
-from tinkex.engine.sampling.cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.adapters import Version, VersionStore
+from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
+from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
+from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.forward import Forward
-from tinkex.engine.sampling.pages import PageKeys, PagePool
+from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
-from tinkex.engine.sampling.scheduler import Chunk, Scheduler
-from tinkex.engine.sampling.scores import PromptScores
-from tinkex.engine.sampling.state_pages import StatefulPagePool
-from tinkex.engine.sampling.states import SequenceStates
+from tinkex.engine.sampling.scheduling.scheduler import Chunk, Scheduler
 from tinkex.engine.sampling.stopping import Stopping
-from tinkex.engine.sampling.versions import Version, VersionStore
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

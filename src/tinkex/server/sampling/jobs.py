@@ -15,26 +15,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinkex.engine.messages import Progress, SampleResult
-from tinkex.server import manifest
-from tinkex.server.blobs import Folders
 from tinkex.server.clock import Clock
-from tinkex.server.completions import Completions
-from tinkex.server.engines import Engines
-from tinkex.server.outcomes import failure
+from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.engines.pool import Engines
+from tinkex.server.promises import Outcome, Promise, Promises
+from tinkex.server.protocol.outcomes import failure
+from tinkex.server.protocol.sample_request import SampleRequest
 from tinkex.server.refusals import Gone, Refusal
-from tinkex.server.sample_request import SampleRequest
-from tinkex.server.sample_windows import SampleWindows
-from tinkex.server.samplers import Samplers
+from tinkex.server.sampling.accepted_numbers import SampleWindows
 from tinkex.server.sampling.admission import Admission
+from tinkex.server.sampling.completion_feed import Completions
 from tinkex.server.sampling.lanes import Lanes, Ride, ServedWeights
+from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings
-from tinkex.server.store.samplers import SamplerRow
-from tinkex.server.store.usage import Source
-from tinkex.server.supervisor import CommandFailed
-from tinkex.server.trace import Span
-from tinkex.server.traces import Traces
-from tinkex.server.usage import Meter
-from tinkex.server.waiting import Outcome, Promise, Promises
+from tinkex.server.storage import manifest
+from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.server.storage.database.usage import Source
+from tinkex.server.storage.folders import Folders
+from tinkex.server.tenancy.usage import Meter
+from tinkex.server.tracing.session_traces import Traces
+from tinkex.server.tracing.trace_events import Span
 from tinkex.types.sampling import SampledWeights
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
 from tinkex.server.clock import Clock
-from tinkex.server.engines import Engines
+from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.engines.loaded_weights import BASE, LoadedWeights
+from tinkex.server.engines.pool import Engines
 from tinkex.server.settings import Scheduling
-from tinkex.server.supervisor import CommandFailed, Engine, EngineLost
-from tinkex.server.weights import BASE, LoadedWeights
 
 logger = logging.getLogger(__name__)
 

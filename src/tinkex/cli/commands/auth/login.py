@@ -11,9 +11,9 @@ from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput
-from tinkex.client.config import LOCAL_BASE_URL, Config
-from tinkex.client.credentials import ApiKeyDetails, ManualKey
-from tinkex.client.logins import Login
+from tinkex.client.settings.config import LOCAL_BASE_URL, Config
+from tinkex.client.settings.credentials import ApiKeyDetails, ManualKey
+from tinkex.client.settings.logins import Login
 from tinkex.wire.limits import HOSTED_URL
 
 CONSOLE = "https://tinker.thinkingmachines.ai"

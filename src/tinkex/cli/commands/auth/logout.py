@@ -9,8 +9,8 @@ from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
 from tinkex.cli.options import command
 from tinkex.cli.output import LineOutput
-from tinkex.client.config import normalise_url
-from tinkex.client.logins import Login, Logins
+from tinkex.client.settings.config import normalise_url
+from tinkex.client.settings.logins import Login, Logins
 from tinkex.wire.limits import HOSTED_URL
 
 

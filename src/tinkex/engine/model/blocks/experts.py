@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tinkex.engine.model import steady
+from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
@@ -58,7 +58,7 @@ class Experts:
         if self.down_bias is not None:
             spread = weights.new_zeros(len(x), self.config.experts)
             spread = spread.scatter(1, routes.experts, weights).to(x.dtype)
-            out = out + steady.linear(spread, self.down_bias.T, None)
+            out = out + batch_invariant.linear(spread, self.down_bias.T, None)
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             out = out + row_wise(torch.sigmoid, gate) * self.shared.alone(layer, x, run)
@@ -77,7 +77,7 @@ class Experts:
     def _route(self, x: Tensor) -> tuple[Tensor, Routes]:
         """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,
         is one over the chosen alone."""
-        logits = steady.linear(x.float(), self.router, self.router_bias)
+        logits = batch_invariant.linear(x.float(), self.router, self.router_bias)
         scores = logits if self.config.renormalise else logits.softmax(-1)
         weights, chosen = torch.topk(scores, self.config.active, dim=-1)
         if self.config.renormalise:

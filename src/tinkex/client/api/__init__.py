@@ -1,0 +1,1 @@
+"""Calls to the server: admission, attempts, retries and credentials, once for all."""

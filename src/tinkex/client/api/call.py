@@ -1,0 +1,35 @@
+"""One call to the server: what stays the same over all its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tinkex.client.api.call_policies import Purpose
+from tinkex.client.error_details import RequestInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Method, address, body and headers of a request, and how it may be repeated."""
+
+    method: str
+    url: str
+    path: str
+    """The part of the address that logs and events show."""
+    purpose: Purpose
+    body: bytes | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    idempotency_key: str | None = None
+    """The key of every attempt; None draws one for each time the call is made anew."""
+    credential: str | None = field(default=None, repr=False)
+    """Replaces the client's own."""
+    follow_redirects: bool = True
+
+    def describe(self, headers: Mapping[str, str]) -> RequestInfo:
+        """The request as errors show it."""
+        return RequestInfo.describe(self.method, self.url, headers)
+
+    def timeout(self, default: float | None) -> float | None:
+        """Seconds one attempt may take."""
+        return default if self.purpose.timeout is None else self.purpose.timeout

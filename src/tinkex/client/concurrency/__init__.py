@@ -1,0 +1,1 @@
+"""The SDK's own event loop, and futures between it and the caller's threads."""

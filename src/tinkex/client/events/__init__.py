@@ -1,0 +1,1 @@
+"""Events of the SDK and the metrics made from them."""

@@ -1,0 +1,1 @@
+"""Samplers as users hold them: SamplingClient, its calls and its streams."""

@@ -1,0 +1,120 @@
+"""One request to sample: what was asked for, checked, encoded, compared with the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tinkex.client import arguments
+from tinkex.types import ModelInput, SampleResponse, SamplingParams, TensorData
+from tinkex.wire.chunking import prompt_bytes
+from tinkex.wire.json import encode_sample
+
+if TYPE_CHECKING:
+    from tinkex.client.session.holder import InternalClientHolder
+
+# Encoding a larger prompt would hold up everything else on the loop.
+ENCODE_OFF_LOOP_BYTES = 256 * 1024
+
+_SCORING = SamplingParams(max_tokens=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCall:
+    prompt: ModelInput
+    num_samples: int
+    sampling_params: SamplingParams
+    include_prompt_logprobs: bool
+    topk_prompt_logprobs: int
+    topk_sample_logprobs: int
+    target_prompt_logprobs: TensorData | None
+    prompt_alt_tokens_k: int
+    prompt_logprobs_last_n: int | None
+    size: int
+
+    @classmethod
+    def checked(
+        cls,
+        prompt: ModelInput,
+        num_samples: int,
+        sampling_params: SamplingParams,
+        include_prompt_logprobs: bool,
+        topk_prompt_logprobs: int,
+        topk_sample_logprobs: int,
+        target_prompt_logprobs: TensorData | None,
+        prompt_alt_tokens_k: int,
+        prompt_logprobs_last_n: int | None,
+    ) -> SampleCall:
+        """Raises for anything the server would have to refuse."""
+        arguments.check_prompt(prompt)
+        counts = {
+            "topk_prompt_logprobs": topk_prompt_logprobs,
+            "topk_sample_logprobs": topk_sample_logprobs,
+            "prompt_alt_tokens_k": prompt_alt_tokens_k,
+        }
+        params = arguments.as_sampling_params(sampling_params)
+        arguments.check_sample(num_samples, counts)
+        arguments.check_logprob_requests(
+            prompt, include_prompt_logprobs, target_prompt_logprobs, prompt_logprobs_last_n
+        )
+        return cls(
+            prompt,
+            num_samples,
+            params,
+            include_prompt_logprobs,
+            topk_prompt_logprobs,
+            topk_sample_logprobs,
+            target_prompt_logprobs,
+            prompt_alt_tokens_k,
+            prompt_logprobs_last_n,
+            prompt_bytes(prompt),
+        )
+
+    @classmethod
+    def scoring(cls, prompt: ModelInput, last_n: int | None) -> SampleCall:
+        """The call behind ``compute_logprobs``: one token, and the prompt's logprobs."""
+        return cls.checked(prompt, 1, _SCORING, True, 0, 0, None, 0, last_n)
+
+    async def encode(
+        self,
+        holder: InternalClientHolder,
+        sampling_session_id: str,
+        seq_id: int,
+        record_stability_info: bool,
+    ) -> bytes:
+        def work() -> bytes:
+            return encode_sample(
+                prompt=self.prompt,
+                sampling_params=self.sampling_params,
+                num_samples=self.num_samples,
+                sampling_session_id=sampling_session_id,
+                seq_id=seq_id,
+                prompt_logprobs=self.include_prompt_logprobs,
+                topk_prompt_logprobs=self.topk_prompt_logprobs,
+                topk_sample_logprobs=self.topk_sample_logprobs,
+                target_prompt_logprobs=self.target_prompt_logprobs,
+                prompt_alt_tokens_k=self.prompt_alt_tokens_k,
+                prompt_logprobs_last_n=self.prompt_logprobs_last_n,
+                record_stability_info=record_stability_info,
+            )
+
+        if self.size <= ENCODE_OFF_LOOP_BYTES:
+            return work()
+        return await holder.encode(work)
+
+    def check_honoured(self, response: SampleResponse) -> None:
+        """RuntimeError when a server that does not know a request field ignored it."""
+        if self.prompt_alt_tokens_k > 0 and response.prompt_alt_tokens is None:
+            raise RuntimeError(
+                "The server ignored prompt_alt_tokens_k: it does not support alternative tokens."
+            )
+        scored = response.prompt_logprobs_np
+        if self.prompt_logprobs_last_n is None or scored is None:
+            return
+        before = scored[: max(0, len(scored) - self.prompt_logprobs_last_n)]
+        if not bool(np.isnan(before).all()):
+            raise RuntimeError(
+                "The server ignored prompt_logprobs_last_n: it scored tokens before the suffix."
+            )

@@ -1,0 +1,1 @@
+"""Settings: configuration, credentials, and who is told why work waits."""

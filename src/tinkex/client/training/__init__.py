@@ -1,0 +1,1 @@
+"""Training runs as users hold them: TrainingClient and custom losses."""

@@ -1,0 +1,1 @@
+"""LoRA adapters: where factors lie, their products, their files."""

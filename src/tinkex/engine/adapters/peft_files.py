@@ -1,0 +1,140 @@
+"""Adapters on disk, in the layout that PEFT loads unchanged."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.errors import UserError
+from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+
+_PREFIX = "base_model.model."
+
+# Settings that would change the product; only these values are computed here.
+_NEUTRAL: Mapping[str, Any] = {
+    "use_dora": False,
+    "lora_bias": False,
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "modules_to_save": None,
+    "rank_pattern": {},
+    "alpha_pattern": {},
+    "layer_replication": None,
+    "use_qalora": False,
+    "trainable_token_indices": None,
+}
+
+
+def write_adapter(weights: AdapterWeights, folder: Path) -> None:
+    """Write both files into an existing folder."""
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": None,
+        "r": weights.rank,
+        "lora_alpha": _alpha(weights),
+        "lora_dropout": 0.0,
+        "target_modules": _targets(weights),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "modules_to_save": None,
+        "use_rslora": False,
+        "use_dora": False,
+        "inference_mode": True,
+    }
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    tensors: dict[str, Tensor] = {}
+    for (layer, module), (a, b) in weights.factors.items():
+        name = _PREFIX + module_path(layer, module)
+        tensors[f"{name}.lora_A.weight"] = a.detach().cpu().contiguous()
+        tensors[f"{name}.lora_B.weight"] = b.detach().cpu().contiguous()
+    save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
+
+
+def read_adapter(folder: Path, device: torch.device | str = "cpu") -> AdapterWeights:
+    """The adapter in a folder of that layout, in float32; `UserError` names what does not fit."""
+    config = _read_config(folder / CONFIG)
+    rank = config["r"]
+    root = math.sqrt(rank) if config.get("use_rslora") else rank
+    try:
+        tensors = load_file(str(folder / WEIGHTS), device=str(device))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{WEIGHTS} cannot be read: {error}") from None
+    factors: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}
+    for name in sorted(tensors):
+        if name.endswith(".lora_A.weight"):
+            stem = name.removesuffix(".lora_A.weight")
+            other = f"{stem}.lora_B.weight"
+            if other not in tensors:
+                raise UserError(f"{WEIGHTS}: {name!r} has no {other!r} beside it")
+            factors[_module_key(stem)] = (tensors[name].float(), tensors[other].float())
+        elif not name.endswith(".lora_B.weight"):
+            raise UserError(f"{WEIGHTS}: {name!r} is not a LoRA factor")
+    _check_ranks(factors, rank, len(tensors))
+    return AdapterWeights(rank, config["lora_alpha"] / root, factors)
+
+
+def _alpha(weights: AdapterWeights) -> float:
+    """Whole where it is within rounding, so that reading it back gives the same scaling."""
+    alpha = weights.scaling * weights.rank
+    return round(alpha) if math.isclose(alpha, round(alpha), rel_tol=1e-12) else alpha
+
+
+def module_path(layer: int, module: str) -> str:
+    """A module's path in a Hugging Face model."""
+    return module if module == UNEMBED else f"model.layers.{layer}.{module}"
+
+
+def _targets(weights: AdapterWeights) -> list[str]:
+    """The modules' own names, each once, in the order of a layer."""
+    return list(dict.fromkeys(module.rpartition(".")[2] for _, module in weights.factors))
+
+
+def _module_key(stem: str) -> tuple[int, str]:
+    path = stem.removeprefix(_PREFIX)
+    if path == UNEMBED:
+        return UNEMBED_LAYER, UNEMBED
+    found = re.fullmatch(r"model\.layers\.(\d+)\.(\w+(?:\.\w+)+)", path)
+    if found is None:
+        raise UserError(f"{WEIGHTS}: {stem!r} is not a module this engine adapts")
+    return int(found[1]), found[2]
+
+
+def _check_ranks(
+    factors: Mapping[tuple[int, str], tuple[Tensor, Tensor]], rank: int, count: int
+) -> None:
+    if not factors or count != 2 * len(factors):
+        raise UserError(f"{WEIGHTS} holds {count} tensors but {len(factors)} pairs of factors")
+    for (layer, module), (a, b) in factors.items():
+        shaped = a.ndim == b.ndim == (3 if ".experts." in module else 2)
+        if not shaped or a.shape[-2] != rank or b.shape[-1] != rank:
+            raise UserError(f"{WEIGHTS}: {module_path(layer, module)} is not of rank {rank}")
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path.name} cannot be read: {error}") from None
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise UserError(f"{path.name} does not describe a LoRA adapter")
+    for key, value in _NEUTRAL.items():
+        if config.get(key, value) not in (value, None):
+            raise UserError(f"{path.name}: {key} = {config[key]!r} is not supported")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, (int, float)) or alpha <= 0:
+        raise UserError(f"{path.name}: r and lora_alpha must be above 0, not {rank!r}, {alpha!r}")
+    return config

@@ -1,0 +1,1 @@
+"""Models that come with the engine or are made from one file."""

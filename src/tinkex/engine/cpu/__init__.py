@@ -1,0 +1,1 @@
+"""Products on the CPU: threads, oneDNN, batch invariance."""

@@ -1,0 +1,1 @@
+"""Triton kernels. They know tensors, nothing of runs, requests or models."""

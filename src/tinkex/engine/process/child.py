@@ -1,0 +1,81 @@
+"""An engine as a process: `python -m tinkex.engine.process.child FD`, FD an inherited socket.
+
+The first frame in is a `WorkerConfig`, the others are commands; every frame out is an event. When
+the parent closes its end, the unit of work in progress is finished and the process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+
+from tinkex.engine.errors import EngineError
+from tinkex.engine.frames import Closed, receive_frame, send_frame
+from tinkex.engine.messages import Event, Failed
+from tinkex.engine.process.parent import STARTUP_OP
+
+logger = logging.getLogger("tinkex.engine")
+
+
+class _Outbox:
+    """Sends events; several threads may. Events for a parent that is gone are dropped."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        try:
+            with self._lock:
+                send_frame(self._stream, event)
+        except (Closed, OSError):
+            logger.debug("nobody listens any more: %s dropped", type(event).__name__)
+
+
+def serve(stream: socket.socket) -> int:
+    """Run one engine over `stream` until the other side closes; returns the exit status."""
+    outbox = _Outbox(stream)
+    try:
+        config = receive_frame(stream)
+    except Closed:
+        return 0
+    try:
+        from tinkex.engine.process.worker import build_worker
+
+        worker = build_worker(config, outbox)
+    except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
+        logger.error("the engine could not start", exc_info=not isinstance(error, EngineError))
+        outbox(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))
+        return 1
+
+    def read() -> None:
+        try:
+            while True:
+                worker.submit(receive_frame(stream))
+        except (Closed, OSError):
+            worker.stop()
+
+    reader = threading.Thread(target=read, name="engine-commands", daemon=True)
+    reader.start()
+    worker.run()
+    return 0
+
+
+def main() -> None:
+    logging.basicConfig(
+        level=os.environ.get("TINKEX_ENGINE_LOG", "WARNING"),
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+    )
+    # An interrupt typed at a terminal reaches the whole group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as stream:
+        status = serve(stream)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

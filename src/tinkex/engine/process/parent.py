@@ -1,0 +1,118 @@
+"""An engine in a child process, as its parent sees it. Imports no torch.
+
+Commands go out and events come in over a pair of sockets; the child ends when its end closes, so an
+engine never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+from tinkex.engine.frames import Closed, receive_frame, send_frame
+from tinkex.engine.messages import Command, Event, Failed, Ready
+from tinkex.engine.settings import WorkerConfig
+
+STARTUP_OP = ""
+"""The `op` of the `Failed` a child sends when it cannot start at all."""
+
+ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "4000",
+    "MKL_CBWR": "AUTO,STRICT",
+}
+"""What libraries read as they load, unless the user has said otherwise.
+
+An engine shares its cores with the server and others. Threads that spin for long while they wait
+would take the very core that the awaited one needs, and make everything many times slower; but the
+next product of a decoding step comes within a tenth of a millisecond, too soon to be woken for.
+GNU's runtime follows the count, others the policy. The last makes MKL round a product's rows in one
+way on Intel's processors, however many rows and threads there are: another tenant's tokens in the
+batch, or a replay without them, must not change a bit."""
+
+
+class WorkerDied(Exception):
+    """The child is gone, or could not start; the text says how."""
+
+
+class RemoteWorker:
+    """One child process for one model. `send` and `receive` may be called from two threads."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        """Start the process and return at once; its first event is `Ready`."""
+        self._stream, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "tinkex.engine.process.child", str(theirs.fileno())]
+        with theirs:
+            # A group of its own: a Ctrl-C at the terminal is the parent's to handle, also while
+            # the child is still importing and could not ignore it yet.
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                env=ENVIRONMENT | os.environ,
+            )
+        self._sending = threading.Lock()
+        self._send(config)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ready(self) -> Ready:
+        """Wait for the first event. Raises `WorkerDied` with the reason if there is none."""
+        event = self.receive()
+        assert isinstance(event, Ready)
+        return event
+
+    def send(self, command: Command) -> None:
+        """Hand over a command, in order. Raises `WorkerDied`."""
+        self._send(command)
+
+    def receive(self) -> Event:
+        """Wait for the next event. Raises `WorkerDied` when there will be none."""
+        try:
+            event: Event = receive_frame(self._stream)
+        except (Closed, OSError):
+            raise WorkerDied(self._how_it_ended()) from None
+        if isinstance(event, Failed) and event.op == STARTUP_OP:
+            raise WorkerDied(event.message)
+        return event
+
+    def events(self) -> Iterator[Event]:
+        """Every event until the child ends, which raises `WorkerDied`."""
+        while True:
+            yield self.receive()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End the child: ask, wait up to `timeout` seconds, then kill. Safe to call again."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stream.close()
+
+    def _send(self, value: object) -> None:
+        try:
+            with self._sending:
+                send_frame(self._stream, value)
+        except (Closed, OSError):
+            raise WorkerDied(self._how_it_ended()) from None
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            return "the engine process closed its stream without ending"
+        if code < 0:
+            return f"the engine process was killed by {signal.Signals(-code).name}"
+        return f"the engine process ended with status {code}"

@@ -1,0 +1,116 @@
+"""Chooses device, dtype and sizes for an engine from what it was asked for and what there is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from tinkex.engine.cpu.bf16_probe import cpu_survives_bfloat16
+from tinkex.engine.errors import ModelError
+from tinkex.engine.limits import Limits
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.sampling.cache.kv_cache import page_bytes
+from tinkex.engine.sampling.cache.recurrent_states import state_bytes
+from tinkex.engine.sampling.sampler import SamplerLimits
+from tinkex.engine.settings import WorkerConfig
+
+_CPU_KV_BYTES = 4 << 30
+_CPU_KV_SHARE = 0.125
+_GPU_KV_SHARE = 0.35
+_GPU_ACTIVATION_SHARE = 0.4
+"""Shares of what is free once the model is loaded."""
+
+_GPU_LOGIT_ELEMENTS = 1 << 28
+
+_SNAPSHOTS = 32
+"""Kept states of recurrent layers, for prefixes that are found again."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    device: torch.device
+    dtype: torch.dtype
+
+
+def choose_placement(config: WorkerConfig) -> Placement:
+    """`auto` is bfloat16 on a GPU and float32 on a CPU, where whole steps are no faster in
+    bfloat16 even if single products are."""
+    device = _device(config.device)
+    if config.dtype == "auto":
+        return Placement(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
+    if config.dtype not in _DTYPES:
+        known = ", ".join(("auto", *_DTYPES))
+        raise ModelError(f"dtype: {config.dtype!r} is not known; choose one of {known}")
+    if config.dtype == "bfloat16" and device.type == "cpu" and not cpu_survives_bfloat16():
+        raise ModelError(
+            "dtype: bfloat16 kills a process on this CPU; use float32, or set "
+            "ONEDNN_MAX_CPU_ISA=AVX512_CORE before starting"
+        )
+    return Placement(device, _DTYPES[config.dtype])
+
+
+def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
+    tokens = config.micro_batch_tokens or (8192 if device.type == "cuda" else 2048)
+    limits = Limits(max_rank=config.max_rank, max_runs=config.max_runs, micro_batch_tokens=tokens)
+    if device.type != "cuda":
+        return limits
+    free, _ = torch.cuda.mem_get_info(device)
+    kept = int(free * _GPU_ACTIVATION_SHARE)
+    return replace(limits, activation_bytes=kept, logit_elements=_GPU_LOGIT_ELEMENTS)
+
+
+def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
+    gpu = decoder.device.type == "cuda"
+    size = page_bytes(decoder.config, decoder.dtype)
+    memory = config.kv_bytes or _kv_bytes(decoder.device)
+    if memory < size:
+        raise ModelError(f"kv_bytes: {memory} is less than one page, {size} bytes")
+    rows = config.max_rows or (256 if gpu else 64)
+    state = state_bytes(decoder.config, decoder.dtype)
+    if state:
+        # Half for the states of recurrent layers, half for pages.
+        rows = max(1, min(rows, memory // 2 // state - _SNAPSHOTS))
+        memory -= min((rows + _SNAPSHOTS) * state, memory - size)
+    return SamplerLimits(
+        pages=memory // size,
+        max_context=_context(config, decoder.config),
+        rows=rows,
+        snapshots=_SNAPSHOTS,
+        step_tokens=config.step_tokens or (4096 if gpu else 256),
+        adapter_bytes=config.adapter_bytes,
+    )
+
+
+def _context(config: WorkerConfig, model: ModelConfig) -> int:
+    if config.max_context is None:
+        return model.max_context
+    if config.max_context > model.max_context:
+        raise ModelError(
+            f"max_context: {config.max_context} is more than the model's {model.max_context}"
+        )
+    return config.max_context
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ModelError(f"device: {name!r} is not known; use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device: {name!r} was asked for, but torch finds no GPU here")
+    return device
+
+
+def _kv_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * _GPU_KV_SHARE)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(_CPU_KV_BYTES, int(total * _CPU_KV_SHARE))

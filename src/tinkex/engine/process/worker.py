@@ -1,0 +1,372 @@
+"""One engine: takes commands, trains and samples in turns, emits events.
+
+`run` is the loop; it works in any thread, and `child` runs it as a process. Commands of a run are
+carried out in the order they came; the forward passes that wait at the head of several runs become
+one packed batch. Saving writes in the background from a snapshot. A command that fails is answered
+`Failed` and the engine goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.peft_files import read_adapter
+from tinkex.engine.errors import EngineError, UnknownRun, UserError
+from tinkex.engine.messages import (
+    Cancel,
+    CheckLoss,
+    Command,
+    CreateRun,
+    Done,
+    DropRun,
+    DropWeights,
+    Event,
+    Failed,
+    ForwardBackward,
+    LoadRun,
+    LoadWeights,
+    OptimStep,
+    Ping,
+    Ready,
+    Result,
+    Sample,
+    SaveRun,
+    Stats,
+)
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.process.device_clock import Stopwatch, marks_of
+from tinkex.engine.process.interleave import Interleave
+from tinkex.engine.process.placement import (
+    choose_placement,
+    sampling_limits,
+    training_limits,
+)
+from tinkex.engine.process.run_queues import RunCommand, RunQueues, SingleCommand
+from tinkex.engine.process.warmup import warm_up
+from tinkex.engine.sampling.model_end import read_ending
+from tinkex.engine.sampling.sampler import Sampler
+from tinkex.engine.settings import WorkerConfig
+from tinkex.engine.training.batch import Batch, Deferred
+from tinkex.engine.training.run import write_snapshot
+from tinkex.engine.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+Emit: TypeAlias = Callable[[Event], None]
+
+SOON_S = 0.2
+"""After work was asked for, so long nothing is got ready in idle time."""
+
+BATCH_MICRO_BATCHES = 8
+"""Waiting forward passes join a batch up to this many micro-batches, so that a short one never
+waits for several long ones."""
+
+
+class _Wake:
+    """Put into the inbox to end a wait: something else than a command has happened."""
+
+
+def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
+    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served."""
+    placement = choose_placement(config)
+    folder = Path(config.model)
+    decoder = load_decoder(folder, placement.device, placement.dtype)
+
+    def read(path: str) -> AdapterWeights:
+        return read_adapter(Path(path), placement.device)
+
+    trainer = Trainer(decoder, training_limits(config, placement.device))
+    sampler = Sampler(decoder, read_ending(folder), sampling_limits(config, decoder), read)
+    if placement.device.type == "cuda":
+        warm_up(trainer, sampler)
+    emit(
+        Ready(
+            architecture=_architecture(folder, decoder.config.family),
+            vocab_size=decoder.config.vocab_size,
+            max_context=sampler.context,
+            parameters=decoder.parameters,
+            device=str(placement.device),
+            dtype=str(placement.dtype).removeprefix("torch."),
+            max_rank=config.max_rank,
+        )
+    )
+    stopwatch = Stopwatch(marks_of(placement.device))
+    return Worker(trainer, sampler, Interleave(config.sampling_share), stopwatch, emit)
+
+
+class Worker:
+    def __init__(
+        self,
+        trainer: Trainer,
+        sampler: Sampler,
+        policy: Interleave,
+        stopwatch: Stopwatch,
+        emit: Emit,
+    ) -> None:
+        self._trainer, self._sampler, self._policy = trainer, sampler, policy
+        self._stopwatch = stopwatch
+        self._emit = emit
+        self._inbox: queue.SimpleQueue[Command | _Wake | None] = queue.SimpleQueue()
+        self._runs = RunQueues()
+        self._batch: Batch | None = None
+        self._batched: list[ForwardBackward] = []
+        self._deferred: list[tuple[ForwardBackward, Deferred]] = []
+        self._batch_started = 0.0
+        self._train_tokens = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
+        self._prepared = False
+        self._last_command = -math.inf
+        self._stopping = False
+
+    def submit(self, command: Command) -> None:
+        """Queue a command. Any thread may."""
+        self._inbox.put(command)
+
+    def stop(self) -> None:
+        """Let `run` return after the unit of work in progress. Any thread may."""
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """Work until `stop`, idle time used to get ready. Saves under way are finished first."""
+        while not self._stopping:
+            if self.turn() or self._stopping or self._took_more() or self._get_ready():
+                continue
+            self._accept(self._inbox.get())
+        self._writer.shutdown()
+
+    def _took_more(self) -> bool:
+        """Whether a command came soon after the last: a client that awaits each result is back
+        within milliseconds, and should not find the engine getting ready for others."""
+        pause = self._last_command + SOON_S - time.monotonic()
+        try:
+            self._accept(self._inbox.get(timeout=pause) if pause > 0 else self._inbox.get_nowait())
+        except queue.Empty:
+            return False
+        return True
+
+    def turn(self) -> bool:
+        """Take in what has arrived and run one unit of work; False if there is nothing to do."""
+        while not self._stopping:
+            try:
+                self._accept(self._inbox.get_nowait())
+            except queue.Empty:
+                break
+        if self._stopping:
+            return False
+        for seconds in self._stopwatch.ended():
+            if self._policy.spent(seconds) == "sample":
+                self._sampler.took(seconds)
+        turn = self._policy.next(training=self._training, sampling=self._sampler.busy)
+        if turn is None:
+            return False
+        with self._stopwatch.unit():
+            if turn == "train":
+                self._train()
+            else:
+                self._sample()
+        return True
+
+    @property
+    def _training(self) -> bool:
+        """Whether training has work."""
+        ready = any(deferred.ready for _, deferred in self._deferred)
+        return self._batch is not None or bool(self._runs) or ready
+
+    def _get_ready(self) -> bool:
+        """A piece of what first calls would else wait for; False if nothing is left."""
+        try:
+            self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
+        except Exception:
+            logger.exception("getting ready failed; the first call will try again")
+            self._prepared = True
+        return not self._prepared
+
+    # ---- commands
+
+    def _accept(self, command: Command | _Wake | None) -> None:
+        if isinstance(command, RunCommand | Sample):
+            self._last_command = time.monotonic()
+        if command is None:
+            self._stopping = True
+        elif isinstance(command, _Wake):
+            return
+        elif isinstance(command, RunCommand):
+            self._runs.add(command)
+        elif isinstance(command, Sample):
+            self._begin_sample(command)
+        else:
+            self._answer(command.op, lambda: self._carry_out(command))
+
+    def _carry_out(self, command: CheckLoss | LoadWeights | DropWeights | Cancel | Ping) -> Result:
+        match command:
+            case CheckLoss():
+                self._trainer.check_loss(command)
+            case LoadWeights():
+                self._sampler.versions.add(command.weights, command.folder)
+            case DropWeights():
+                self._sampler.versions.drop(command.weights)
+            case Cancel():
+                failed = self._sampler.cancel(command.target)
+                if failed is not None:
+                    self._emit(failed)
+            case Ping():
+                return self._stats()
+        return None
+
+    def _begin_sample(self, command: Sample) -> None:
+        try:
+            self._sampler.submit(command)
+        except Exception as error:
+            self._emit(_failure(command.op, error))
+
+    def _serve(self, command: SingleCommand) -> None:
+        match command:
+            case CreateRun():
+                self._answer(command.op, lambda: self._trainer.create_run(command))
+            case OptimStep():
+                self._answer(command.op, lambda: self._trainer.optim_step(command))
+            case LoadRun():
+                self._answer(command.op, lambda: self._trainer.load_run(command))
+            case DropRun():
+                self._answer(command.op, lambda: self._trainer.drop_run(command))
+            case SaveRun():
+                self._save(command)
+
+    def _save(self, command: SaveRun) -> None:
+        """Copy the run now, write the copy in the background; later commands need not wait."""
+        try:
+            snapshot = self._trainer.snapshot(command.run, command.training)
+        except Exception as error:
+            self._emit(_failure(command.op, error))
+            return
+        write = lambda: write_snapshot(snapshot, command.folder)  # noqa: E731
+        self._writer.submit(self._answer, command.op, write)
+
+    def _answer(self, op: str, work: Callable[[], Result]) -> None:
+        started = time.monotonic()
+        try:
+            result = work()
+        except Exception as error:
+            self._emit(_failure(op, error))
+        else:
+            self._emit(Done(op, result, time.monotonic() - started))
+
+    # ---- units of work
+
+    def _train(self) -> None:
+        """One unit: a command that goes alone, else a micro-batch."""
+        command = self._runs.take_single({command.run for command in self._batched})
+        if command is None and self._batch is None and not self._begin_batch():
+            self._runs.new_round()
+            command = self._runs.take_single(())
+        if command is not None:
+            self._serve(command)
+        elif self._batch is not None:
+            self._run_micro_batch(self._batch)
+            self._runs.new_round()
+
+    def _begin_batch(self) -> bool:
+        room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
+        heads, again = self._runs.take_forward(room), self._take_ready()
+        if again or heads:
+            self._batch_started = time.monotonic()
+            self._batched = [*(command for command, _ in again), *heads]
+            self._batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
+        return self._batch is not None
+
+    def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
+        """The calls that waited for their losses and can now be made to the end."""
+        waiting, self._deferred = self._deferred, []
+        ready: list[tuple[ForwardBackward, Deferred]] = []
+        for command, deferred in waiting:
+            if deferred.ready:
+                self._runs.release(command.run)
+                ready.append((command, deferred))
+            else:
+                self._deferred.append((command, deferred))
+        return ready
+
+    def _defer(self, command: ForwardBackward, deferred: Deferred) -> None:
+        """Its run waits for the loss; everybody else goes on."""
+        self._runs.hold(command.run)
+        self._deferred.append((command, deferred))
+        deferred.notify(lambda: self._inbox.put(_Wake()))
+
+    def _run_micro_batch(self, batch: Batch) -> None:
+        """One micro-batch; after the last one, the answers."""
+        self._train_tokens += next(batch, 0)
+        if batch.remaining:
+            return
+        next(batch, None)
+        seconds = time.monotonic() - self._batch_started
+        for command, outcome in zip(self._batched, batch.outcomes, strict=True):
+            if isinstance(outcome, Deferred):
+                self._defer(command, outcome)
+            elif isinstance(outcome, EngineError):
+                self._emit(_failure(command.op, outcome))
+            else:
+                self._emit(Done(command.op, outcome, seconds))
+        self._batch, self._batched = None, []
+
+    def _sample(self) -> None:
+        try:
+            events = self._sampler.step()
+        except Exception as error:
+            logger.exception("a sampling step failed")
+            events = self._sampler.abort(_short(error))
+            _release_memory(error)
+        for event in events:
+            self._emit(event)
+
+    def _stats(self) -> Stats:
+        sampler = self._sampler
+        return Stats(
+            runs=self._trainer.runs,
+            weights=len(sampler.versions),
+            train_tokens=self._train_tokens,
+            sampled_tokens=sampler.sampled_tokens,
+            prompt_tokens=sampler.prompt_tokens,
+            pages_used=sampler.pool.used,
+            pages_total=sampler.pool.total,
+            adapter_bytes=self._trainer.nbytes + sampler.versions.nbytes,
+            prepared=self._prepared,
+        )
+
+
+def _failure(op: str, error: Exception) -> Failed:
+    """Mistakes of the sender are theirs to read; anything else is logged with its trace."""
+    if isinstance(error, UserError):
+        return Failed(op, "user", str(error))
+    if isinstance(error, UnknownRun):
+        return Failed(op, "lost", str(error))
+    logger.error("command %s failed", op, exc_info=error)
+    _release_memory(error)
+    return Failed(op, "server", _short(error))
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "out of memory: send less at once, or give the engine a smaller kv_bytes"
+    text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+    return text[:500]
+
+
+def _release_memory(error: Exception) -> None:
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+
+
+def _architecture(folder: Path, family: str) -> str:
+    names = json.loads((folder / "config.json").read_text()).get("architectures") or [family]
+    return str(names[0])

@@ -1,0 +1,223 @@
+"""The adapters that can be sampled from, by name. What a name stands for never changes.
+
+Their tensors are kept up to a budget; beyond it those not in use for longest are let go and read
+again from their folders when asked for. A version in use is never let go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.adapters import layout as adapters
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.errors import UserError
+from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.slots import Slot
+
+Factors: TypeAlias = tuple[Tensor, Tensor]
+"""A.T [in, r] and scaled B.T [r, out], the modules of a slot side by side."""
+
+Products: TypeAlias = Mapping[tuple[int, str], Factors]
+"""By (layer, slot)."""
+
+Blocks: TypeAlias = Mapping[tuple[int, str], tuple[tuple[int, int], ...]]
+"""By (layer, slot), for each of the slot's modules: the first of its ranks and their number."""
+
+ExpertFactors: TypeAlias = Mapping[tuple[int, str], adapters.Factors]
+"""By (layer, slot), of that layer alone, B scaled."""
+
+GPU_RANKS = 16
+"""Ranks are padded with zeros to a multiple of this on a GPU, which reads in such pieces."""
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One adapter, or with no folder the base model. `id` is unique for the store's lifetime.
+
+    `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
+    were read, so `identity` stands for the very tensors. `rank` is the largest of any module.
+    Slots of experts are in `experts`, all others in `products`.
+    """
+
+    id: int
+    folder: str | None
+    products: Products | None = None
+    blocks: Blocks = field(default_factory=dict)
+    nbytes: int = 0
+    users: int = 0
+    loads: int = 0
+    rank: int = 0
+    experts: ExpertFactors = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.id, self.loads
+
+
+class VersionStore:
+    def __init__(
+        self,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        budget_bytes: int,
+        read: Callable[[str], AdapterWeights],
+    ) -> None:
+        self._slots = slots(config)
+        self._device, self._dtype = device, dtype
+        self._budget = budget_bytes
+        self._read = read
+        self._next_id = 1
+        self._versions: OrderedDict[str, Version] = OrderedDict({"": Version(0, None, {})})
+
+    def __len__(self) -> int:
+        return len(self._versions) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return sum(version.nbytes for version in self._versions.values())
+
+    def add(self, name: str, folder: str) -> None:
+        """Serve the adapter in `folder` under `name`; a name already served stays as it is."""
+        if name in self._versions:
+            return
+        version = Version(self._next_id, folder)
+        self._load(version)
+        self._next_id += 1
+        self._versions[name] = version
+        self._let_go()
+
+    def drop(self, name: str) -> None:
+        """Serve `name` no more. Requests under way keep it until they end."""
+        if name == "":
+            raise UserError('weights: the base model "" cannot be dropped')
+        self._versions.pop(name, None)
+
+    def acquire(self, name: str) -> Version:
+        """The version under `name`, in use until `release`."""
+        version = self._versions.get(name)
+        if version is None:
+            raise UserError(f"weights: {name!r} is not loaded; send LoadWeights first")
+        if version.products is None:
+            self._load(version)
+        version.users += 1
+        self._versions.move_to_end(name)
+        self._let_go()
+        return version
+
+    def release(self, version: Version) -> None:
+        version.users -= 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        total = self.nbytes
+        for version in self._versions.values():
+            if total <= self._budget:
+                return
+            if not version.users and version.folder is not None:
+                total -= version.nbytes
+                version.products, version.experts, version.nbytes = None, {}, 0
+
+    def _load(self, version: Version) -> None:
+        assert version.folder is not None
+        weights = self._read(version.folder)
+        self._check_fit(weights)
+        version.products, version.blocks = self._products(weights)
+        version.experts = self._experts(weights)
+        version.loads += 1
+        ranks = (rank for blocks in version.blocks.values() for _, rank in blocks)
+        version.rank = max(ranks, default=0)
+        version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
+        version.nbytes += sum(
+            factors.a.nbytes + sum(b.nbytes for b in factors.b)
+            for factors in version.experts.values()
+        )
+
+    def _experts(self, weights: AdapterWeights) -> ExpertFactors:
+        found = {}
+        for name, placed in self._slots.items():
+            for layer in placed.layers if placed.slot.of_experts else ():
+                pairs = [weights.factors.get((layer, module)) for module, _ in placed.slot.modules]
+                if any(pair is not None for pair in pairs):
+                    a, b = _expert_factors(placed.slot, pairs, weights.rank, weights.scaling)
+                    place = (self._device, self._dtype)
+                    found[layer, name] = adapters.Factors(
+                        a.to(*place)[None], tuple(one.to(*place)[None] for one in b), {layer: 0}
+                    )
+        return found
+
+    def _products(self, weights: AdapterWeights) -> tuple[Products, Blocks]:
+        found, blocks = {}, {}
+        step = GPU_RANKS if self._device.type == "cuda" else 1
+        for name, placed in self._slots.items():
+            for layer in () if placed.slot.of_experts else placed.layers:
+                ranks = _slot_blocks(weights, layer, placed.slot, step)
+                if any(rank for _, rank in ranks):
+                    product = _slot_product(weights, layer, placed.slot, ranks)
+                    a, b = (part.to(self._device, self._dtype) for part in product)
+                    found[layer, name], blocks[layer, name] = (a, b), ranks
+        return found, blocks
+
+    def _check_fit(self, weights: AdapterWeights) -> None:
+        shapes = {
+            (layer, module): placed.slot.factor_shapes(out, weights.rank)
+            for placed in self._slots.values()
+            for module, out in placed.slot.modules
+            for layer in placed.layers
+        }
+        for (layer, module), pair in weights.factors.items():
+            if shapes.get((layer, module)) != tuple(tuple(factor.shape) for factor in pair):
+                raise UserError(
+                    f"adapter: {module} of layer {layer}, from {pair[0].shape[-1]} to "
+                    f"{pair[1].shape[-2]}, does not fit this model"
+                )
+
+
+def _expert_factors(
+    slot: Slot, pairs: Sequence[tuple[Tensor, Tensor] | None], rank: int, scaling: float
+) -> tuple[Tensor, list[Tensor]]:
+    """A of all modules, one below the other, and each B, scaled; of a missing module zeros."""
+    device = next(pair[0].device for pair in pairs if pair is not None)
+    found = [
+        pair or tuple(torch.zeros(s, device=device) for s in slot.factor_shapes(out, rank))
+        for pair, (_, out) in zip(pairs, slot.modules, strict=True)
+    ]
+    a = torch.cat([pair[0] for pair in found], dim=-2)
+    b = [pair[1] * scaling for pair in found]
+    return (a if slot.experts_a else a[0]), [one if slot.experts_b else one[0] for one in b]
+
+
+def _slot_blocks(
+    weights: AdapterWeights, layer: int, slot: Slot, step: int
+) -> tuple[tuple[int, int], ...]:
+    """Offset and rank of each of the slot's modules, ranks rounded up to a multiple of `step`."""
+    blocks, offset = [], 0
+    for module, _ in slot.modules:
+        factors = weights.factors.get((layer, module))
+        rank = 0 if factors is None else -(-factors[0].shape[0] // step) * step
+        blocks.append((offset, rank))
+        offset += rank
+    return tuple(blocks)
+
+
+def _slot_product(
+    weights: AdapterWeights, layer: int, slot: Slot, blocks: Sequence[tuple[int, int]]
+) -> tuple[Tensor, Tensor]:
+    """The slot's modules as one product: A's side by side, B's on the diagonal."""
+    ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
+    device = next(iter(weights.factors.values()))[0].device
+    a = torch.zeros(slot.in_features, ranks, dtype=torch.float32, device=device)
+    b = torch.zeros(ranks, sum(widths), dtype=torch.float32, device=device)
+    for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
+        if rank:
+            down, up = weights.factors[layer, module]
+            column, stop = sum(widths[:index]), row + down.shape[0]
+            a[:, row:stop] = down.T
+            b[row:stop, column : column + width] = up.T
+    return a, b.mul_(weights.scaling)

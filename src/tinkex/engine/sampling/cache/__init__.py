@@ -1,0 +1,1 @@
+"""The paged cache: keys and values, recurrent states, and who holds their places."""

@@ -1,0 +1,1 @@
+"""Continuous batching: which tokens are computed next, fairly between lanes."""

@@ -1,0 +1,72 @@
+"""Preemption: who gives pages back when there are too few, fairly between lanes.
+
+A lane is entitled to its part of the pages, as many as any other. Whoever has more gives way to
+whoever has less; within a lane the youngest gives way. The oldest branch of all never does. Only
+says who; the scheduler does it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from tinkex.engine.sampling.cache.pages import PagePool
+from tinkex.engine.sampling.request import Branch
+
+
+def gives_way(active: Sequence[Branch], oldest: Branch, growing: Branch, need: int) -> Branch:
+    """Who gives way when an active branch needs so many pages more. May be itself."""
+    may = [branch for branch in active if branch is not oldest] or active
+    if all(branch.lane == growing.lane for branch in may):
+        return may[-1]
+    held = {lane: len(pages) for lane, pages in pages_by_lane(active).items()}
+    held[growing.lane] += need
+    return max(may, key=lambda branch: (held[branch.lane], branch.lane, branch.order))
+
+
+def give_way_to(
+    branch: Branch,
+    found: Collection[int],
+    short: int,
+    active: Sequence[Branch],
+    oldest: Branch,
+    part: int,
+    pool: PagePool,
+) -> list[Branch]:
+    """Who gives way so that `short` pages more become free for a branch that waits.
+
+    Only lanes that have more than their `part` do; for the oldest of all, any. Empty if that is
+    not enough. `found` are pages the branch will hold, so they become free for nobody.
+    """
+    least = 0 if branch is oldest else part
+    victims: list[Branch] = []
+    while _freed(victims, found, pool) < short:
+        left = [other for other in active if other not in victims and other.lane != branch.lane]
+        held = pages_by_lane(left)
+        may = [other for other in left if other is not oldest and len(held[other.lane]) > least]
+        if not may:
+            return []
+        victims.append(max(may, key=lambda other: (len(held[other.lane]), other.lane, other.order)))
+    return victims
+
+
+def holds_most_rows(active: Sequence[Branch], oldest: Branch, lane: str) -> Branch:
+    """Who gives way to a branch of `lane` where there are no more places for branches."""
+    rows = Counter(branch.lane for branch in active)
+    others = [branch for branch in active if branch.lane != lane]
+    may = [branch for branch in others if branch is not oldest] or others
+    return max(may, key=lambda branch: (rows[branch.lane], branch.lane, branch.order))
+
+
+def pages_by_lane(branches: Sequence[Branch]) -> dict[str, set[int]]:
+    """The pages each lane holds, those its branches share counted once."""
+    held: dict[str, set[int]] = {}
+    for branch in branches:
+        held.setdefault(branch.lane, set()).update(branch.pages)
+    return held
+
+
+def _freed(victims: Sequence[Branch], kept: Collection[int], pool: PagePool) -> int:
+    """How many pages nobody would hold any more without these branches."""
+    holds = Counter(page for victim in victims for page in victim.pages)
+    return sum(page not in kept and count == pool.holders(page) for page, count in holds.items())

@@ -1,0 +1,1 @@
+"""Training: batches of many runs' calls packed into passes, and optimizer steps."""

@@ -1,0 +1,137 @@
+"""Causal attention over packed sequences: each token sees the earlier ones of its own sequence.
+
+On a GPU one variable-length kernel takes the whole pack. Elsewhere, and for dtypes that kernel does
+not know, sequences of equal length go as one rectangle through torch's attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model.attention_sinks import attend_with_sinks, sink_queries
+from tinkex.engine.to_device import to_device
+from tinkex.engine.training.packing import rectangles
+
+
+class PackedAttention:
+    """An `Attend` for sequences of these lengths laid end to end."""
+
+    def __init__(
+        self, lengths: Sequence[int], windows: Sequence[int | None], device: torch.device
+    ) -> None:
+        self._windows = windows
+        self._rectangles = rectangles(lengths)
+        self._order: tuple[Tensor, Tensor] | None = None
+        if len(self._rectangles) > len(set(lengths)):
+            self._rectangles = rectangles(sorted(lengths))
+            self._order = _sorted_rows(lengths, device)
+        self._longest = max(lengths)
+        self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
+
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        window = self._windows[layer]
+        if sinks is None and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
+            return self._varlen(q, k, v, window)
+        return self._by_rectangle(q if sinks is None else sink_queries(q, sinks), k, v, window)
+
+    def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        # What torch's `varlen_attn` calls; on the way there it keeps the host busy for longer than
+        # a small pack keeps the GPU.
+        reach = -1 if window is None else window - 1
+        out: Tensor = torch.ops.aten._flash_attention_forward(
+            q, k, v, self._bounds, self._bounds, self._longest, self._longest, 0.0,
+            window is None, False, window_size_left=reach, window_size_right=0,
+        )[0]  # fmt: skip
+        return out
+
+    def _by_rectangle(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        if self._order is not None:
+            there, back = self._order
+            q, k, v = (_permute(x, there, back) for x in (q, k, v))
+        sizes = [count * length for count, length in self._rectangles]
+        parts = zip(
+            q.split_with_sizes(sizes),
+            k.split_with_sizes(sizes),
+            v.split_with_sizes(sizes),
+            self._rectangles,
+            strict=True,
+        )
+        mixed = [_rectangle(qs, ks, vs, *shape, window) for qs, ks, vs, shape in parts]
+        out = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+        return out if self._order is None else _permute(out, back, there)
+
+
+def _sorted_rows(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token rows with their sequences sorted by length, and the way back."""
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    rows = np.concatenate([np.arange(starts[i], starts[i] + lengths[i]) for i in order])
+    return to_device(rows, device), to_device(np.argsort(rows), device)
+
+
+def _permute(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+    """x[there]; `back` undoes it, which makes the gradient a plain gather too."""
+    result: Tensor = _Permute.apply(x, there, back)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Permute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grads[0].index_select(0, back), None, None
+
+
+def _rectangle(
+    q: Tensor, k: Tensor, v: Tensor, count: int, length: int, window: int | None
+) -> Tensor:
+    """`count` sequences of one length, [count · length, heads, D] in and out."""
+    if q.shape[-1] != k.shape[-1]:
+        return _rectangle_with_sinks(q, k, v, count, length, window)
+    mask = None
+    if window is not None and window < length:
+        mask = sliding_mask(length, window, q.device)
+    out = F.scaled_dot_product_attention(
+        _heads_first(q, count, length),
+        _heads_first(k, count, length),
+        _heads_first(v, count, length),
+        attn_mask=mask,
+        is_causal=mask is None,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    return out.transpose(1, 2).reshape(q.shape)
+
+
+def _rectangle_with_sinks(
+    q: Tensor, k: Tensor, v: Tensor, count: int, length: int, window: int | None
+) -> Tensor:
+    mask = sliding_mask(length, length if window is None else window, q.device)
+    keys, values = (_heads_first(x, count, length) for x in (k, v))
+    grouped, size = q.shape[1] != k.shape[1], k.shape[-1]
+    out = attend_with_sinks(_heads_first(q, count, length), keys, values, mask, size, grouped)
+    return out.transpose(1, 2).reshape(len(q), q.shape[1], size)
+
+
+def _heads_first(x: Tensor, count: int, length: int) -> Tensor:
+    return x.view(count, length, x.shape[1], x.shape[2]).transpose(1, 2)
+
+
+def sliding_mask(length: int, window: int, device: torch.device) -> Tensor:
+    """[length, length], true where a query (row) sees a key: itself and window - 1 before it."""
+    places = torch.arange(length, device=device)
+    distance = places[:, None] - places[None, :]
+    return (distance >= 0) & (distance < window)

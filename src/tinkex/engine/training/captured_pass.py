@@ -1,0 +1,173 @@
+"""Small training passes as captured graphs: launching them one kernel at a time is all they cost.
+
+A forward pass over a few hundred packed tokens, and the backward pass after it, are thousands of
+kernels that each take microseconds. For every number of tokens (rounded up), of adapters and of
+ranks they are captured once and replayed: tokens, sequences and the table of adapters are numbers
+in fixed buffers. What lies between the two, logits and losses, is not captured. Needs a GPU and
+Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.cuda import CUDAGraph, Stream
+from torch.nn import functional as F
+
+from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots
+from tinkex.engine.adapters.packed import Segment
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.to_device import to_device
+
+BUCKETS = (64, 128, 256, 512, 1024)
+"""Tokens of a captured pass. Larger ones keep the device busy without it."""
+
+GROUPS = (1, 8, 32)
+"""Adapters of a captured pass."""
+
+_LIKELY_RANK = 32
+"""Of adapters for which passes are captured before anybody asks: the SDK's default."""
+
+_TOKENS, _POSITIONS, _SEQUENCES = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    rows: int
+    groups: int
+    shape: Shape
+
+
+@dataclass(slots=True)
+class _Captured:
+    inputs: Tensor
+    table: LoraTable
+    forward: CUDAGraph
+    hidden: Tensor
+    gradient: Tensor
+    backward: CUDAGraph
+
+
+class CapturedPass:
+    """One pass under way. Its hidden states are there until the next pass begins."""
+
+    def __init__(self, captured: _Captured, count: int) -> None:
+        self._captured = captured
+        self.hidden = captured.hidden[:count].detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add the adapters' gradients, given the loss's by the hidden states."""
+        self._captured.gradient.zero_()
+        self._captured.gradient[: len(gradient)].copy_(gradient)
+        self._captured.backward.replay()
+
+
+class CapturedPasses:
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._found: dict[Bucket, _Captured] = {}
+        # All share it: a pass is over, backward too, before another one begins.
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def bucket(self, rows: int, segments: Sequence[Segment]) -> Bucket | None:
+        """The bucket of so many tokens; None if it is none for captured graphs."""
+        if rows > BUCKETS[-1] or len(segments) > GROUPS[-1]:
+            return None
+        return Bucket(
+            next(size for size in BUCKETS if size >= rows),
+            next(size for size in GROUPS if size >= len(segments)),
+            Shape.of(segments),
+        )
+
+    def run(
+        self, bucket: Bucket, data: Sequence[NDArray[np.int64]], segments: Sequence[Segment]
+    ) -> CapturedPass:
+        """The forward pass over these sequences of tokens, packed."""
+        captured = self._found.get(bucket)
+        if captured is None:
+            captured = self._found[bucket] = self._capture(bucket)
+        lengths = [len(tokens) for tokens in data]
+        count = sum(lengths)
+        numbers = np.zeros((3, bucket.rows), np.int64)
+        numbers[_SEQUENCES] = -1
+        numbers[_TOKENS, :count] = np.concatenate(data)
+        numbers[_POSITIONS, :count] = np.concatenate([np.arange(length) for length in lengths])
+        numbers[_SEQUENCES, :count] = np.repeat(np.arange(len(lengths)), lengths)
+        captured.inputs.copy_(to_device(numbers, self._decoder.device))
+        captured.table.fill(segments)
+        captured.forward.replay()
+        return CapturedPass(captured, count)
+
+    def prepare(self) -> bool:
+        """Capture one more pass that is likely to be asked for; False if all are."""
+        for groups in GROUPS[:2]:
+            for rows in BUCKETS:
+                bucket = Bucket(rows, groups, Shape(_LIKELY_RANK, True))
+                if bucket not in self._found:
+                    self._found[bucket] = self._capture(bucket)
+                    return True
+        return False
+
+    def _capture(self, bucket: Bucket) -> _Captured:
+        decoder, device = self._decoder, self._decoder.device
+        inputs = torch.zeros(3, bucket.rows, dtype=torch.int64, device=device)
+        table = LoraTable(table_slots(decoder.config), bucket.rows, bucket.groups, device)
+        gradient = torch.zeros(
+            bucket.rows, decoder.config.hidden_size, dtype=decoder.dtype, device=device
+        )
+        lora = TableLora(table, (), bucket.shape, device)
+
+        def forward() -> Tensor:
+            attend = _MaskedAttention(inputs, decoder)
+            return decoder.hidden(inputs[_TOKENS], inputs[_POSITIONS], attend, lora)
+
+        # Kernels compile and libraries set themselves up on first use: not while capturing.
+        side = Stream(device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.enable_grad():
+            torch.autograd.backward([forward()], [gradient])
+        torch.cuda.current_stream().wait_stream(side)
+        ahead, back = CUDAGraph(), CUDAGraph()
+        mode = {"pool": self._pool, "capture_error_mode": "thread_local"}
+        with torch.enable_grad():
+            with torch.cuda.graph(ahead, **mode):  # type: ignore[arg-type]
+                hidden = forward()
+            with torch.cuda.graph(back, **mode):  # type: ignore[arg-type]
+                torch.autograd.backward([hidden], [gradient])
+        return _Captured(inputs, table, ahead, hidden.detach(), gradient, back)
+
+
+class _MaskedAttention:
+    """An `Attend` over all rows at once, by masks: who sees whom is read from the device."""
+
+    def __init__(self, inputs: Tensor, decoder: Decoder) -> None:
+        self._windows = decoder.config.windows
+        positions, sequences = inputs[_POSITIONS], inputs[_SEQUENCES]
+        distance = positions[:, None] - positions[None, :]
+        seen = (sequences[:, None] == sequences[None, :]) & (distance >= 0)
+        self._masks = {
+            window: _additive(seen if window is None else seen & (distance < window), decoder.dtype)
+            for window in set(self._windows)
+        }
+
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert sinks is None, "captured passes hold no sinks: see ModelConfig.capturable"
+        group = q.shape[1] // k.shape[1]
+        if group > 1:
+            k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+        mask = self._masks[self._windows[layer]]
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return mixed[0].transpose(0, 1)
+
+
+def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+    return mask.masked_fill_(~seen, -torch.inf)[None, None]

@@ -1,0 +1,106 @@
+"""Training passes: hidden states of packed tokens, and the backward pass that follows.
+
+Small ones are replays of captured graphs where there is a GPU for it, all others run operation by
+operation. Knows segments and adapters, nothing of calls or losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tinkex.engine.adapters.packed import PackedLora, Segment
+from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.limits import Limits
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.passes import Routed
+from tinkex.engine.to_device import to_device
+from tinkex.engine.training.attention import PackedAttention
+from tinkex.engine.training.recurrence import PackedRecurrence
+
+if TYPE_CHECKING:
+    from tinkex.engine.training.captured_pass import CapturedPasses
+
+
+class Pass(Protocol):
+    """A forward pass over packed tokens, and the backward pass that may follow."""
+
+    @property
+    def hidden(self) -> Tensor: ...
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add the adapters' gradients, given the loss's by the hidden states."""
+        ...
+
+
+class Passes:
+    def __init__(self, decoder: Decoder, limits: Limits) -> None:
+        self.decoder, self._limits = decoder, limits
+        self._triton = runs_triton(decoder.weights.embed)
+        self._captured = self._captured_passes()
+        self._recurs = bool(decoder.config.recurrent)
+
+    def prepare(self) -> bool:
+        """Do a piece of what first passes would have to do; False if nothing is left."""
+        return self._captured is not None and self._captured.prepare()
+
+    def run(
+        self, tokens: Sequence[NDArray[np.int64]], segments: Sequence[Segment], training: bool,
+        on_routes: Routed,
+    ) -> Pass:  # fmt: skip
+        """The forward pass over these sequences, packed. `training` allows a backward pass."""
+        lengths = [len(part) for part in tokens]
+        count = sum(lengths)
+        bucket = None if self._captured is None else self._captured.bucket(count, segments)
+        if self._captured is not None and bucket is not None:
+            return self._captured.run(bucket, tokens, segments)
+        device = self.decoder.device
+        with torch.set_grad_enabled(training):
+            hidden = self.decoder.hidden(
+                to_device(np.concatenate(tokens), device),
+                to_device(np.concatenate([np.arange(length) for length in lengths]), device),
+                PackedAttention(lengths, self.decoder.config.windows, device),
+                self._lora(segments, count),
+                recompute=training and self._heavy(count),
+                on_routes=on_routes,
+                recur=PackedRecurrence(lengths, device) if self._recurs else None,
+            )
+        return _EagerPass(hidden)
+
+    def _captured_passes(self) -> CapturedPasses | None:
+        """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
+        if not (self._triton and self.decoder.config.capturable):
+            return None
+        from tinkex.engine.training.captured_pass import CapturedPasses
+
+        return CapturedPasses(self.decoder)
+
+    def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
+        device = self.decoder.device
+        if len(segments) < 2 or not self._triton:
+            return PackedLora(segments, device)
+        from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots
+
+        table = LoraTable(table_slots(self.decoder.config), rows, len(segments), device)
+        table.fill(segments)
+        return TableLora(table, segments, Shape.of(segments), device)
+
+    def _heavy(self, tokens: int) -> bool:
+        """Whether this many tokens would keep more activations than the limit allows."""
+        kept = self.decoder.config.kept * self.decoder.dtype.itemsize
+        return tokens * kept > self._limits.activation_bytes
+
+
+class _EagerPass:
+    def __init__(self, hidden: Tensor) -> None:
+        self._hidden = hidden
+        self.hidden = hidden.detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        if self._hidden.requires_grad:
+            torch.autograd.backward([self._hidden], [gradient])

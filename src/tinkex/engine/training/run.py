@@ -1,0 +1,164 @@
+"""Everything a run is, and how it is copied, written and brought back bit for bit.
+
+A snapshot is a copy: training may go on while it is written. A folder holds the adapter in PEFT's
+layout, `run.json` with the settings, and for a training checkpoint `training.safetensors` with the
+optimizer's state and the gradients gathered since the last step. A run draws no random numbers
+after its adapter was made, so its seed is all of its random state.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tinkex.engine.adapters.layout import Adapter, AdapterWeights, check_fit
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
+from tinkex.engine.errors import UserError
+from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
+from tinkex.engine.training.optimizers import Bounds, Optimizer
+
+RUN = "run.json"
+TRAINING = "training.safetensors"
+_GRADIENT = "gradient"
+
+
+LARGEST_GRADIENT = 1e18
+"""A gathered gradient's norm stays below this, so that its squares are numbers in float32."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One fine-tuning in progress. `gradient` is None when nothing was gathered since a step.
+
+    `gathered` is what its norm can be at most, `bounds` what weights and mean can be; None says
+    that they have to be measured. They only decide how carefully the next step is made.
+    """
+
+    adapter: Adapter
+    optimizer: Optimizer
+    step: int = 0
+    gradient: Tensor | None = None
+    gathered: float = 0.0
+    bounds: Bounds | None = None
+
+    def gather(self, gradient: Tensor, norm: float) -> None:
+        """Add a call's gradient, all of it or nothing. `gradient` is the run's to keep."""
+        if self.gathered + norm > LARGEST_GRADIENT:
+            raise UserError(
+                f"the gradients gathered since the last optim_step would have a norm over "
+                f"{LARGEST_GRADIENT:g}; nothing was added. Check weights and advantages for "
+                "extreme values, or send an optim_step first"
+            )
+        self.gradient = gradient if self.gradient is None else self.gradient.add_(gradient)
+        self.gathered += norm
+
+    @property
+    def info(self) -> RunInfo:
+        return RunInfo(self.adapter.layout.spec, self.optimizer.name, self.step)
+
+    @property
+    def nbytes(self) -> int:
+        own = sum(tensor.nbytes for tensor in self.optimizer.tensors.values())
+        gradient = 0 if self.gradient is None else self.gradient.nbytes
+        return self.adapter.nbytes + own + gradient
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment. `training` holds what only a training checkpoint needs."""
+
+    info: RunInfo
+    weights: AdapterWeights
+    training: dict[str, Tensor] | None
+
+
+def take_snapshot(run: Run, training: bool) -> Snapshot:
+    tensors = None
+    if training:
+        tensors = {name: tensor.clone() for name, tensor in run.optimizer.tensors.items()}
+        if run.gradient is not None:
+            tensors[_GRADIENT] = run.gradient.clone()
+    return Snapshot(run.info, run.adapter.weights(), tensors)
+
+
+def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:
+    """Write into an existing folder. Touches nothing of the run; any thread may do it."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UserError(f"folder: {str(path)!r} is not an existing folder")
+    write_adapter(snapshot.weights, path)
+    info = snapshot.info
+    facts = {
+        "version": 1,
+        "lora": asdict(info.lora),
+        "optimizer": info.optimizer,
+        "step": info.step,
+    }
+    (path / RUN).write_text(json.dumps(facts, indent=2) + "\n")
+    if snapshot.training is not None:
+        save_file({k: t.cpu() for k, t in snapshot.training.items()}, str(path / TRAINING))
+    size = sum(file.stat().st_size for file in path.iterdir())
+    return SaveResult(info.step, size)
+
+
+def read_info(folder: str | Path) -> RunInfo:
+    """The settings of the run a folder was saved from."""
+    path = Path(folder) / RUN
+    try:
+        facts = json.loads(path.read_text())
+        if facts["version"] != 1:
+            raise UserError(f"{RUN}: version {facts['version']!r} is not known, only 1")
+        return RunInfo(LoraSpec(**facts["lora"]), str(facts["optimizer"]), int(facts["step"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{RUN} cannot be read: {type(error).__name__} {error}") from None
+
+
+def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
+    """Replace the run's weights, and with `optimizer` its optimizer, step and gathered gradient.
+
+    Everything is read and checked first; a folder that does not fit changes nothing.
+    """
+    path, device = Path(folder), run.adapter.master.device
+    weights = read_adapter(path, device)
+    check_fit(run.adapter.layout, weights)
+    state, step = _fresh(run), 0
+    if optimizer:
+        info = read_info(path)
+        if info.optimizer != run.optimizer.name:
+            raise UserError(
+                f"optimizer: the checkpoint's is {info.optimizer}, the run's {run.optimizer.name}"
+            )
+        state, step = _read_training(run, path), info.step
+    gradient = state.pop(_GRADIENT, None)
+    gathered = 0.0 if gradient is None else float(torch.linalg.vector_norm(gradient))
+    run.adapter.load(weights)
+    run.gradient, run.gathered, run.bounds = gradient, gathered, None
+    run.optimizer.tensors.update(state)
+    run.step = step
+
+
+def _fresh(run: Run) -> dict[str, Any]:
+    return {name: torch.zeros_like(tensor) for name, tensor in run.optimizer.tensors.items()}
+
+
+def _read_training(run: Run, folder: Path) -> dict[str, Any]:
+    if not (folder / TRAINING).is_file():
+        raise UserError(
+            "the checkpoint has no optimizer state; load its weights alone, or a full checkpoint"
+        )
+    device, size = run.adapter.master.device, run.adapter.layout.size
+    try:
+        tensors: dict[str, Any] = load_file(str(folder / TRAINING), device=str(device))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{TRAINING} cannot be read: {error}") from None
+    wanted = run.optimizer.tensors.keys()
+    if tensors.keys() - {_GRADIENT} != wanted or any(t.numel() != size for t in tensors.values()):
+        raise UserError(f"{TRAINING} does not hold the state of {run.optimizer.name} for this run")
+    return tensors

@@ -1,0 +1,230 @@
+"""The runs of one engine and what commands do to them. The worker drives it; it owns no thread.
+
+A command that raises has changed nothing. The same commands in the same order give the same
+numbers again, on one machine and one build of torch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from tinkex.engine.adapters.layout import (
+    Adapter,
+    AdapterLayout,
+    AdapterWeights,
+    initial_weights,
+    seed_of,
+)
+from tinkex.engine.cpu.threads import threads, threads_for
+from tinkex.engine.errors import EngineError, UnknownRun, UserError
+from tinkex.engine.limits import Limits
+from tinkex.engine.losses.custom.evaluation import CustomEvaluation
+from tinkex.engine.losses.custom.evaluator import Evaluator, evaluator
+from tinkex.engine.losses.custom.graph import Graph
+from tinkex.engine.losses.evaluation import BuiltinEvaluation, Evaluation
+from tinkex.engine.losses.inputs import Bounds, check_data
+from tinkex.engine.losses.registry import find_loss, read_config
+from tinkex.engine.messages import (
+    CheckLoss,
+    CreateRun,
+    CustomLoss,
+    DropRun,
+    ForwardBackward,
+    LoadRun,
+    LoraSpec,
+    OptimStep,
+    OptimStepResult,
+    RunInfo,
+    SaveResult,
+    SaveRun,
+)
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.training.batch import Batch, Call, Deferred, Ending, Outcome
+from tinkex.engine.training.optimizers import check_family, check_params, make_optimizer
+from tinkex.engine.training.passes import Passes
+from tinkex.engine.training.run import (
+    Run,
+    Snapshot,
+    read_info,
+    restore,
+    take_snapshot,
+    write_snapshot,
+)
+from tinkex.engine.training.stepping import step
+
+GRAPHS_REMEMBERED = 256
+"""Checked graphs of custom losses, so that a loss is not read again with every call."""
+
+
+class Trainer:
+    """Fine-tunes many runs on one frozen decoder."""
+
+    def __init__(
+        self, decoder: Decoder, limits: Limits | None = None, losses: Evaluator | None = None
+    ) -> None:
+        self.decoder = decoder
+        self.limits = limits or Limits()
+        self._custom = losses or evaluator()
+        self._runs: dict[str, Run] = {}
+        self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
+        config = decoder.config
+        self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
+        self._passes = Passes(decoder, self.limits)
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all runs: weights, optimizer state and gathered gradients."""
+        return sum(run.nbytes for run in self._runs.values())
+
+    def prepare(self) -> bool:
+        """Do a piece of what first calls would have to do; False if nothing is left."""
+        return self._passes.prepare()
+
+    # ---- runs
+
+    def create_run(self, command: CreateRun) -> RunInfo:
+        self._refuse_taken(command.run)
+        self._runs[command.run] = run = self._make(command.run, command.lora, command.optimizer)
+        return run.info
+
+    def drop_run(self, command: DropRun) -> None:
+        self._find(command.run)
+        del self._runs[command.run]
+
+    def weights(self, run: str) -> AdapterWeights:
+        """A frozen copy of a run's weights as they are now."""
+        return self._find(run).adapter.weights()
+
+    # ---- training
+
+    def begin(self, commands: Sequence[ForwardBackward | Deferred]) -> Batch:
+        """One packed batch, to be run micro-batch by micro-batch. Nothing has run yet.
+
+        Until it is exhausted the runs in it must get no other command, nor must those of calls
+        that left it `Deferred` before they came back and were finished.
+        """
+        calls = [self._call(command) for command in commands]
+        return Batch(self._passes, self.limits, calls)
+
+    def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
+        """The whole batch at once: a result or an error for each command, in order."""
+        return [self._finished(ending) for ending in self._exhaust(commands)]
+
+    def _finished(self, ending: Ending) -> Outcome:
+        while isinstance(ending, Deferred):
+            ending.wait()
+            (ending,) = self._exhaust([ending])
+        return ending
+
+    def _exhaust(self, commands: Sequence[ForwardBackward | Deferred]) -> list[Ending]:
+        batch = self.begin(commands)
+        for _ in batch:
+            pass
+        return batch.outcomes
+
+    def optim_step(self, command: OptimStep) -> OptimStepResult:
+        """Apply and clear what was gathered; with nothing gathered the gradient is zero."""
+        run = self._find(command.run)
+        if command.optimizer != run.optimizer.name:
+            raise UserError(
+                f"optim_params: this run's optimizer is {run.optimizer.name}, not "
+                f"{command.optimizer}; send the parameters of {run.optimizer.name}"
+            )
+        check_params(command.optimizer, command.params)
+        with threads(threads_for(self.decoder.parameters, 0)):
+            norm, moved = step(run, command.params)
+        # Programs merge these into logs of their own, where plain names are taken.
+        metrics = {
+            "optim/grad_norm": norm,
+            "optim/update_norm": moved,
+            "optim/step": float(run.step),
+        }
+        return OptimStepResult(metrics)
+
+    def check_loss(self, command: CheckLoss) -> None:
+        """Raises `UserError` for a custom loss that cannot be used."""
+        self._graph(command.loss)
+        self._custom.get_ready()
+
+    # ---- state
+
+    def snapshot(self, run: str, training: bool) -> Snapshot:
+        """A copy of the run as it is now; `write_snapshot` may write it from any thread."""
+        return take_snapshot(self._find(run), training)
+
+    def save_run(self, command: SaveRun) -> SaveResult:
+        return write_snapshot(self.snapshot(command.run, command.training), command.folder)
+
+    def load_run(self, command: LoadRun) -> RunInfo:
+        if command.create:
+            self._refuse_taken(command.run)
+            info = read_info(command.folder)
+            run = self._make(command.run, info.lora, command.family or info.optimizer)
+        else:
+            run = self._find(command.run)
+        restore(run, command.folder, command.optimizer)
+        self._runs[command.run] = run
+        return run.info
+
+    # ---- inside
+
+    def _find(self, name: str) -> Run:
+        if name not in self._runs:
+            raise UnknownRun(f"run: {name!r} is not known to this engine; create or load it first")
+        return self._runs[name]
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._runs:
+            raise UserError(f"run: {name!r} exists already")
+        if len(self._runs) >= self.limits.max_runs:
+            raise UserError(f"run: this engine holds {self.limits.max_runs} runs, its limit")
+
+    def _make(self, name: str, spec: LoraSpec, optimizer: str) -> Run:
+        if not 1 <= spec.rank <= self.limits.max_rank:
+            raise UserError(
+                f"lora: rank {spec.rank} is outside what this engine takes, "
+                f"1 to {self.limits.max_rank}"
+            )
+        check_family(optimizer)
+        layout, device = AdapterLayout(self.decoder.config, spec), self.decoder.device
+        seed = seed_of(name) if spec.seed is None else spec.seed
+        adapter = Adapter(layout, initial_weights(layout, seed, device), self.decoder.dtype)
+        return Run(adapter, make_optimizer(optimizer, layout, device))
+
+    def _call(self, command: ForwardBackward | Deferred) -> Call | EngineError:
+        if isinstance(command, Deferred):
+            return command.call.afresh()
+        try:
+            return self._check(command)
+        except EngineError as error:
+            return error
+
+    def _check(self, command: ForwardBackward) -> Call:
+        run = self._find(command.run)
+        loss = self._evaluation(command)
+        data = check_data(command.data, loss.wanted, self._bounds)
+        loss.begin(data)
+        return Call(run, data, loss, command.forward_only)
+
+    def _evaluation(self, command: ForwardBackward) -> Evaluation:
+        if command.loss_fn != "custom":
+            loss = find_loss(command.loss_fn)
+            return BuiltinEvaluation(loss, read_config(loss, command.loss_config))
+        if command.custom is None:
+            raise UserError("loss_fn: a custom loss was named and none was given")
+        return CustomEvaluation(command.custom, self._graph(command.custom), self._custom)
+
+    def _graph(self, loss: CustomLoss) -> Graph:
+        """The checked graph of a loss; the last ones are remembered."""
+        graph = self._graphs.pop(loss.digest, None)
+        if graph is None:
+            graph = Graph(loss.inputs, loss.nodes, self.limits.max_loss_nodes)
+        self._graphs[loss.digest] = graph
+        if len(self._graphs) > GRAPHS_REMEMBERED:
+            self._graphs.popitem(last=False)
+        return graph

@@ -1,0 +1,1 @@
+"""Checkpoints: saved, named, copied, published, and taken away."""

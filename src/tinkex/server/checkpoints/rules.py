@@ -1,0 +1,74 @@
+"""The rules a checkpoint's name, path and time to live must keep. Pure; raises `Refusal`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinkex.server.checkpoints import encryption
+from tinkex.server.refusals import Refusal
+from tinkex.server.storage.database.checkpoints import KINDS, Kind
+from tinkex.server.storage.database.runs import RunRow
+
+MIN_TTL_S = 3600
+MAX_TTL_S = 10 * 365 * 86_400
+SCHEME = "tinker://"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]*")
+_PATH = re.compile(rf"{SCHEME}([^/\s]+)/({'|'.join(KINDS)})/([^/\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """What a client asked to keep, under which name and for how long."""
+
+    run: RunRow
+    kind: Kind
+    name: str
+    ttl_seconds: int | None = None
+    overwrite: bool = False
+    user_metadata: Mapping[str, Any] | None = None
+    recipients: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return f"{SCHEME}{self.run.model_id}/{self.kind}/{self.name}"
+
+
+def check_name(name: str, limit: int) -> None:
+    """Refuse names that could leave their place or be mistyped."""
+    if len(name) > limit or not _NAME.fullmatch(name):
+        raise Refusal(
+            f"checkpoint name of {len(name)} characters is not usable: use 1 to {limit} letters, "
+            "digits, '_', '.', '=', '+', '@' or '-', starting with a letter, digit or '_'"
+        )
+
+
+def check_ttl(ttl_seconds: int | None) -> None:
+    if ttl_seconds is not None and not MIN_TTL_S <= ttl_seconds <= MAX_TTL_S:
+        raise Refusal(
+            f"ttl_seconds is {ttl_seconds}: give {MIN_TTL_S} (one hour) to {MAX_TTL_S} "
+            "(ten years), or null to keep it for ever"
+        )
+
+
+def parse_path(path: str) -> tuple[str, Kind, str]:
+    """(run, kind, name) of a checkpoint path; refuses anything else."""
+    found = _PATH.fullmatch(path)
+    if not found:
+        raise Refusal(
+            f"checkpoint path of {len(path)} characters is not tinker://<run>/<kind>/<name> "
+            f"with kind {', '.join(KINDS)}"
+        )
+    run, kind, name = found.groups()
+    return run, kind, name  # type: ignore[return-value]
+
+
+def check_recipients(recipients: tuple[str, ...]) -> None:
+    """Refuse what is not a public key, or too many."""
+    try:
+        encryption.parse_recipients(recipients)
+    except encryption.BadRecipient as error:
+        raise Refusal(str(error)) from error

@@ -1,0 +1,331 @@
+"""Checkpoints: saved, found again by their path, checked byte for byte, copied, published, ended.
+
+A save goes through four hands: `admit` (nothing written yet), the engine (writes a draft folder),
+`seal` (manifest, final folder, a row), `record` (the row, in the transaction that ends the
+operation). Files lie in immutable folders that rows and samplers point at. Knows nothing of HTTP
+and never reads a tensor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tinkex.server.checkpoints import copies, encryption
+from tinkex.server.checkpoints.rules import (
+    SCHEME,
+    Save,
+    check_name,
+    check_recipients,
+    check_ttl,
+    parse_path,
+)
+from tinkex.server.clock import Clock
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.storage import manifest
+from tinkex.server.storage.database import Store, audit, checkpoints, sessions, usage
+from tinkex.server.storage.database.checkpoints import CheckpointRow, Kind
+from tinkex.server.storage.folders import Folders
+
+TYPES: Mapping[Kind, str] = {
+    "weights": "training",
+    "sampler_weights": "sampler",
+    "external_weights": "external",
+}
+
+
+REPEAT_S = 3600.0
+"""How long a deletion is known again by its key."""
+
+
+class TakenName(Refusal):
+    """A checkpoint of this run and kind already has the name."""
+
+
+class Checkpoints:
+    """The checkpoints of one home. Blocking disk work is done off the event loop."""
+
+    def __init__(
+        self, store: Store, folders: Folders, clock: Clock, name_limit: int, tenant_bytes: int
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._clock = clock
+        self._name_limit = name_limit
+        self._tenant_bytes = tenant_bytes
+
+    # ---- saving
+
+    def admit(self, save: Save) -> None:
+        """Refuse a save that cannot succeed, before anything is written."""
+        check_name(save.name, self._name_limit)
+        check_ttl(save.ttl_seconds)
+        check_recipients(save.recipients)
+        self._store.read(lambda connection: _check_free(connection, save))
+        used = self._store.read(
+            lambda connection: checkpoints.bytes_of(connection, save.run.tenant)
+        )
+        if used >= self._tenant_bytes:
+            raise Refusal(
+                f"checkpoints of this key hold {used} bytes; the limit is {self._tenant_bytes}: "
+                "delete some, or give them a ttl_seconds"
+            )
+
+    async def seal(self, save: Save, draft: Path, step: int) -> CheckpointRow:
+        """Give a written draft its final folder; the row is returned, not stored."""
+        folder, written = await asyncio.to_thread(self._seal, save, draft)
+        run, now = save.run, self._clock.now()
+        return CheckpointRow(
+            path=save.path,
+            model_id=run.model_id,
+            session_id=run.session_id,
+            tenant=run.tenant,
+            kind=save.kind,
+            name=save.name,
+            folder=folder,
+            base_model=run.base_model,
+            rank=run.rank or 0,
+            train_attn=bool(run.train_attn),
+            train_mlp=bool(run.train_mlp),
+            train_unembed=bool(run.train_unembed),
+            optimizer=run.optimizer,
+            step=step,
+            size_bytes=written.size_bytes,
+            created_at=now,
+            digest=written.digest,
+            user_metadata=save.user_metadata,
+            expires_at=None if save.ttl_seconds is None else now + save.ttl_seconds,
+        )
+
+    def seal_unnamed(self, draft: Path, base_model: str) -> str:
+        """The final folder of weights that only a sampler will point at. Blocks on the disk."""
+        _name_base_model(draft, base_model)
+        manifest.write(draft)
+        return self._folders.seal(draft)
+
+    def _seal(self, save: Save, draft: Path) -> tuple[str, manifest.Manifest]:
+        _name_base_model(draft, save.run.base_model)
+        if save.recipients:
+            encryption.encrypt_folder(draft, save.recipients)
+        written = manifest.write(draft)
+        return self._folders.seal(draft), written
+
+    # ---- finding and reading
+
+    def find(self, tenant: str, path: str, bearer: str | None = None) -> CheckpointRow:
+        """A checkpoint that `tenant`, or `bearer` whose token it holds, may read."""
+        parse_path(path)
+        row = self._store.read(lambda connection: checkpoints.get(connection, path))
+        if row is None or row.expired(self._clock.now()) or not _readable(row, tenant, bearer):
+            raise NotFound(f"no checkpoint {path}: it does not exist, has expired, or is not yours")
+        return row
+
+    def owned(self, tenant: str, path: str) -> CheckpointRow:
+        """A checkpoint that `tenant` may change."""
+        row = self.find(tenant, path)
+        if row.tenant != tenant:
+            raise NotFound(
+                f"checkpoint {path} belongs to another key: only its owner can change it"
+            )
+        return row
+
+    async def verified(self, row: CheckpointRow) -> Path:
+        """The folder of a checkpoint after every byte of it was checked."""
+        folder = self._folders.path(row.folder)
+        try:
+            await asyncio.to_thread(manifest.verify, folder, row.digest or None)
+        except manifest.CorruptCheckpoint as error:
+            raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
+        return folder
+
+    def files(self, row: CheckpointRow) -> tuple[Path, tuple[str, ...]]:
+        """A checkpoint's folder and the relative names of its files, the manifest excluded."""
+        folder = self._folders.path(row.folder)
+        try:
+            return folder, tuple(sorted(manifest.read(folder, row.digest or None).files))
+        except manifest.CorruptCheckpoint as error:
+            raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
+
+    # ---- changing
+
+    async def set_public(self, tenant: str, path: str, public: bool) -> None:
+        """Publish or withdraw. Doing it twice changes nothing."""
+        row = self.owned(tenant, path)
+        if row.public == public:
+            return
+        event = "checkpoint.publish" if public else "checkpoint.unpublish"
+
+        def work(connection: sqlite3.Connection) -> None:
+            checkpoints.set_public(connection, path, public)
+            self._audit(connection, row, event)
+
+        await self._store.write(work)
+
+    async def set_ttl(self, tenant: str, path: str, ttl_seconds: int | None) -> None:
+        """Let a checkpoint end so many seconds from now, or never."""
+        check_ttl(ttl_seconds)
+        row = self.owned(tenant, path)
+        expires_at = None if ttl_seconds is None else self._clock.now() + ttl_seconds
+
+        def work(connection: sqlite3.Connection) -> None:
+            checkpoints.set_expiry(connection, path, expires_at)
+            self._audit(connection, row, "checkpoint.set_ttl", {"ttl_seconds": ttl_seconds})
+
+        await self._store.write(work)
+
+    async def delete(self, tenant: str, path: str, key: str | None = None) -> None:
+        """Forget a checkpoint. Samplers made from it keep their weights while they live.
+
+        The same `key` again is the same request, whose answer got lost: it has succeeded already.
+        """
+        try:
+            row = self.owned(tenant, path)
+        except NotFound:
+            if key and self._was_deleted(tenant, path, key):
+                return
+            raise
+        details = {"request": key} if key else {}
+        await self._store.write(
+            lambda connection: self._remove(connection, row, "checkpoint.delete", details)
+        )
+
+    def _was_deleted(self, tenant: str, path: str, key: str) -> bool:
+        since = self._clock.now() - REPEAT_S
+        return self._store.read(
+            lambda connection: any(
+                row.path == path and row.details.get("request") == key
+                for row in audit.of_kind(connection, tenant, "checkpoint.delete", since)
+            )
+        )
+
+    async def expire(self) -> int:
+        """End every checkpoint whose time has come; how many."""
+        now = self._clock.now()
+
+        def work(connection: sqlite3.Connection) -> int:
+            rows = checkpoints.expired(connection, now)
+            for row in rows:
+                self._remove(connection, row, "checkpoint.expire")
+            return len(rows)
+
+        if not self._store.read(lambda connection: checkpoints.expired(connection, now)):
+            return 0
+        return await self._store.write(work)
+
+    async def copy(
+        self,
+        tenant: str,
+        source: CheckpointRow,
+        project_id: str | None,
+        ttl_seconds: int | None,
+        key: str | None,
+    ) -> str:
+        """A checkpoint of `tenant`'s own with the files of `source`; the same `key` again gives
+        the same path. The copy lives in a session and run of its own, in `project_id`."""
+        check_ttl(ttl_seconds)
+        now = self._clock.now()
+        session = secrets.token_hex(16)
+        row = replace(
+            source,
+            path=f"{SCHEME}{session}:train:0/{source.kind}/{source.name}",
+            model_id=f"{session}:train:0",
+            session_id=session,
+            tenant=tenant,
+            created_at=now,
+            public=False,
+            project_id=project_id,
+            expires_at=None if ttl_seconds is None else now + ttl_seconds,
+        )
+
+        def work(connection: sqlite3.Connection) -> str:
+            if key and (earlier := checkpoints.copied(connection, tenant, key)):
+                return earlier
+            copies.add_run(connection, row, source.path)
+            self._store_row(connection, row, "checkpoint.copy", {"source": source.path})
+            if key:
+                checkpoints.remember_copy(connection, tenant, key, row.path)
+            return row.path
+
+        return await self._store.write(work)
+
+    # ---- inside transactions
+
+    def record(self, connection: sqlite3.Connection, save: Save, row: CheckpointRow) -> None:
+        """Store a sealed checkpoint, within the transaction that ends its operation."""
+        _check_free(connection, save)
+        session = sessions.get(connection, row.session_id)
+        row = replace(row, project_id=None if session is None else session.project_id)
+        self._store_row(connection, row, "checkpoint.create", {"size_bytes": row.size_bytes})
+
+    def forget_run(self, connection: sqlite3.Connection, model_id: str) -> None:
+        """Forget all checkpoints of a run, within the transaction that forgets the run."""
+        for row in checkpoints.of_run(connection, model_id):
+            self._remove(connection, row, "checkpoint.delete", {"with": "its run"})
+
+    def _store_row(
+        self,
+        connection: sqlite3.Connection,
+        row: CheckpointRow,
+        event: str,
+        details: Mapping[str, Any],
+    ) -> None:
+        usage.accrue_checkpoint(connection, row.path, row.created_at)
+        checkpoints.put(connection, row)
+        source = usage.Source(row.tenant, row.session_id, row.project_id or "", row.base_model)
+        hour = usage.hour_of(row.created_at)
+        usage.add(connection, usage.Use(hour, source, "checkpoint", 1))
+        self._audit(connection, row, event, details)
+
+    def _remove(
+        self,
+        connection: sqlite3.Connection,
+        row: CheckpointRow,
+        event: str,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        usage.accrue_checkpoint(connection, row.path, self._clock.now())
+        if checkpoints.delete(connection, row.path):
+            self._audit(connection, row, event, details)
+
+    def _audit(
+        self,
+        connection: sqlite3.Connection,
+        row: CheckpointRow,
+        event: str,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        entry = audit.AuditRow(
+            at=self._clock.now(),
+            tenant=row.tenant,
+            category="checkpoints",
+            event=event,
+            details=details or {},
+            model_id=row.model_id,
+            path=row.path,
+        )
+        audit.add(connection, entry)
+
+
+def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:
+    return row.public or row.tenant in (tenant, bearer)
+
+
+def _check_free(connection: sqlite3.Connection, save: Save) -> None:
+    if not save.overwrite and checkpoints.get(connection, save.path) is not None:
+        raise TakenName(
+            f"checkpoint {save.path} already exists: choose another name, delete it first"
+            + (", or save with overwrite" if save.kind == "weights" else "")
+        )
+
+
+def _name_base_model(draft: Path, base_model: str) -> None:
+    """Let the adapter say which model it belongs to, by the name clients know."""
+    path = draft / "adapter_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "base_model_name_or_path": base_model}, indent=2))

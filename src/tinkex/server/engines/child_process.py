@@ -1,0 +1,105 @@
+"""The engine's own process handle as a `Worker`: threads that block, so that the loop does not.
+
+The engine is found by name when the first worker starts; this floor imports only its messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tinkex.engine.messages import Command, Event, Ready
+from tinkex.server.engines.worker import Launch, Worker, WorkerDied
+from tinkex.server.settings import ModelSpec, Settings
+
+_CLOSE_S = 2.0
+"""For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
+
+
+def engine_processes(settings: Settings) -> Launch:
+    """Launches one child process per base model, on the settings' device."""
+
+    def launch(spec: ModelSpec) -> Worker:
+        return ProcessWorker(lambda: _start(spec, settings))
+
+    return launch
+
+
+def _start(spec: ModelSpec, settings: Settings) -> Any:
+    config = importlib.import_module("tinkex.engine.settings").WorkerConfig(
+        model=spec.source,
+        device=settings.device,
+        dtype=settings.dtype,
+        max_runs=settings.scheduling.resident_runs + 8,
+    )
+    return importlib.import_module("tinkex.engine.process.parent").RemoteWorker(config)
+
+
+class ProcessWorker:
+    """A child process driven by one thread that sends and one that receives."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self._remote: Any = None
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="tinkex-engine-send")
+        self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
+        self._receiver: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._remote is None else int(self._remote.pid)
+
+    async def start(self) -> Ready:
+        loop = asyncio.get_running_loop()
+        self._remote = await loop.run_in_executor(self._sender, self._start)
+        self._receiver = threading.Thread(
+            target=self._receive, args=(loop,), name="tinkex-engine-receive", daemon=True
+        )
+        self._receiver.start()
+        event = await self._next()
+        assert isinstance(event, Ready)
+        return event
+
+    async def send(self, command: Command) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._sender, self._send, command)
+
+    async def receive(self) -> Sequence[Event]:
+        return [await self._next()]
+
+    async def stop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._remote is not None:
+            await loop.run_in_executor(None, self._remote.close, _CLOSE_S)
+        if self._receiver is not None:
+            await loop.run_in_executor(None, self._receiver.join)
+        self._sender.shutdown(wait=False)
+
+    async def _next(self) -> Event:
+        event = await self._events.get()
+        if isinstance(event, WorkerDied):
+            raise event
+        return event
+
+    def _send(self, command: Command) -> None:
+        try:
+            self._remote.send(command)
+        except Exception as error:
+            raise WorkerDied(str(error)) from error
+
+    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
+        event: Event | WorkerDied
+        while True:
+            try:
+                event = self._remote.receive()
+            except Exception as error:
+                event = WorkerDied(str(error))
+            if loop.is_closed():
+                return
+            loop.call_soon_threadsafe(self._events.put_nowait, event)
+            if isinstance(event, WorkerDied):
+                return

@@ -1,0 +1,248 @@
+"""Keeps one base model's engine process alive and speaks to it; says in words why work waits.
+
+`Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
+the command (it then changed nothing), `EngineLost` when the process died before answering or has no
+such run. What was lost is for the callers to send again: the engine holds no state that the log
+cannot rebuild. Each life of the process has a `generation`; state made in one is gone in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from tinkex.engine.messages import (
+    Command,
+    Done,
+    Event,
+    Failed,
+    Ping,
+    Progress,
+    Ready,
+    Result,
+    Stats,
+)
+from tinkex.server.clock import Clock
+from tinkex.server.engines.worker import Launch, Worker, WorkerDied
+from tinkex.server.settings import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+Phase = Literal["starting", "ready", "restarting", "stopped"]
+_HEALTHY_S = 60.0
+
+
+class EngineLost(Exception):
+    """The engine died, or is not there, before it answered."""
+
+
+class RunLost(EngineLost):
+    """The engine has no such run. For its callers that is as if it had died: what the engine does
+    not have is rebuilt from the log, whatever the server believed."""
+
+
+class CommandFailed(Exception):
+    """The engine's own answer: the command failed and changed nothing."""
+
+    def __init__(self, kind: Literal["user", "server", "cancelled"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Engine:
+    """The engine of one base model, through all its lives."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        launch: Launch,
+        clock: Clock,
+        backoff_s: tuple[float, ...],
+    ) -> None:
+        self.spec = spec
+        self.phase: Phase = "starting"
+        self.reason = "the engine is loading the model"
+        self.generation = 0
+        self.deaths = 0
+        self.facts: Ready | None = None
+        self._launch = launch
+        self._clock = clock
+        self._backoff_s = backoff_s
+        self._worker: Worker | None = None
+        self._answers: dict[str, asyncio.Future[Result]] = {}
+        self._streams: dict[str, Callable[[Progress], None]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+        self._pings = itertools.count()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase == "ready"
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether nobody has asked for this engine yet."""
+        return self._task is None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change of phase."""
+        self._listeners.append(listener)
+
+    def wake(self) -> None:
+        """Start the process unless that was done before."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._live())
+
+    async def stop(self) -> None:
+        """End the process; whatever waits for an answer is lost."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._lose("the server is stopping")
+        self._enter("stopped", "the server is stopping")
+
+    async def ready(self) -> Ready:
+        """Wait until the engine can serve, waking it if need be."""
+        self.wake()
+        while not self.is_ready:
+            self._changed.clear()
+            await self._changed.wait()
+        assert self.facts is not None
+        return self.facts
+
+    async def is_prepared(self) -> bool:
+        """Whether a sample sent now would start at once. Raises `EngineLost`."""
+        stats = await self.submit(Ping(f"ping-{next(self._pings)}"))
+        return not isinstance(stats, Stats) or stats.prepared
+
+    async def submit(
+        self,
+        command: Command,
+        on_progress: Callable[[Progress], None] | None = None,
+        life: int | None = None,
+    ) -> Result:
+        """Send a command and wait for its answer."""
+        answer = await self.send(command, life, on_progress)
+        return await answer
+
+    async def send(
+        self,
+        command: Command,
+        life: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> asyncio.Future[Result]:
+        """Hand a command over; the future it returns is the engine's answer. A command that rests
+        on what was sent before names the `life` that has it: no other one gets it."""
+        worker = self._worker
+        if worker is None or not self.is_ready:
+            raise EngineLost(self.reason)
+        if life is not None and life != self.generation:
+            raise EngineLost("the engine was restarted before this was sent")
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._answers[command.op] = answer
+        if on_progress is not None:
+            self._streams[command.op] = on_progress
+        try:
+            await worker.send(command)
+        except WorkerDied as error:
+            self._forget(command.op)
+            raise EngineLost(str(error)) from error
+        except BaseException:
+            self._forget(command.op)
+            raise
+        return answer
+
+    async def _live(self) -> None:
+        attempt = 0
+        while True:
+            started = self._clock.monotonic()
+            worker = self._launch(self.spec)
+            why = await self._one_life(worker)
+            if self._clock.monotonic() - started > _HEALTHY_S:
+                attempt = 0
+            pause = self._backoff_s[min(attempt, len(self._backoff_s) - 1)]
+            attempt += 1
+            self.deaths += 1
+            self._tell_death(why, pause)
+            self._enter("restarting", f"the engine stopped ({why}) and is being restarted")
+            self._lose(why)
+            await asyncio.sleep(pause)
+
+    async def _one_life(self, worker: Worker) -> str:
+        try:
+            begun = self._clock.monotonic()
+            self.facts = await worker.start()
+            self._worker = worker
+            self.generation += 1
+            self._tell_ready(self.facts, self._clock.monotonic() - begun)
+            self._enter("ready", "")
+            while True:
+                for event in await worker.receive():
+                    self._deliver(event)
+        except WorkerDied as error:
+            return str(error)
+        finally:
+            self._worker = None
+            await worker.stop()
+
+    def _tell_death(self, why: str, pause: float) -> None:
+        facts = {"event": "engine_died", "model": self.spec.name, "deaths": self.deaths}
+        text = "engine of %s died: %s; restarting in %.1f s, what it held is done again"
+        logger.error(text, self.spec.name, why, pause, extra={"facts": facts})
+
+    def _tell_ready(self, facts: Ready, seconds: float) -> None:
+        came = "loaded" if self.generation == 1 else "is back: loaded again"
+        text = f"engine of {self.spec.name} {came} after {seconds:.1f} s"
+        logger.info(
+            "%s: %s on %s",
+            text,
+            facts.dtype,
+            facts.device,
+            extra={
+                "facts": {
+                    "event": "engine_loaded",
+                    "model": self.spec.name,
+                    "life": self.generation,
+                }
+            },
+        )
+
+    def _deliver(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            stream = self._streams.get(event.op)
+            if stream is not None:
+                stream(event)
+        elif isinstance(event, Done | Failed):
+            answer = self._forget(event.op)
+            if answer is not None and not answer.done():
+                if isinstance(event, Done):
+                    answer.set_result(event.result)
+                elif event.kind == "lost":
+                    answer.set_exception(RunLost(event.message))
+                else:
+                    answer.set_exception(CommandFailed(event.kind, event.message))
+
+    def _forget(self, op: str) -> asyncio.Future[Result] | None:
+        self._streams.pop(op, None)
+        return self._answers.pop(op, None)
+
+    def _lose(self, why: str) -> None:
+        answers, self._answers = self._answers, {}
+        self._streams.clear()
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(EngineLost(why))
+                answer.exception()  # whoever waited for it may be gone
+
+    def _enter(self, phase: Phase, reason: str) -> None:
+        self.phase, self.reason = phase, reason
+        self._changed.set()
+        for listener in self._listeners:
+            listener()

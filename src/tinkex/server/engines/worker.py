@@ -1,0 +1,40 @@
+"""What the server asks of an engine's process: start, take commands, give events, stop.
+
+The server never imports an engine; it is handed a `Launch`. The real one is found by name in
+`child_process`, tests and simulations bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from tinkex.engine.messages import Command, Event, Ready
+from tinkex.server.settings import ModelSpec
+
+
+class WorkerDied(Exception):
+    """The process is gone; the text says how, for the people who wait."""
+
+
+class Worker(Protocol):
+    """One engine process for one base model, one life long: to restart, make a new one."""
+
+    async def start(self) -> Ready:
+        """Start the process and wait until its model is loaded. Raises `WorkerDied`."""
+        ...
+
+    async def send(self, command: Command) -> None:
+        """Hand over a command, in order. Raises `WorkerDied`."""
+        ...
+
+    async def receive(self) -> Sequence[Event]:
+        """The next events, at least one. Raises `WorkerDied` when there will be no more."""
+        ...
+
+    async def stop(self) -> None:
+        """End the process and release what it held. Never raises."""
+        ...
+
+
+Launch: TypeAlias = Callable[[ModelSpec], Worker]

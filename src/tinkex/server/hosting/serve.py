@@ -1,0 +1,152 @@
+"""`tinkex serve`: finds the models, takes the home and the port, and serves until told to stop.
+
+`serve(ServeOptions(...))` is the whole command: it prints, blocks, and returns the exit status.
+Whatever keeps the server from starting is one line on stderr and status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
+from tinkex.server.hosting.log_format import LogFormat, configure
+from tinkex.server.settings import Limits, ModelSpec, Settings
+from tinkex.server.storage.home import Home, HomeTaken, default_home
+from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem
+
+DEFAULT_PORT = 8000
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What a person can choose. `port` 0 takes a free one; `home` None means the usual place."""
+
+    models: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    home: Path | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    log_format: LogFormat = "text"
+    quiet: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class CannotServe(Exception):
+    """Why the server does not start, in one line that says what to do."""
+
+
+def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> int:
+    """Serve until interrupted; the exit status."""
+    environ = os.environ if environ is None else environ
+    configure(options.log_format, quiet=options.quiet)
+    try:
+        return _serve(options, environ)
+    except (CannotServe, HomeTaken, KeyProblem, ModelNotFound) as error:
+        print(f"tinkex serve: {error}", file=sys.stderr)
+        return 1
+
+
+def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
+    """Cheap checks first: a mistake should not cost the time a model takes to be found."""
+    root = (options.home or default_home(environ)).expanduser().absolute()
+    home = _take(root)
+    with contextlib.ExitStack() as undo:
+        undo.callback(home.release)
+        keys = _keys(root, options.host)
+        listener = undo.enter_context(listening(options.host, options.port))
+        catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
+        settings = _settings(options, root, listener, keys, catalog)
+        home.name(settings.address)
+        # The web server is a third of a second to import: not for a mistake in an option.
+        from tinkex.server.hosting.terminal import run
+
+        undo.pop_all()
+        with listener:
+            return run(settings, home, listener)
+
+
+def _settings(
+    options: ServeOptions,
+    home: Path,
+    listener: socket.socket,
+    keys: Mapping[str, str] | None,
+    catalog: Catalog,
+) -> Settings:
+    return Settings(
+        home=home,
+        models=tuple(
+            ModelSpec(model.name, str(model.folder), str(model.tokenizer_dir))
+            for model in catalog.models
+        ),
+        host=options.host,
+        port=listener.getsockname()[1],
+        keys=keys,
+        aliases=catalog.aliases,
+        device=options.device,
+        dtype=options.dtype,
+        limits=options.limits,
+    )
+
+
+def _keys(home: Path, host: str) -> Mapping[str, str] | None:
+    """The configured keys. Without any, every key is its own tenant, on loopback only."""
+    file = KeyFile(home)
+    if file.list():
+        return ActiveKeys(file)
+    if not _is_loopback(host):
+        raise CannotServe(
+            f"{host} can be reached by others and {home} has no keys: create one with "
+            f"`tinkex keys create NAME --home {home}`, or serve on 127.0.0.1"
+        )
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _take(root: Path) -> Home:
+    """Say now, not after the models are found, that the home cannot be had."""
+    try:
+        return Home(root)
+    except OSError as error:
+        raise CannotServe(f"home {root} cannot be used: {error.strerror}") from error
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; raises `CannotServe`."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
+    except socket.gaierror as error:
+        raise CannotServe(f"--host {host} is not an address of this machine") from error
+    # Only for a socket that says it is TCP does asyncio let answers go without waiting for
+    # acknowledgements of what went before (TCP_NODELAY): 40 ms on every request.
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotServe(
+            f"port {port} on {host} cannot be taken ({error.strerror}): choose another with --port"
+        ) from error
+    listener.setblocking(False)
+    return listener

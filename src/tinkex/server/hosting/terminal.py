@@ -1,0 +1,122 @@
+"""A server in the foreground of a terminal: announced, watched while it starts, ended by signals.
+
+The first interrupt drains: no new connections, what is under way gets its time, everything accepted
+is on disk. A second one ends the process at once. Both are safe; the log knows what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+
+from starlette.applications import Starlette
+
+from tinkex.server.app import create_app
+from tinkex.server.connections.slow_clients import SlowClients
+from tinkex.server.connections.web import WebServer, config
+from tinkex.server.core import Core
+from tinkex.server.engines.engine import EngineLost
+from tinkex.server.hosting import open_files
+from tinkex.server.hosting.allocator import keep_freed_memory
+from tinkex.server.http.prometheus import Requests
+from tinkex.server.settings import Settings
+from tinkex.server.storage.home import Home
+
+STOPPED_AT_ONCE = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(settings: Settings, home: Home, listener: socket.socket) -> int:
+    """Serve a home on a listening socket until a signal; the exit status."""
+    open_files.allow()
+    keep_freed_memory()
+    return asyncio.run(_run(settings, home, listener))
+
+
+async def _run(settings: Settings, home: Home, listener: socket.socket) -> int:
+    app = create_app(settings, home=home)
+    server = _Server(config(app), lambda: app.state.core.dismiss_polls())
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
+    print(_greeting(settings), flush=True)
+    starting = asyncio.create_task(_watch_start(server, app))
+    watching = asyncio.create_task(_slow_clients(server, app, settings).live())
+    await server.serve([listener])
+    watching.cancel()
+    if not server.started:
+        print("tinkex serve: the server could not start; see the error above", file=sys.stderr)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await starting or 0
+    return 0 if server.started else 1
+
+
+class _Server(WebServer):
+    """A web server with signals that mean what this command promises."""
+
+    def interrupt(self) -> None:
+        if self.should_exit:
+            os._exit(STOPPED_AT_ONCE)
+        # Polls that are cut off now are asked again by their clients; no need to report them.
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+        print("\nstopping: finishing what is under way (Ctrl-C again stops at once)", flush=True)
+        self.should_exit = True
+
+
+def _slow_clients(server: _Server, app: Starlette, settings: Settings) -> SlowClients:
+    requests: Requests = app.state.requests
+    return SlowClients(lambda: server.server_state.connections, settings.limits, requests.was_cut)
+
+
+async def _watch_start(server: _Server, app: Starlette) -> int:
+    """Announce that models can serve; end the server with 1 when one cannot be loaded at all."""
+    begun = time.monotonic()
+    while not server.started:
+        await asyncio.sleep(0.02)
+    core: Core = app.state.core
+    while not core.is_ready:
+        if failed := next((engine for engine in core.engines if engine.deaths), None):
+            print(f"tinkex serve: {failed.spec.name}: {failed.reason}", file=sys.stderr)
+            server.should_exit = True
+            return 1
+        await asyncio.sleep(0.02)
+    loaded = time.monotonic()
+    if not await _are_prepared(core):
+        print(f"loaded after {loaded - begun:.1f} s; getting matrices into shape…", flush=True)
+        while not await _are_prepared(core):
+            await asyncio.sleep(0.1)
+    print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
+    return 0
+
+
+async def _are_prepared(core: Core) -> bool:
+    """Whether the first sample of every model would start at once; one that died keeps nobody."""
+    try:
+        return all([await engine.is_prepared() for engine in core.engines if engine.is_ready])
+    except EngineLost:
+        return True
+
+
+def _greeting(settings: Settings) -> str:
+    address = settings.address
+    names = {spec.name: spec.source for spec in settings.models}
+    lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
+    lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]
+    model = next(iter(settings.aliases), next(iter(names)))
+    key = "your key" if settings.keys is not None else "tml-local"
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "    import tinker",
+            f'    service = tinker.ServiceClient(base_url="{address}", api_key="{key}")',
+            f'    training = service.create_lora_training_client("{model}", rank=16)',
+            "",
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The HTTP face: routes, what they read and answer, and what describes them."""

@@ -1,0 +1,181 @@
+"""The seam between HTTP and the services: who asks, what came, how the answer travels.
+
+Bodies are read within a size and a time; a client that stops half-way changes nothing. Refusals
+become `{"detail": …}` with their status, uncompressed and with a length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from tinkex.server.core import Core
+from tinkex.server.protocol.fields import Fields
+from tinkex.server.refusals import Refusal, TooLarge, Unavailable
+from tinkex.server.tenancy.tenants import OWNERS_PLACE
+from tinkex.wire.compression import decompress
+from tinkex.wire.errors import WireError
+
+logger = logging.getLogger(__name__)
+
+PROTOBUF = "application/x-protobuf"
+_INLINE_JSON = 32 * 1024
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def core_of(request: Request) -> Core:
+    core: Core = request.app.state.core
+    return core
+
+
+def tenant_of(request: Request) -> str:
+    """Who asks, by the key in the request's header; raises `Unauthorized`.
+
+    Who owns the home may do with a run or session in its path what the key it belongs to may.
+    """
+    core, key, owner = core_of(request), request.headers.get("x-api-key"), is_owner(request)
+    tenant = core.tenants.identify(key, is_owner=owner)
+    return core.belongings.tenant(request.path_params) or tenant if owner else tenant
+
+
+def viewer_of(request: Request) -> str | None:
+    """Whose things a list shows: a tenant's, or everybody's to who owns the home."""
+    tenant = tenant_of(request)
+    return None if is_owner(request) else tenant
+
+
+def bearer_of(request: Request, path: str | None) -> str | None:
+    """As whom a checkpoint named in a body may be read: by the home's owner as its own."""
+    if path is None or not is_owner(request):
+        return None
+    return core_of(request).belongings.of_checkpoint(path)
+
+
+def origin_of(request: Request) -> str:
+    """How this client reaches the server, in its own words: links made for it begin so."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def is_owner(request: Request) -> bool:
+    """Whether the client is a process of the user who owns the home: it can read its files."""
+    return bool(request.scope.get("server") == OWNERS_PLACE)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
+    core = core_of(request)
+    limits = core.settings.limits
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            with core.receiving.growing() as take:
+                body = await _read(request, limit, take)
+    except TimeoutError:
+        raise Refusal(f"the body did not arrive within {limits.body_timeout_s:.0f} s") from None
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding == "identity":
+        return body
+    if encoding != "zstd":
+        raise Refusal(f"content-encoding {encoding[:32]!r} is not known: use zstd or none")
+    try:
+        return await asyncio.to_thread(decompress, body, limits.decompressed_bytes)
+    except WireError as error:
+        raise TooLarge(str(error)) if "limit" in error.problem else Refusal(str(error)) from None
+
+
+async def _read(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
+    claimed = request.headers.get("content-length", "0")
+    if claimed.isdecimal() and int(claimed) > limit:
+        raise TooLarge(f"the body has {int(claimed)} bytes; the limit is {limit}")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"the body has more than {limit} bytes, the limit")
+        take(len(part))
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_json(request: Request) -> Fields:
+    """The body as fields; large ones are parsed off the event loop."""
+    fields, _ = await read_json_and_body(request)
+    return fields
+
+
+async def read_json_and_body(request: Request) -> tuple[Fields, bytes]:
+    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
+    if len(body) <= _INLINE_JSON:
+        return Fields.parse(body), body
+    return await asyncio.to_thread(Fields.parse, body), body
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """What comes of `work`; `ClientDisconnect` as soon as its client has closed the connection.
+    The request's body must have been read."""
+    waiting = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ClientDisconnect
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        gone.cancel()
+
+
+def answer(values: Mapping[str, Any], status: int = 200) -> Response:
+    """A JSON answer."""
+    body = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    return Response(body, status, media_type="application/json")
+
+
+def nothing() -> Response:
+    """An answer nobody reads."""
+    return answer({"status": "ok"})
+
+
+def refused(refusal: Refusal) -> Response:
+    response = answer({"detail": refusal.detail}, refusal.status)
+    if refusal.retry_after is not None:
+        response.headers["retry-after"] = str(math.ceil(refusal.retry_after))
+    return response
+
+
+def _reason(error: Exception) -> str:
+    """Why the disk refused, without the names of our files."""
+    return error.strerror or "error" if isinstance(error, OSError) else str(error)
+
+
+def guarded(handler: Handler, path: str) -> Handler:
+    """A handler whose refusals are answers, and whose bugs are logged and give nothing away.
+    `path` is what the route is called where it is told of."""
+
+    async def guard(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refusal as refusal:
+            core_of(request).narrator.refused(path, refusal.status, refusal.detail)
+            return refused(refusal)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except (OSError, sqlite3.OperationalError) as error:
+            logger.error("%s %s: %s", request.method, request.url.path, error)
+            return refused(Unavailable(f"the disk did not take this: {_reason(error)}", 5.0))
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.url.path)
+            kind = type(error).__name__
+            return answer({"detail": f"the server failed on this request ({kind})"}, 500)
+
+    return guard

@@ -1,0 +1,164 @@
+"""What a server shows of itself to Prometheus: its requests, queues, engines and tokens.
+
+Labels come from routes and served models only; no tenant, key or name that a user chose appears.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tinkex.server.core import Core
+from tinkex.server.engines.engine import Engine
+from tinkex.server.http.metrics import Labels, Registry
+from tinkex.server.storage.database import snapshots
+from tinkex.server.storage.disk_watch import free_bytes
+
+
+class Requests:
+    """Counts requests by route and status, and how long they took."""
+
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self.registry = Registry()
+        self._paths = {route.endpoint: route.path for route in routes if isinstance(route, Route)}
+        self._count = self.registry.counter("tinkex_requests_total", "Requests answered.")
+        self._seconds = self.registry.histogram(
+            "tinkex_request_seconds", "Time to answer a request, held polls included."
+        )
+        self._cuts = self.registry.counter(
+            "tinkex_connections_cut_total", "Connections cut because their client dawdled."
+        )
+
+    def was_cut(self, reason: str) -> None:
+        """A connection was cut; `reason` is one of few."""
+        self._cuts.add(reason=reason)
+
+    def observe(self, scope: Scope, status: int, seconds: float) -> None:
+        route = self._paths.get(scope.get("endpoint", self), "other")
+        self._count.add(route=route, status=str(status))
+        self._seconds.observe(seconds, route=route)
+
+
+class Measured:
+    """ASGI middleware that tells `requests` about every answer."""
+
+    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._requests.observe(scope, status, time.perf_counter() - begun)
+
+
+def state(core: Core) -> Registry:
+    """The server's present state, read when it is rendered."""
+    registry = Registry()
+    registry.gauge("tinkex_ready", "1 when every model can serve.", lambda: core.is_ready)
+    registry.gauge(
+        "tinkex_engine_ready",
+        "1 when a model's engine can serve.",
+        lambda: {_model(engine): float(engine.is_ready) for engine in core.engines},
+    )
+    registry.total(
+        "tinkex_engine_deaths_total",
+        "How often a model's engine died.",
+        lambda: {_model(engine): engine.deaths for engine in core.engines},
+    )
+    registry.gauge(
+        "tinkex_operations_in_flight",
+        "Training operations with a model's engine.",
+        lambda: {_model(engine): core.scheduler.in_flight(engine) for engine in core.engines},
+    )
+    registry.gauge(
+        "tinkex_operations_pending",
+        "Training operations accepted and not finished.",
+        lambda: sum(run.log.pending_count() for run in core.runs),
+    )
+    registry.total(
+        "tinkex_replays_total",
+        "Operations repeated after an engine or the server was lost.",
+        lambda: core.carrier.replays,
+    )
+    registry.total(
+        "tinkex_replay_differences_total",
+        "Repeated operations that came out differently from what their client was told.",
+        lambda: core.carrier.replay_differences,
+    )
+    registry.total(
+        "tinkex_snapshots_damaged_total",
+        "Snapshots found damaged when a run was to be rebuilt from them.",
+        lambda: core.snapshots.damaged,
+    )
+    registry.gauge(
+        "tinkex_sampler_gap_nats",
+        "The largest mean difference of a live run's trainer from its sampler, same weights.",
+        lambda: max((run.gaps.gap.mean for run in core.runs if run.gaps.gap), default=0.0),
+    )
+    registry.gauge(
+        "tinkex_runs_broken",
+        "Live runs that cannot be rebuilt.",
+        lambda: sum(run.broken is not None for run in core.runs),
+    )
+    registry.gauge(
+        "tinkex_payload_bytes",
+        "Bodies of operations kept on disk, those kept in case a snapshot is damaged included.",
+        lambda: sum(run.log.retained_bytes + run.spare_bytes for run in core.runs),
+    )
+    registry.gauge(
+        "tinkex_snapshot_bytes",
+        "Bytes of all snapshots.",
+        lambda: core.store.read(snapshots.size_bytes),
+    )
+    registry.total(
+        "tinkex_integrity_checks_total",
+        "Rounds in which the disk was compared with the database.",
+        lambda: core.integrity.checks,
+    )
+    registry.gauge(
+        "tinkex_integrity_problems",
+        "What the last round found missing or damaged.",
+        lambda: core.integrity.problems,
+    )
+    registry.gauge(
+        "tinkex_disk_free_bytes",
+        "What the disk of the home has left.",
+        lambda: free_bytes(core.home.root),
+    )
+    registry.gauge("tinkex_runs_live", "Live training runs.", lambda: len(list(core.runs)))
+    registry.gauge("tinkex_samples_in_flight", "Samples not finished.", core.sampling.in_flight)
+    registry.total(
+        "tinkex_used_total",
+        "Tokens trained, prefilled and sampled since the start.",
+        lambda: {(("measure", name),): amount for name, amount in core.meter.totals.items()},
+    )
+    count, size = core.store.read(_stored)
+    registry.gauge("tinkex_checkpoints", "Checkpoints kept.", lambda: count)
+    registry.gauge("tinkex_checkpoint_bytes", "Bytes of all checkpoints.", lambda: size)
+    return registry
+
+
+def _model(engine: Engine) -> Labels:
+    return (("model", engine.spec.name),)
+
+
+def _stored(db: sqlite3.Connection) -> tuple[int, int]:
+    row = db.execute("SELECT COUNT(*), COALESCE(SUM(size_bytes), 0) FROM checkpoints").fetchone()
+    return int(row[0]), int(row[1])

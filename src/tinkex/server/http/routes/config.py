@@ -1,0 +1,114 @@
+"""What a client asks before anything else: flags, models, health, and who its key is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.model_sources import declared_context
+from tinkex.server.http.answers import Done, KeyInfo
+from tinkex.server.http.exchange import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.http.routing import route
+from tinkex.server.protocol.fields import Fields
+from tinkex.server.refusals import Refusal, Unavailable
+from tinkex.types.service import (
+    ClientConfigResponse,
+    ClientDynamicConfigResponse,
+    GetServerCapabilitiesResponse,
+    HealthResponse,
+)
+from tinkex.wire import routes as paths
+from tinkex.wire.flags import encode_config
+
+# Compressing requests costs more on loopback than it saves, so that flag stays off.
+CONFIG = ClientConfigResponse(
+    sample_use_retrieve_futures=True,
+    create_model_via_load_weights=True,
+    custom_loss_server_side=True,
+    sample_join_sampling_session=True,
+)
+_LOADING_S = 20.0
+DYNAMIC_CONFIG = ClientDynamicConfigResponse(sample_cancel_enabled=True)
+
+
+async def client_config(request: Request) -> Response:
+    tenant_of(request)
+    await read_json(request)
+    return Response(encode_config(CONFIG), media_type="application/json")
+
+
+async def dynamic_config(request: Request) -> Response:
+    tenant_of(request)
+    await read_json(request)
+    return Response(encode_config(DYNAMIC_CONFIG), media_type="application/json")
+
+
+async def health(request: Request) -> Response:
+    """200 only when every model can serve, at once or on demand; needs no key."""
+    core = core_of(request)
+    for engine in core.engines:
+        if not engine.is_ready and not engine.is_asleep:
+            raise Unavailable(f"{engine.spec.name}: {engine.reason}", 1.0)
+    return answer({"status": "ok"})
+
+
+async def capabilities(request: Request) -> Response:
+    tenant_of(request)
+    engines = core_of(request).engines
+    models = []
+    for name in engines.names():
+        context = await _context(engines.get(name))
+        model = {"model_name": name, "trainable": True, "sampleable": True}
+        models.append({**model, "max_context_length": context})
+    return answer({"supported_models": models})
+
+
+async def _context(engine: Engine) -> int | None:
+    """What is known of a model's context, waiting a while for one that is still being loaded."""
+    if not engine.is_asleep:
+        with contextlib.suppress(TimeoutError):
+            return (await asyncio.wait_for(engine.ready(), _LOADING_S)).max_context
+    return declared_context(Path(engine.spec.source))
+
+
+async def token(request: Request) -> Response:
+    tenant_of(request)
+    raise Refusal("this server takes API keys as they are; there is no token to exchange")
+
+
+async def key_info(request: Request) -> Response:
+    tenant = tenant_of(request)
+    details = {"org_details": {"name": "local"}, "user_details": {"email": tenant}}
+    return answer({"key_id": 0, "name": tenant, "note": "", "details": details})
+
+
+async def revoke_key(request: Request) -> Response:
+    tenant_of(request)
+    return nothing()
+
+
+def _anything(_: Fields) -> None:
+    """What clients say about themselves here is read by nobody."""
+
+
+ROUTES: list[Route] = [
+    route("POST", paths.CLIENT_CONFIG, client_config, ClientConfigResponse, reads=_anything),
+    route(
+        "POST",
+        paths.CLIENT_DYNAMIC_CONFIG,
+        dynamic_config,
+        ClientDynamicConfigResponse,
+        reads=_anything,
+    ),
+    route("GET", paths.HEALTH, health, HealthResponse, needs_key=False),
+    route("GET", paths.SERVER_CAPABILITIES, capabilities, GetServerCapabilitiesResponse),
+    route("POST", paths.AUTH_TOKEN, token),
+    route("GET", paths.API_KEY_ME, key_info, KeyInfo),
+    route("DELETE", paths.API_KEY_ME, revoke_key, Done),
+]

@@ -1,0 +1,91 @@
+"""How clients take things away: signed links over a network, plain files to who owns them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinkex.server.checkpoints.archive import Archive
+from tinkex.server.checkpoints.links import LINK_LIFETIME_S
+from tinkex.server.http.answers import Link, TraceExport
+from tinkex.server.http.exchange import answer, core_of, is_owner, origin_of, tenant_of
+from tinkex.server.http.routes.checkpoints import ONE, path_of
+from tinkex.server.http.routing import route
+from tinkex.server.refusals import Refusal
+from tinkex.server.storage import manifest
+from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.views import json_shapes
+from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
+from tinkex.wire import routes as paths
+
+_OPTIMIZER_STATE = "training.safetensors"
+"""What an engine adds to the folder of a training checkpoint; no use to who loads an adapter."""
+
+
+async def external_urls(request: Request) -> Response:
+    """One link per file of an export."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    if row.kind != "external_weights":
+        raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
+    return _links(request, tenant, row, core.checkpoints.files(row)[1])
+
+
+async def adapter_urls(request: Request) -> Response:
+    """One link per file of any checkpoint, its optimizer's state left out. An addition."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    names = [name for name in core.checkpoints.files(row)[1] if name != _OPTIMIZER_STATE]
+    return _links(request, tenant, row, names)
+
+
+async def archive_url(request: Request) -> Response:
+    """A link to all files of any checkpoint in one tar."""
+    core, tenant = core_of(request), tenant_of(request)
+    row = core.checkpoints.find(tenant, path_of(request))
+    if not is_owner(request):
+        return _found(request, {"url": core.links.archive(origin_of(request), tenant, row)})
+    folder, names = core.checkpoints.files(row)
+    tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
+    path = await asyncio.to_thread(core.exports.write, f"{row.name}.tar", tar)
+    return _found(request, {"url": path.as_uri()})
+
+
+async def trace_export(request: Request) -> Response:
+    """A link to a session's trace: made when it is fetched, so it is ready at once."""
+    core, tenant = core_of(request), tenant_of(request)
+    session_id = request.path_params["session_id"]
+    core.sessions.owned(tenant, session_id)
+    if not is_owner(request):
+        url = core.links.trace(origin_of(request), tenant, session_id)
+        return answer({"status": "ready", "url": url})
+    content = await core.traces.encode(tenant, session_id)
+    path = await asyncio.to_thread(core.exports.write, f"{session_id}.json", [content])
+    return answer({"status": "ready", "url": path.as_uri()})
+
+
+def _links(request: Request, tenant: str, row: CheckpointRow, names: Sequence[str]) -> Response:
+    core = core_of(request)
+    if is_owner(request):
+        folder, _ = core.checkpoints.files(row)
+        return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
+    origin = origin_of(request)
+    urls = {name: core.links.file(origin, tenant, row, name) for name in names}
+    return _found(request, {"urls": urls})
+
+
+def _found(request: Request, values: Mapping[str, object]) -> Response:
+    expires = int(core_of(request).clock.now()) + LINK_LIFETIME_S
+    return answer({**values, "expires": json_shapes.moment(expires)})
+
+
+ROUTES: list[Route] = [
+    route("GET", f"{ONE}/external_weights_urls", external_urls, ExternalWeightsUrlsResponse),
+    route("GET", f"{ONE}/adapter_urls", adapter_urls, ExternalWeightsUrlsResponse),
+    route("GET", f"{ONE}/archive", archive_url, Link),
+    route("GET", paths.SESSION_TRACE_EXPORT, trace_export, TraceExport),
+]

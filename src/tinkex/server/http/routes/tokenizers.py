@@ -1,0 +1,56 @@
+"""The tokenizer files of the served models, for clients that cannot read this machine's folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from tinkex.server.http.answers import TokenizerFiles
+from tinkex.server.http.exchange import answer, core_of, tenant_of
+from tinkex.server.http.routing import route
+from tinkex.server.refusals import NotFound
+
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "config.json",
+    "generation_config.json",
+)
+
+
+async def listing(request: Request) -> Response:
+    """Which files there are, so that a client can fetch them all."""
+    tenant_of(request)
+    folder = _folder(request)
+    return answer({"files": [name for name in FILES if (folder / name).is_file()]})
+
+
+async def file(request: Request) -> Response:
+    tenant_of(request)
+    folder, name = _folder(request), request.path_params["file"]
+    if name not in FILES or not (folder / name).is_file():
+        raise NotFound(f"no tokenizer file {name[:200]!r}; there may be: {', '.join(FILES)}")
+    return FileResponse(folder / name)
+
+
+def _folder(request: Request) -> Path:
+    name = request.path_params["model_name"]
+    spec = core_of(request).engines.spec(name)
+    if spec.tokenizer is None:
+        raise NotFound(f"model {name[:200]!r} has no tokenizer files here")
+    return Path(spec.tokenizer)
+
+
+ROUTES: list[Route] = [
+    route("GET", "/models/{model_name:path}/tokenizer", listing, TokenizerFiles),
+    route("GET", "/models/{model_name:path}/tokenizer/{file}", file, "*/*"),
+]

@@ -1,0 +1,59 @@
+"""The HTTP face: one module per noun. A route parses, calls one service function, encodes.
+
+Each route says what it takes and answers in terms of the very functions and types it uses, so that
+a description of the whole can be made from the table of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.routing import Route
+
+from tinkex.server.http.exchange import Handler, guarded
+from tinkex.server.http.queries import Query
+from tinkex.server.protocol.fields import Fields
+from tinkex.wire.routes import API_PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """`reads` takes the body's fields, `asks` the query's; a text in their place, or in place of
+    the type of an answer, is a media type: bytes that are no JSON. `answers` is by status. What is
+    `checked_later` fails the future it became, not the request."""
+
+    reads: Callable[[Fields], object] | str | None = None
+    asks: Callable[[Query], object] | None = None
+    answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
+    needs_key: bool = True
+    checked_later: bool = False
+
+
+class ApiRoute(Route):
+    """A route that can be described."""
+
+    def __init__(self, path: str, handler: Handler, method: str, contract: Contract) -> None:
+        super().__init__(path, guarded(handler, path), methods=[method])
+        self.contract = contract
+        self.summary = (handler.__doc__ or "").strip().partition("\n")[0]
+
+
+def route(
+    method: str,
+    path: str,
+    handler: Handler,
+    *answers: Any,
+    reads: Callable[[Fields], object] | str | None = None,
+    asks: Callable[[Query], object] | None = None,
+    also: Mapping[int, tuple[Any, ...]] | None = None,
+    needs_key: bool = True,
+    checked_later: bool = False,
+) -> ApiRoute:
+    """A guarded route; `path` comes from `tinkex.wire.routes` or starts below the API's prefix.
+    `answers` are the types of what it answers with 200, `also` those of other statuses."""
+    full = path if path.startswith(API_PREFIX) else f"{API_PREFIX}{path}"
+    statuses = {**({200: answers} if answers else {}), **(also or {})}
+    contract = Contract(reads, asks, statuses, needs_key, checked_later)
+    return ApiRoute(full, handler, method, contract)

@@ -1,0 +1,144 @@
+"""Custom losses: checked by an engine when uploaded, kept, and sent along with each use.
+
+A loss belongs to the session that made it and to no model; it goes when the session has ended and
+its last run with it. No engine keeps one, so none can run out of room for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Collection
+from typing import Any
+
+from tinkex.engine.messages import CheckLoss, CustomLoss
+from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import CommandFailed, EngineLost
+from tinkex.server.engines.pool import Engines
+from tinkex.server.promises import Outcome, Promise, Promises
+from tinkex.server.protocol.outcomes import failure, success
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.settings import MIB, Limits
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import losses as table
+from tinkex.server.storage.database.losses import LossRow
+
+logger = logging.getLogger(__name__)
+
+REFUSED_KEPT = 256
+"""Of each tenant: reasons of failed uploads that can still be asked for."""
+
+
+class Losses:
+    """The custom losses of all sessions."""
+
+    def __init__(
+        self, store: Store, engines: Engines, promises: Promises, clock: Clock, limits: Limits
+    ) -> None:
+        self._store = store
+        self._engines = engines
+        self._promises = promises
+        self._clock = clock
+        self._limits = limits
+        self._tasks: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+        self._refused: defaultdict[str, deque[str]] = defaultdict(deque)
+
+    async def create(
+        self, tenant: str, session_id: str, number: int, name: str, spec: dict[str, Any]
+    ) -> str:
+        """Have a loss checked and kept; the same number again gives the same future."""
+        loss_id = f"{session_id}:loss:{number}"
+        digest = hashlib.sha256(json.dumps([name, spec], sort_keys=True).encode()).digest()
+        row = LossRow(loss_id, session_id, tenant, name, spec, digest, self._clock.now())
+        under_way = self._tasks.get(loss_id)
+        known = self._store.read(lambda db: table.get(db, loss_id))
+        before = under_way[0] if under_way else known.digest if known else digest
+        if before != digest:
+            raise Refusal(f"custom_loss_seq_id {number} was already used for another loss")
+        if under_way is None and known is None:
+            self._check_quota(tenant)
+            self._promises.add(loss_id, tenant)
+            task = asyncio.get_running_loop().create_task(self._check(row))
+            self._tasks[loss_id] = (digest, task)
+        return loss_id
+
+    def outcome(self, tenant: str, loss_id: str) -> Outcome | None:
+        """How the upload of a kept loss ended."""
+        row = self._store.read(lambda db: table.get(db, loss_id))
+        return _created(loss_id) if row is not None and row.tenant == tenant else None
+
+    def find(self, session_id: str, loss_id: str) -> CustomLoss:
+        """A loss of this session, as an engine takes it."""
+        row = self._store.read(lambda db: table.get(db, loss_id))
+        if row is None or row.session_id != session_id:
+            raise NotFound(
+                f"no custom loss {loss_id[:200]!r} in this model's session: a loss can be used "
+                f"in the session that made it, while that is open"
+            )
+        return _as_sent(row)
+
+    async def free(self, in_use: Collection[str]) -> None:
+        """Forget the losses of sessions that have ended, but for those with runs still in use."""
+        await self._store.write(lambda db: table.delete_ended(db, in_use))
+
+    async def stop(self) -> None:
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_quota(self, tenant: str) -> None:
+        limit = self._limits.loss_bytes_per_tenant
+        if self._store.read(lambda db: table.size(db, tenant)) >= limit:
+            raise Refusal(
+                f"the custom losses of this key's open sessions take {limit // MIB} MiB, the "
+                f"limit: finish sessions that are no longer needed"
+            )
+
+    async def _check(self, row: LossRow) -> None:
+        try:
+            await self._accept(row)
+            outcome = _created(row.loss_id)
+        except CommandFailed as failed:
+            outcome = failure("user" if failed.kind == "user" else "server", failed.message)
+        except (OSError, sqlite3.Error) as error:
+            logger.exception("custom loss %s could not be kept", row.loss_id)
+            outcome = failure("server", f"the loss could not be kept: {error}")
+        self._tasks.pop(row.loss_id, None)
+        promise = self._promises.add(row.loss_id, row.tenant)
+        promise.resolve(outcome)
+        if outcome.failed:
+            self._remember(promise)
+        else:
+            self._promises.retire(promise)
+
+    async def _accept(self, row: LossRow) -> None:
+        engine = next(iter(self._engines))
+        while True:
+            await engine.ready()
+            try:
+                await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
+            except EngineLost:
+                continue
+            await self._store.write(lambda db: table.insert(db, row))
+            return
+
+    def _remember(self, refused: Promise) -> None:
+        """Why a loss was refused is in memory only, so each tenant has a bound of its own."""
+        newest = self._refused[refused.tenant]
+        newest.append(refused.request_id)
+        while len(newest) > REFUSED_KEPT:
+            self._promises.drop(newest.popleft())
+
+
+def _created(loss_id: str) -> Outcome:
+    return success({"loss_id": loss_id, "type": "create_custom_loss"})
+
+
+def _as_sent(row: LossRow) -> CustomLoss:
+    inputs = tuple((entry["name"], entry["rank"]) for entry in row.spec["inputs"])
+    return CustomLoss(row.tenant, row.digest, inputs, tuple(row.spec["nodes"]))

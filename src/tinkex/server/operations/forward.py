@@ -1,0 +1,82 @@
+"""forward_backward and forward: decoded once, in a thread, when its turn comes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardResult, Result
+from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.custom_losses import Losses
+from tinkex.server.operations.log import Entry
+from tinkex.server.operations.runs import Run
+from tinkex.server.operations.sampler_gap import measure
+from tinkex.server.promises import Outcome
+from tinkex.server.protocol.forward_codec import ForwardRequest, decode, encode_forward
+from tinkex.server.refusals import Refusal
+from tinkex.server.storage.database import runs as runs_table
+
+_SMALL_BYTES = 512 * 1024
+_FEW_DATUMS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What forward and backward passes need around them: the custom losses."""
+
+    losses: Losses
+
+    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
+        request = entry.content or await asyncio.to_thread(decode, body)
+        if isinstance(request, Refusal):
+            raise request
+        assert isinstance(request, ForwardRequest)
+        command = ForwardBackward(
+            op=entry.request_id,
+            run=run.model_id,
+            data=request.data,
+            loss_fn=request.loss_fn,
+            loss_config=request.loss_config,
+            forward_only=request.forward_only,
+            custom=self._custom_loss(run, request),
+        )
+        counts = run.gaps.call()
+
+        async def conclude(result: Result) -> Conclusion:
+            assert isinstance(result, ForwardBackwardResult)
+            if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
+                gap = await asyncio.to_thread(measure, request.data, result.outputs)
+                run.gaps.measured(counts, gap)
+            outcome = Outcome("protobuf", await _encoded(result))
+            if request.forward_only:
+                return Conclusion(outcome)
+            tokens, loss = request.tokens, loss_per_token(result.metrics)
+            trained = (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
+            return Conclusion(outcome, trained, result.metrics)
+
+        return Prepared((command,), conclude, request.tokens)
+
+    def _custom_loss(self, run: Run, request: ForwardRequest) -> CustomLoss | None:
+        if request.loss_fn != "custom":
+            return None
+        loss_id = request.loss_config.get("loss_id")
+        if request.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
+            raise Refusal("loss_fn_config: a custom loss takes one setting, loss_id, a text")
+        return self.losses.find(run.row.session_id, loss_id)
+
+
+def loss_per_token(metrics: Mapping[str, float]) -> float | None:
+    """What people compare between steps; None where it is no number."""
+    tokens = metrics.get("tokens:sum", 0.0)
+    loss = metrics["loss:sum"] / tokens if tokens else math.nan
+    return loss if math.isfinite(loss) else None
+
+
+async def _encoded(result: ForwardBackwardResult) -> bytes:
+    """The result's bytes; copying a few is quicker than a change of threads."""
+    size = sum(array.nbytes for output in result.outputs for array in output.values())
+    if size <= _SMALL_BYTES and len(result.outputs) <= _FEW_DATUMS:
+        return encode_forward(result)
+    return await asyncio.to_thread(encode_forward, result)

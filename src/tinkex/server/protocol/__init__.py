@@ -1,0 +1,1 @@
+"""The protocol's requests and results, between bytes and values. Knows no service."""

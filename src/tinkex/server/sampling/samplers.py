@@ -1,0 +1,119 @@
+"""Samplers: handles on weights that never change, of a checkpoint, a base model, or a save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.clock import Clock
+from tinkex.server.engines.pool import Engines
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import samplers as table
+from tinkex.server.storage.database.samplers import SamplerRow
+
+_CACHED = 4096
+
+
+class Samplers:
+    """All samplers, the recently used ones in memory."""
+
+    def __init__(
+        self, store: Store, checkpoints: Checkpoints, engines: Engines, clock: Clock
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._engines = engines
+        self._clock = clock
+        self._recent: dict[str, SamplerRow] = {}
+        self._used: dict[str, float] = {}
+
+    async def create(
+        self,
+        tenant: str,
+        session_id: str,
+        number: int,
+        model_path: str | None,
+        base_model: str | None,
+        bearer: str | None = None,
+    ) -> str:
+        """A sampler of a checkpoint or a base model; the same number again gives the same one.
+        The checkpoint may be `bearer`'s, who has shown a right to it."""
+        sampler_id = f"{session_id}:sample:{number}"
+        known = self._store.read(lambda db: table.get(db, sampler_id))
+        row = await self._row(tenant, session_id, sampler_id, model_path, base_model, bearer)
+        if known is None:
+            stored = await self._store.write(lambda db: table.insert_once(db, row))
+        else:
+            stored = known
+        if (stored.model_path, stored.base_model) != (row.model_path, row.base_model):
+            raise Refusal(f"sampling_session_seq_id {number} was already used for other weights")
+        return sampler_id
+
+    def find(self, sampler_id: str) -> SamplerRow | None:
+        row = self._recent.get(sampler_id)
+        if row is None:
+            row = self._store.read(lambda db: table.get(db, sampler_id))
+            if row is not None:
+                if len(self._recent) >= _CACHED:
+                    self._recent.pop(next(iter(self._recent)))
+                self._recent[sampler_id] = row
+        return row
+
+    def owned(self, tenant: str, sampler_id: str) -> SamplerRow:
+        row = self.find(sampler_id)
+        if row is None or row.tenant != tenant:
+            raise NotFound(
+                f"no sampler {sampler_id[:200]!r}: it was never made, or it had no name and was "
+                "let go to make room; weights saved with a name stay"
+            )
+        self._used[sampler_id] = self._clock.now()
+        return row
+
+    def used_at(self, sampler_id: str) -> float | None:
+        """When somebody last asked for a sampler, in this life of the server."""
+        return self._used.get(sampler_id)
+
+    def forget(self, sampler_ids: Iterable[str]) -> None:
+        """These are no more."""
+        for sampler_id in sampler_ids:
+            self._recent.pop(sampler_id, None)
+            self._used.pop(sampler_id, None)
+
+    async def join(self, tenant: str, sampler_id: str) -> int:
+        """A number for one more client of a sampler; never 0, which is the original's."""
+        self.owned(tenant, sampler_id)
+        return await self._store.write(lambda db: table.next_clone(db, sampler_id))
+
+    async def _row(
+        self,
+        tenant: str,
+        session_id: str,
+        sampler_id: str,
+        model_path: str | None,
+        base_model: str | None,
+        bearer: str | None,
+    ) -> SamplerRow:
+        if model_path is None:
+            if base_model is None:
+                raise Refusal("give model_path or base_model")
+            self._engines.get(base_model)
+            return SamplerRow(sampler_id, session_id, tenant, base_model, self._clock.now())
+        checkpoint = self._checkpoints.find(tenant, model_path, bearer)
+        if checkpoint.kind == "external_weights":
+            raise Refusal(f"{model_path} is an export for use elsewhere: it cannot be sampled")
+        served = self._engines.get(checkpoint.base_model)
+        if base_model is not None and self._engines.get(base_model) is not served:
+            raise Refusal(
+                f"base_model is {base_model!r}, the checkpoint's {checkpoint.base_model!r}"
+            )
+        await self._checkpoints.verified(checkpoint)
+        return SamplerRow(
+            sampler_id=sampler_id,
+            session_id=session_id,
+            tenant=tenant,
+            base_model=checkpoint.base_model,
+            created_at=self._clock.now(),
+            model_path=model_path,
+            folder=checkpoint.folder,
+        )

@@ -1,0 +1,140 @@
+"""Weights saved for a sampler without a name: kept while they may be used, within a bound.
+
+A reinforcement-learning loop makes some in every step and comes back to the newest. Those of a
+sampler that is in use, was used a short while ago, or is among the newest of its session are live
+and never touched. The others go, least recently used first, when their tenant's take more than the
+limit, when the disk runs low, or when somebody asks; each time it is said why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from tinkex.server.clock import Clock
+from tinkex.server.listening import Listening
+from tinkex.server.refusals import Refusal
+from tinkex.server.sampling.samplers import Samplers
+from tinkex.server.settings import Settings
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import samplers as table
+from tinkex.server.storage.database.samplers import Unnamed
+from tinkex.server.storage.folders import Folders
+
+logger = logging.getLogger(__name__)
+
+NEWEST_KEPT = 4
+"""Of each session: a loop may still be collecting with those before the last."""
+
+_ROOM = 0.9
+"""Of the limit: so much is left when something has to go, lest every save has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What was let go."""
+
+    samplers: int = 0
+    size_bytes: int = 0
+
+
+class UnnamedWeights:
+    """`busy` gives the samplers with a sample under way."""
+
+    def __init__(
+        self,
+        store: Store,
+        folders: Folders,
+        samplers: Samplers,
+        busy: Callable[[], Collection[str]],
+        clock: Clock,
+        listening: Listening,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._samplers = samplers
+        self._busy = busy
+        self._listening = listening
+        self._limit = settings.limits.unnamed_sampler_bytes_per_tenant
+        self._idle_s = settings.timings.unnamed_sampler_idle_s
+        self._started = clock.now()
+        self._sizes: dict[str, int] = {}
+        self._turn = asyncio.Lock()
+
+    async def admit(self, tenant: str) -> None:
+        """Make room for one more of a tenant's, or refuse it with what stands in the way."""
+        async with self._turn:
+            rows = await self._rows(tenant)
+            used = self._size(rows)
+            if used < self._limit:
+                return
+            why = f"weights without a name of one key take {used} bytes, the limit {self._limit}"
+            used -= (await self._let_go(rows, used - int(_ROOM * self._limit), why)).size_bytes
+            if used >= self._limit:
+                raise Refusal(
+                    f"{why}, and all were used within {self._idle_s:.0f} s: wait, close sessions, "
+                    "or raise --limit unnamed_sampler_bytes_per_tenant"
+                )
+
+    async def collect(self, why: str) -> Freed:
+        """Let go of everybody's that are not live."""
+        async with self._turn:
+            rows = await self._rows(None)
+            return await self._let_go(rows, self._size(rows), why)
+
+    async def collectable(self) -> Freed:
+        """What `collect` would let go of now."""
+        rows = self._expendable(await self._rows(None))
+        return Freed(len(rows), self._size(rows))
+
+    async def _rows(self, tenant: str | None) -> list[Unnamed]:
+        rows = await self._store.query(lambda db: table.unnamed(db, tenant))
+        new = [row.folder for row in rows if row.folder not in self._sizes]
+        self._sizes |= await asyncio.to_thread(
+            lambda: {name: self._folders.size(name) for name in new}
+        )
+        return rows
+
+    def _size(self, rows: Iterable[Unnamed]) -> int:
+        return sum(self._sizes[name] for name in {row.folder for row in rows})
+
+    async def _let_go(self, rows: list[Unnamed], wanted: int, why: str) -> Freed:
+        chosen: list[Unnamed] = []
+        for row in self._expendable(rows):
+            if self._size(chosen) >= wanted:
+                break
+            chosen.append(row)
+        if not chosen:
+            return Freed()
+        freed = Freed(len(chosen), self._size(chosen))
+        ids = [row.sampler_id for row in chosen]
+        await self._store.write(lambda db: table.forget(db, ids))
+        self._samplers.forget(ids)
+        for row in chosen:
+            await asyncio.to_thread(self._folders.delete, row.folder)
+            self._sizes.pop(row.folder, None)
+        text = "let go of %d samplers without a name, %d bytes: %s"
+        logger.info(text, freed.samplers, freed.size_bytes, why)
+        return freed
+
+    def _expendable(self, rows: list[Unnamed]) -> list[Unnamed]:
+        """Those that are not live, least recently used first; of ended sessions before others."""
+        busy, oldest = self._busy(), self._listening.before(self._idle_s)
+        newer: Counter[str] = Counter()
+        found = []
+        for row in reversed(rows):  # newest first
+            newer[row.session_id] += 1
+            newest = newer[row.session_id] <= NEWEST_KEPT and not row.ended
+            if not newest and row.sampler_id not in busy and self._used(row) < oldest:
+                found.append(row)
+        return sorted(found, key=lambda row: (not row.ended, self._used(row)))
+
+    def _used(self, row: Unnamed) -> float:
+        """When it was last used, as far as anybody can know after a restart."""
+        known = self._samplers.used_at(row.sampler_id)
+        since = row.created_at if row.ended else max(row.created_at, self._started)
+        return since if known is None else max(known, since)

@@ -1,0 +1,1 @@
+"""Storage: the home folder, blobs and folders of weights in it, and the database."""

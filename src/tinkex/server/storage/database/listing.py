@@ -1,0 +1,172 @@
+"""Pages of runs and sessions for people who browse: reads over several tables, newest first."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinkex.server.storage.database import runs, sessions
+from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.sessions import SessionRow
+
+_PUBLISHED = "EXISTS (SELECT 1 FROM checkpoints c WHERE c.public AND c.{column} = {table}.{column})"
+
+
+def run_page(
+    connection: sqlite3.Connection,
+    tenant: str | None,
+    limit: int,
+    offset: int,
+    *,
+    accessible: bool = False,
+    project_id: str | None = None,
+) -> tuple[list[RunRow], int]:
+    """A page of a tenant's runs, or of everybody's, and how many there are. `accessible` adds the
+    runs of others that published a checkpoint; `project_id` keeps those of its sessions."""
+    where = _visible("runs", "model_id", tenant, accessible)
+    values: list[str | None] = [tenant]
+    if project_id is not None:
+        where += " AND session_id IN (SELECT session_id FROM sessions WHERE project_id = ?)"
+        values.append(project_id)
+    rows = connection.execute(
+        f"""SELECT * FROM runs WHERE {where}
+            ORDER BY requested_at DESC, model_id LIMIT ? OFFSET ?""",
+        (*values, limit, offset),
+    )
+    page = [runs.from_row(row) for row in rows]
+    (total,) = connection.execute(f"SELECT COUNT(*) FROM runs WHERE {where}", values).fetchone()
+    return page, total
+
+
+def runs_of_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT model_id FROM runs WHERE session_id = ? ORDER BY created_at, model_id",
+        (session_id,),
+    )
+    return [model_id for (model_id,) in rows]
+
+
+def is_published(connection: sqlite3.Connection, column: str, value: str) -> bool:
+    """Whether someone published a checkpoint of this run (`model_id`) or `session_id`."""
+    row = connection.execute(
+        f"SELECT 1 FROM checkpoints WHERE public AND {column} = ? LIMIT 1", (value,)
+    ).fetchone()
+    return row is not None
+
+
+def session_page(
+    connection: sqlite3.Connection, tenant: str | None, limit: int, offset: int, *, accessible: bool
+) -> list[str]:
+    where = _visible("sessions", "session_id", tenant, accessible)
+    rows = connection.execute(
+        f"""SELECT session_id FROM sessions WHERE {where}
+            ORDER BY created_at DESC, session_id DESC LIMIT ? OFFSET ?""",
+        (tenant, limit, offset),
+    )
+    return [session_id for (session_id,) in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What sessions to look for. `statuses` are (status, reasons or None for any);
+    `before` is the (created_at, session_id) of the last session already seen."""
+
+    limit: int
+    accessible: bool = False
+    owners: Sequence[str] | None = None
+    session_id: str | None = None
+    display_name: str | None = None
+    project_ids: Sequence[str] | None = None
+    user_metadata: Mapping[str, str] = field(default_factory=dict)
+    statuses: Sequence[tuple[str, Sequence[str] | None]] | None = None
+    before: tuple[float, str] | None = None
+
+
+def search_sessions(
+    connection: sqlite3.Connection, tenant: str | None, search: Search
+) -> list[SessionRow]:
+    clauses = [_visible("sessions", "session_id", tenant, search.accessible)]
+    values: list[Any] = [tenant]
+    for clause, more in _filters(search):
+        clauses.append(f"({clause})")
+        values += more
+    rows = connection.execute(
+        f"""SELECT * FROM sessions WHERE {" AND ".join(clauses)}
+            ORDER BY created_at DESC, session_id DESC LIMIT ?""",
+        (*values, search.limit),
+    )
+    return [sessions.from_row(row) for row in rows]
+
+
+def set_session_project(connection: sqlite3.Connection, session_id: str, project_id: str) -> None:
+    connection.execute(
+        "UPDATE sessions SET project_id = ? WHERE session_id = ?", (project_id, session_id)
+    )
+
+
+def _visible(table: str, column: str, tenant: str | None, accessible: bool) -> str:
+    """A clause that takes the tenant as its value."""
+    if tenant is None:
+        return "? IS NULL"
+    published = _PUBLISHED.format(column=column, table=table)
+    return f"(tenant = ? OR {published})" if accessible else "tenant = ?"
+
+
+def _filters(search: Search) -> list[tuple[str, list[Any]]]:
+    filters: list[tuple[str, list[Any]]] = [
+        _named(search),
+        *(_metadata(pair) for pair in search.user_metadata.items()),
+    ]
+    if search.project_ids is not None:
+        filters.append(_one_of("project_id", search.project_ids))
+    if search.owners is not None:
+        filters.append(_one_of("tenant", search.owners))
+    if search.statuses is not None:
+        filters.append(_any_status(search.statuses))
+    if search.before is not None:
+        filters.append(_older(*search.before))
+    return filters
+
+
+def _older(created_at: float, session_id: str) -> tuple[str, list[Any]]:
+    """Behind a session in the list. Its own row has the exact time, a client's text may not."""
+    exact = "COALESCE((SELECT created_at FROM sessions WHERE session_id = ?), ?)"
+    return f"(created_at, session_id) < ({exact}, ?)", [session_id, created_at, session_id]
+
+
+def _named(search: Search) -> tuple[str, list[str]]:
+    """Either the exact id, or a name that holds every word, whatever its case."""
+    words = (search.display_name or "").lower().split()
+    held = " AND ".join("instr(lower(display_name), ?) > 0" for _ in words)
+    either = [f"({held})"] if words else []
+    values = list(words)
+    if search.session_id is not None:
+        either.append("session_id = ?")
+        values.append(search.session_id)
+    return (" OR ".join(either) or "1", values)
+
+
+def _metadata(pair: tuple[str, str]) -> tuple[str, list[str]]:
+    found = "SELECT 1 FROM json_each(user_metadata) WHERE key = ? AND value = ?"
+    return f"EXISTS ({found})", list(pair)
+
+
+def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[str]]:
+    marks = ", ".join("?" * len(values))
+    return f"{column} IN ({marks})", list(values)
+
+
+def _any_status(
+    statuses: Sequence[tuple[str, Sequence[str] | None]],
+) -> tuple[str, list[str]]:
+    clauses, values = ["0"], []
+    for status, reasons in statuses:
+        clause, more = "status = ?", [status]
+        if reasons is not None:
+            inside, listed = _one_of("reason", reasons)
+            clause, more = f"{clause} AND {inside}", [status, *listed]
+        clauses.append(f"({clause})")
+        values += more
+    return " OR ".join(clauses), values

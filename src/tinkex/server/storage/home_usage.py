@@ -1,0 +1,103 @@
+"""What takes room in a home, by what it is for. Reads only, also beside a running server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinkex.server.storage.database import checkpoints, samplers
+
+KINDS = {
+    "checkpoints": "checkpoints with a name: delete some, or give them a time to live",
+    "samplers": "samplers without a name: gc takes those not in use",
+    "other weights": "weights that samplers or copies still hold: they go by themselves",
+    "snapshots": "states that live runs are rebuilt from: they go with their runs",
+    "payloads": "data and results of operations: they go with their runs, or after a day",
+    "exports": "files made for downloads: they go after an hour",
+    "database": "the records of everything",
+}
+"""In the order they are shown, with what becomes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of thing: how many there are and what they take."""
+
+    kind: str
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HomeUsage:
+    """`free_bytes` is what the disk has left."""
+
+    root: Path
+    parts: tuple[Part, ...]
+    free_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
+
+
+def measure(root: Path) -> HomeUsage:
+    """What lies in a home now. Files with several names are counted once, where they come first."""
+    seen: set[tuple[int, int]] = set()
+    parts = tuple(Part(kind, *_sum(places, seen)) for kind, places in _places(root).items())
+    return HomeUsage(root, parts, shutil.disk_usage(root).free)
+
+
+def _places(root: Path) -> dict[str, list[Path]]:
+    named, unnamed = _known_weights(root / "tinkex.db")
+    weights = {path.name: path for path in _inside(root / "weights")}
+    places = {
+        "checkpoints": [weights[name] for name in sorted(named & weights.keys())],
+        "samplers": [weights[name] for name in sorted(unnamed & weights.keys())],
+        "other weights": [weights[name] for name in sorted(weights.keys() - named - unnamed)],
+        "snapshots": [*_inside(root / "snapshots"), *_inside(root / "pins")],
+        "payloads": _inside(root / "payloads"),
+        "exports": _inside(root / "exports"),
+        "database": sorted(root.glob("tinkex.db*")),
+    }
+    assert places.keys() == KINDS.keys()
+    return places
+
+
+def _known_weights(database: Path) -> tuple[set[str], set[str]]:
+    """Folders that checkpoints name, and folders that only a nameless sampler does."""
+    if not database.is_file():
+        return set(), set()
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        return checkpoints.folders(db), {row.folder for row in samplers.unnamed(db)}
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _sum(places: list[Path], seen: set[tuple[int, int]]) -> tuple[int, int]:
+    size = 0
+    for place in places:
+        for found in _files(place):
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                size += found.st_size
+    return len(places), size
+
+
+def _files(place: Path) -> Iterator[os.stat_result]:
+    """Of a file or all files below a folder; what is deleted meanwhile is passed over."""
+    paths = [place, *place.rglob("*")] if place.is_dir() else [place]
+    for path in paths:
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            yield found

@@ -1,0 +1,109 @@
+"""Looks, while nothing else is to do, whether what the database names is on the disk and whole.
+
+Checks the database itself, the bodies and results of operations, the snapshots of runs, and in each
+round the bytes of one checkpoint and of one snapshot. It mends nothing: what it finds is logged and
+counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+
+from tinkex.server.storage import manifest
+from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.database import Store, checkpoints, snapshots
+from tinkex.server.storage.database import operations as operations_table
+from tinkex.server.storage.folders import Folders
+
+logger = logging.getLogger(__name__)
+
+
+class Integrity:
+    """`checks` counts the rounds so far, `problems` what the last one found."""
+
+    def __init__(
+        self, store: Store, blobs: BlobStore, weights: Folders, snapshot_folders: Folders
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._weights = weights
+        self._snapshots = snapshot_folders
+        self.checks = 0
+        self.problems = 0
+
+    async def live(self, interval_s: float, is_idle: Callable[[], bool]) -> None:
+        """Check now and then, as long as nobody is waiting for work."""
+        while True:
+            await asyncio.sleep(interval_s)
+            if is_idle():
+                try:
+                    await self.check()
+                except (OSError, sqlite3.Error):
+                    logger.exception("the integrity check could not be made")
+
+    async def check(self) -> list[str]:
+        """One round; what is not as it should be, in words."""
+        found = [
+            *await self._store.query(_database),
+            *await self._missing(operations_table.blob_names, self._blobs.is_whole, "blob"),
+            *await self._missing(snapshots.folders, self._has_snapshot, "snapshot"),
+            *await self._missing(checkpoints.folders, self._has_weights, "weights"),
+            *await self._one_checkpoint(),
+            *await self._one_snapshot(),
+        ]
+        for problem in found:
+            logger.error("integrity: %s", problem)
+        self.checks, self.problems = self.checks + 1, len(found)
+        return found
+
+    async def _missing(
+        self,
+        names: Callable[[sqlite3.Connection], set[str]],
+        is_whole: Callable[[str], bool],
+        what: str,
+    ) -> list[str]:
+        """Names without their thing; one that was dropped meanwhile is named no more."""
+        named = await self._store.query(names)
+        lacking = await asyncio.to_thread(lambda: [n for n in named if not is_whole(n)])
+        still = await self._store.query(names) if lacking else set()
+        return [f"{what} {name} is missing or damaged" for name in lacking if name in still]
+
+    async def _one_checkpoint(self) -> list[str]:
+        """Read all bytes of one checkpoint, another one in each round."""
+        folders = sorted(await self._store.query(checkpoints.folders))
+        if not folders:
+            return []
+        name = folders[self.checks % len(folders)]
+        try:
+            await asyncio.to_thread(manifest.verify, self._weights.path(name))
+        except manifest.CorruptCheckpoint as error:
+            if name in await self._store.query(checkpoints.folders):
+                return [f"weights {name}: {error}"]
+        return []
+
+    async def _one_snapshot(self) -> list[str]:
+        """The same for the snapshots."""
+        rows = [row for row in await self._store.query(snapshots.every) if row.digest]
+        if not rows:
+            return []
+        row = sorted(rows, key=lambda row: row.folder)[self.checks % len(rows)]
+        try:
+            await asyncio.to_thread(manifest.verify, self._snapshots.path(row.folder), row.digest)
+        except manifest.CorruptCheckpoint as error:
+            if row.folder in await self._store.query(snapshots.folders):
+                return [f"snapshot {row.folder}: {error}"]
+        return []
+
+    def _has_snapshot(self, name: str) -> bool:
+        return self._snapshots.path(name).is_dir()
+
+    def _has_weights(self, name: str) -> bool:
+        return self._weights.path(name).is_dir()
+
+
+def _database(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("PRAGMA quick_check(5)").fetchall()
+    return [] if [row[0] for row in rows] == ["ok"] else [f"database: {row[0]}" for row in rows]

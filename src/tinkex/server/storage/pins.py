@@ -1,0 +1,64 @@
+"""Folders that operations still to be repeated read from: hard links that outlive what they link.
+
+A pin belongs to one operation, has its name, and is dropped when a snapshot covers that operation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tinkex.server.storage.folders import sync_folder
+
+_TEMPORARY = "tmp-"
+
+
+class Pins:
+    """The pins of one home. `pin` and `keep_only` block on the disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(parents=True, exist_ok=True)
+        for leftover in root.glob(f"{_TEMPORARY}*"):
+            shutil.rmtree(leftover)
+
+    def find(self, request_id: str) -> Path | None:
+        folder = self._root / _name(request_id)
+        return folder if folder.is_dir() else None
+
+    def pin(self, request_id: str, source: Path) -> Path:
+        """Link a folder's files under the operation's own name."""
+        folder = self._root / _name(request_id)
+        temporary = self._root / f"{_TEMPORARY}{folder.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for path in source.iterdir():
+            _link(path, temporary / path.name)
+        sync_folder(temporary)
+        temporary.rename(folder)
+        sync_folder(self._root)
+        return folder
+
+    def drop(self, request_id: str) -> None:
+        shutil.rmtree(self._root / _name(request_id), ignore_errors=True)
+
+    def keep_only(self, request_ids: Iterable[str]) -> None:
+        """Drop every pin but those of the given operations."""
+        wanted = {_name(request_id) for request_id in request_ids}
+        for folder in self._root.iterdir():
+            if folder.name not in wanted:
+                shutil.rmtree(folder)
+
+
+def _name(request_id: str) -> str:
+    return hashlib.sha256(request_id.encode()).hexdigest()[:32]
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # some file systems know no hard links
+        shutil.copyfile(source, target)

@@ -1,0 +1,1 @@
+"""Tenants: their keys, their sessions, what they use and what is theirs."""

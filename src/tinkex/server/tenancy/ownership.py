@@ -1,0 +1,30 @@
+"""To whom things in a home belong. Asked only on behalf of the user who owns the home's files."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from tinkex.server.storage.database import Store, checkpoints, runs, sessions
+
+
+class Belongings:
+    """Tenants by what they own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def tenant(self, named: Mapping[str, Any]) -> str | None:
+        """Of the run or session among a request's path parameters."""
+
+        def find(db: sqlite3.Connection) -> str | None:
+            run_id, session_id = named.get("training_run_id"), named.get("session_id")
+            row = runs.get(db, run_id) if run_id else sessions.get(db, session_id or "")
+            return None if row is None else row.tenant
+
+        return self._store.read(find)
+
+    def of_checkpoint(self, path: str) -> str | None:
+        row = self._store.read(lambda db: checkpoints.get(db, path))
+        return None if row is None else row.tenant

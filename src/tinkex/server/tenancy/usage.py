@@ -1,0 +1,58 @@
+"""Counts what tenants use, and writes it down a few seconds later.
+
+Amounts gather in memory between flushes, so that a sample costs no write of its own; a crash loses
+at most what gathered since the last one. Knows no prices.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+from tinkex.server.clock import Clock
+from tinkex.server.storage.database import Store, sessions
+from tinkex.server.storage.database import usage as table
+from tinkex.server.storage.database.usage import Measure, Source, Use
+
+_Key = tuple[int, Source, Measure, bool]
+
+
+class Meter:
+    """What has been used since the last flush, by hour, source and measure; `totals` since the
+    start, by measure alone."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._amounts: dict[_Key, float] = {}
+        self.totals: dict[Measure, float] = {}
+
+    def add(self, source: Source, measure: Measure, amount: float, *, cached: bool = False) -> None:
+        """Count an amount; the session's project is looked up when it is written."""
+        if amount:
+            key = (table.hour_of(self._clock.now()), source, measure, cached)
+            self._amounts[key] = self._amounts.get(key, 0.0) + amount
+            self.totals[measure] = self.totals.get(measure, 0.0) + amount
+
+    async def flush(self) -> None:
+        """Write down what gathered."""
+        amounts, self._amounts = self._amounts, {}
+        if amounts:
+            await self._store.write(lambda connection: _write(connection, amounts))
+
+    async def between(self, tenant: str, start: float, end: float) -> list[Use]:
+        """A tenant's use in the hours that start in [start, end), up to this moment."""
+        await self.flush()
+        now = self._clock.now()
+        await self._store.write(lambda connection: table.accrue_tenant(connection, tenant, now))
+        return await self._store.query(
+            lambda connection: table.between(connection, tenant, start, end)
+        )
+
+
+def _write(connection: sqlite3.Connection, amounts: dict[_Key, float]) -> None:
+    for (hour, source, measure, cached), amount in amounts.items():
+        session = sessions.get(connection, source.session_id)
+        project = (session.project_id if session else None) or ""
+        use = Use(hour, replace(source, project_id=project), measure, amount, cached)
+        table.add(connection, use)

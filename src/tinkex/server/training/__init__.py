@@ -1,0 +1,1 @@
+"""Training: operations taken in, scheduled, carried to an engine and answered."""

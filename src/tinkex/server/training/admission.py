@@ -1,0 +1,91 @@
+"""Admission to an engine's memory: which runs have a place in it, and who goes when others wait.
+
+A run takes its place before its state is sent for and gives it back only when the engine has let it
+go, so there are never more places taken than there are. When none is left, these go first, each
+after what it has under way:
+
+1. runs with nothing to do for a while, the longest idle first;
+2. other runs with nothing to do, of the tenant with the most places if it has more than the one
+   who waits, else of that one itself;
+3. busy runs that had their turn, chosen in the same way: nobody keeps others out by never being
+   idle, and nobody who has many places gets the few of another.
+
+A run that could not be let go is passed over for a while, so it keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tinkex.server.operations.log import Entry
+from tinkex.server.operations.runs import Run
+
+LEAVING_AT_ONCE = 8
+"""Each is written to disk first; more at once would only wait for the disk."""
+_LONG_IDLE_S = 30.0
+
+
+class Places:
+    """The places in one engine's memory at one moment of its `life`."""
+
+    def __init__(self, runs: Iterable[Run], life: int, limit: int, turn_s: float) -> None:
+        self._holders = [run for run in runs if run.place == life]
+        self._life, self._limit, self._turn_s = life, limit, turn_s
+        self._counts = Counter(run.tenant for run in self._holders if not run.evict)
+
+    @property
+    def taken(self) -> int:
+        return len(self._holders)
+
+    @property
+    def free(self) -> int:
+        return self._limit - self.taken
+
+    def make_room(self, waiting: Sequence[Run], now: float) -> float | None:
+        """Tell as many runs to go as wait and no more; when to look again if too few could."""
+        served = self.free + sum(run.evict for run in self._holders)
+        self._counts.update(run.tenant for run in waiting[:served])
+        for run in waiting[served:LEAVING_AT_ONCE]:
+            leaver = self._leaver(run.tenant, now)
+            if leaver is None:
+                return self._next_chance(now)
+            leaver.evict = True
+            self._counts[leaver.tenant] -= 1
+            self._counts[run.tenant] += 1
+        return None
+
+    def _leaver(self, tenant: str, now: float) -> Run | None:
+        """Who goes for a run of `tenant`."""
+        able = [run for run in self._settled() if run.stays_until <= now]
+        idle = [run for run in able if not run.active and not _has_work(run, now)]
+        old = [run for run in idle if now - run.used_at >= _LONG_IDLE_S]
+        recent = old or self._of_largest(idle, tenant)
+        if recent:
+            return min(recent, key=lambda run: run.used_at)
+        busy = [run for run in able if now - run.settled_at >= self._turn_s]
+        tired = self._of_largest(busy, tenant)
+        return min(tired, key=lambda run: run.settled_at, default=None)
+
+    def _of_largest(self, runs: list[Run], tenant: str) -> list[Run]:
+        """Those of the tenant that has the most places, if it has more than `tenant`, else its own:
+        who has many places gets no more from those who have few."""
+        mine = [run for run in runs if run.tenant == tenant]
+        largest = max(runs, key=lambda run: self._counts[run.tenant], default=None)
+        if largest is None or self._counts[largest.tenant] <= self._counts[tenant]:
+            return mine
+        return [run for run in runs if run.tenant == largest.tenant]
+
+    def _settled(self) -> list[Run]:
+        return [run for run in self._holders if run.generation == self._life and not run.evict]
+
+    def _next_chance(self, now: float) -> float | None:
+        settled = self._settled()
+        chances = [run.stays_until for run in settled]
+        chances += [run.settled_at + self._turn_s for run in settled]
+        chances += [run.used_at + _LONG_IDLE_S for run in settled]
+        return min((chance for chance in chances if chance > now), default=None)
+
+
+def _has_work(run: Run, now: float) -> bool:
+    return isinstance(run.log.next(now), Entry)

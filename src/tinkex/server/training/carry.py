@@ -1,0 +1,169 @@
+"""Carries one operation: prepare, send, wait, conclude, commit, wake who waits.
+
+An operation's end is written after that of the one before it. What was lost with the engine is left
+in the log as it is, to be sent again once the run is restored; if that happens too often, it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tinkex.engine.messages import Result
+from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.kinds import Kinds
+from tinkex.server.operations.log import CREATION, Entry
+from tinkex.server.operations.runs import NEVER_MADE, Run
+from tinkex.server.protocol.outcomes import Category, failure
+from tinkex.server.refusals import Refusal
+from tinkex.server.settings import Scheduling
+from tinkex.server.training.payloads import Bodies
+from tinkex.server.training.results import Endings
+from tinkex.server.training.snapshots import Snapshots
+
+logger = logging.getLogger(__name__)
+
+_PIPELINED = frozenset({"forward", "forward_backward", "optim_step"})
+
+
+class Carrier:
+    """Sees operations to their ends. `replays` counts those repeated after a loss,
+    `replay_differences` those that then came out differently."""
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        bodies: Bodies,
+        endings: Endings,
+        snapshots: Snapshots,
+        limits: Scheduling,
+    ) -> None:
+        self.replays = 0
+        self.replay_differences = 0
+        self._kinds = kinds
+        self._bodies = bodies
+        self._endings = endings
+        self._snapshots = snapshots
+        self._limits = limits
+
+    async def carry(
+        self,
+        run: Run,
+        entry: Entry,
+        engine: Engine,
+        before: asyncio.Task[None] | None,
+        sent: Callable[[], None],
+    ) -> None:
+        """See one operation through, after the one `before` it; `sent` is called when the engine
+        may get the run's next."""
+        prepared: Prepared | None = None
+        life = run.generation
+        try:
+            if entry.kind not in _PIPELINED:
+                await _over(before)
+            body = await self._bodies.of(entry)
+            prepared = await self._kinds.prepare(run, entry, body)
+            answers = [await engine.send(command, life) for command in prepared.commands]
+            sent()
+            result = await _last(answers)
+            conclusion = await prepared.conclude(result)
+        except EngineLost as lost:
+            _abandon(prepared)
+            run.leave()
+            entry.deaths += 1
+            if entry.deaths < self._limits.deaths_before_poison:
+                return
+            life = run.generation
+            conclusion = Conclusion(
+                failure("server", f"the engine died {entry.deaths} times while it ran this: {lost}")
+            )
+        except asyncio.CancelledError:
+            _abandon(prepared)
+            raise
+        except Exception as error:
+            _abandon(prepared)
+            conclusion = _failed(entry, error)
+        await _over(before)
+        if run.generation != life:
+            # One before it was lost with the engine; what rests on that one is not final either.
+            _abandon(prepared)
+            return
+        await self._conclude(run, entry, prepared, conclusion)
+
+    async def fail_all(self, run: Run) -> None:
+        """Fail everything that waits on a run that was stopped, cannot be rebuilt or never was
+        made."""
+        category: Category = "user" if run.stopped or run.log.never_made else "server"
+        outcome = failure(category, f"this run cannot continue: {run.refusal}")
+        for entry in list(run.log.entries.values()):
+            if entry.state in ("waiting", "running") and not entry.replay:
+                await self._endings.write(run, entry, None, Conclusion(outcome))
+                run.log.finish(entry, failed=True)
+
+    async def _conclude(
+        self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
+    ) -> None:
+        if entry.replay:
+            await self._check_replay(run, entry, conclusion)
+            return
+        run.restoring = None
+        failed = await self._endings.write(run, entry, prepared, conclusion)
+        run.log.finish(entry, failed)
+        if failed and entry.seq_id == CREATION:
+            run.broken = NEVER_MADE
+        if entry.kind == "optim_step" and not failed:
+            run.steps_since_snapshot += 1
+        if entry.kind in ("load_weights", "create_from") and not failed:
+            run.snapshot_due = True
+        run.snapshot_due = run.snapshot_due or self._snapshots.is_due(run)
+
+    async def _check_replay(self, run: Run, entry: Entry, conclusion: Conclusion) -> None:
+        """A repeated operation must come out as it did; if not, say so loudly and carry on."""
+        if conclusion.outcome.failed:
+            run.broken = f"repeating {entry.request_id} failed: {conclusion.outcome.body.decode()}"
+            logger.error("%s cannot be restored: %s", run.model_id, run.broken)
+            return
+        run.log.finish(entry, failed=False)
+        self.replays += 1
+        if not await self._endings.matches(entry, conclusion.outcome):
+            self.replay_differences += 1
+            logger.error(
+                "replay of %s gave another result than before: from here on this run's numbers "
+                "are not those of the life it was restored from",
+                entry.request_id,
+            )
+
+
+async def _over(task: asyncio.Task[None] | None) -> None:
+    """Wait until an errand has ended, however it did."""
+    if task is not None and not task.done():
+        await asyncio.wait([task])
+
+
+async def _last(answers: list[asyncio.Future[Result]]) -> Result:
+    """The engine's last answer, once it has given all of them."""
+    if len(answers) > 1:
+        await asyncio.wait(answers)
+    return [await answer for answer in answers][-1]
+
+
+def _abandon(prepared: Prepared | None) -> None:
+    if prepared is not None:
+        prepared.abandon()
+
+
+def _failed(entry: Entry, error: Exception) -> Conclusion:
+    """Whose failure it is, and what its client is told."""
+    if isinstance(error, CommandFailed):
+        category: Category = "user" if error.kind == "user" else "server"
+        return Conclusion(failure(category, error.message))
+    if isinstance(error, Refusal):
+        return Conclusion(failure("user", error.detail))
+    if isinstance(error, OSError):
+        logger.error("the disk failed %s: %s", entry.request_id, error)
+        return Conclusion(failure("server", f"the disk did not take it: {error.strerror}"))
+    logger.error("operation %s broke", entry.request_id, exc_info=error)
+    name = type(error).__name__
+    return Conclusion(failure("server", f"the server failed on this: {name}"))

@@ -1,0 +1,53 @@
+"""Reads a large body while it is on its way to the disk: one thread, and the disk works meanwhile.
+
+What lies on the disk then is a draft: it belongs to nobody until an operation is accepted that
+names it, and goes if none is. Accepts nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tinkex.server.protocol.forward_codec import Examined, examine
+from tinkex.server.storage.blobs import BlobStore
+
+
+@dataclass(slots=True)
+class Draft:
+    """A body written ahead; `error` says why it is not durable. `kept` once a row may name it."""
+
+    blob: str
+    error: OSError | None = None
+    kept: bool = False
+
+
+class Intake:
+    """Bodies as they come in."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+
+    async def read(self, body: bytes, write: bool) -> tuple[Examined, Draft | None]:
+        """What a body says and, where `write` asks for it, the draft. Raises `Refusal`."""
+        if not write:
+            return await asyncio.to_thread(examine, body), None
+        draft = Draft(self._blobs.reserve(len(body)))
+        try:
+            return await asyncio.to_thread(self._read, body, draft), draft
+        except BaseException:
+            self.discard(draft)
+            raise
+
+    def discard(self, draft: Draft | None) -> None:
+        """Give up a draft that nobody kept."""
+        if draft is not None and not draft.kept:
+            self._blobs.delete(draft.blob)
+
+    def _read(self, body: bytes, draft: Draft) -> Examined:
+        found: list[Examined] = []
+        try:
+            self._blobs.put(draft.blob, body, lambda: found.append(examine(body)))
+        except OSError as error:
+            draft.error = error
+        return found[0] if found else examine(body)

@@ -1,0 +1,27 @@
+"""An accepted operation's body: from memory while fresh, else from where it was made durable."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tinkex.server.operations.log import Entry
+from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import operations as table
+
+
+class Bodies:
+    """Reads bodies back. The bytes are exactly those that came."""
+
+    def __init__(self, store: Store, blobs: BlobStore) -> None:
+        self._store = store
+        self._blobs = blobs
+
+    async def of(self, entry: Entry) -> bytes:
+        if entry.body is not None:
+            return entry.body
+        if entry.payload_blob is not None:
+            return await asyncio.to_thread(self._blobs.get, entry.payload_blob)
+        body = await self._store.query(lambda db: table.inline_payload(db, entry.request_id))
+        assert body is not None, f"the body of {entry.request_id} is gone"
+        return body

@@ -1,0 +1,126 @@
+"""Brings a run into its engine's memory, keeps a copy on disk, and lets it go again.
+
+Does one errand at a time and knows nothing of when: the scheduler decides that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+from collections.abc import Callable
+
+from tinkex.engine.messages import DropRun, LoadRun
+from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.engines.pool import Engines
+from tinkex.server.operations.runs import Run
+from tinkex.server.storage.database.snapshots import SnapshotRow
+from tinkex.server.training.snapshots import Snapshots
+
+logger = logging.getLogger(__name__)
+
+
+_TRIES = 3
+"""A run that could not be written down so often is let go without: the log can rebuild it."""
+
+
+class Residence:
+    """A run lives in its engine's memory while its `generation` is the engine's."""
+
+    def __init__(self, engines: Engines, snapshots: Snapshots, clock: Clock) -> None:
+        self._engines = engines
+        self._snapshots = snapshots
+        self._clock = clock
+
+    async def restore(self, run: Run, engine: Engine) -> None:
+        """Give a lost run its last good snapshot; the operations after it follow as replays."""
+        life = run.place
+        try:
+            arrived = await self._bring(run, engine, life)
+        except BaseException:
+            run.leave()
+            raise
+        if arrived:
+            run.settle(life, self._clock.monotonic())
+        else:
+            run.leave()
+
+    async def _bring(self, run: Run, engine: Engine, life: int) -> bool:
+        try:
+            while run.snapshot is not None:
+                problem = await self._load(run, run.snapshot, engine, life)
+                if problem is None:
+                    break
+                if not await self._snapshots.go_back(run, problem):
+                    run.broken = f"its snapshot cannot be loaded: {problem}"
+                    logger.error("%s cannot be restored: %s", run.model_id, run.broken)
+                    return False
+        except EngineLost:
+            return False
+        replays = run.log.rewind()
+        if run.snapshot is None:
+            run.restoring = f"starting again, replaying {replays} operations" if replays else None
+        return True
+
+    async def snapshot(self, run: Run, engine: Engine, sent: Callable[[], None]) -> None:
+        """Write a run down; `sent` is called as soon as the engine may get its next command."""
+        run.snapshot_due = False
+        try:
+            await self._snapshots.take(run, engine, sent)
+        except EngineLost:
+            run.leave()
+        except (OSError, sqlite3.Error) as error:
+            logger.error("snapshot of %s failed, it is tried again: %s", run.model_id, error)
+
+    async def evict(self, run: Run, engine: Engine) -> None:
+        """Write an idle run down and free the engine's memory of it. If it cannot be written down,
+        others are asked to go first; in the end it goes without, and is rebuilt from its log."""
+        life = run.generation
+        try:
+            # What was only created is made again as quickly as it is read.
+            written = run.log.begun_through <= run.log.base or run.log.only_created
+            if written or await self._written_down(run, engine):
+                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id), life=life)
+                run.leave()
+            else:
+                run.stay(self._clock.monotonic())
+        except EngineLost:
+            run.leave()
+        except CommandFailed as failed:
+            logger.error("%s stays in the engine's memory: %s", run.model_id, failed)
+            run.stay(self._clock.monotonic())
+
+    async def _written_down(self, run: Run, engine: Engine) -> bool:
+        try:
+            if await self._snapshots.take(run, engine, lambda: None):
+                return True
+        except (OSError, sqlite3.Error) as error:
+            logger.error("snapshot of %s failed: %s", run.model_id, error)
+        given_up = run.failed_evictions + 1 >= _TRIES
+        how = "leaves without a snapshot, to be rebuilt from its log" if given_up else "stays"
+        logger.error("%s %s: it could not be written down", run.model_id, how)
+        return given_up
+
+    async def drop(self, run: Run) -> None:
+        """Free the engine's memory of a run that is over."""
+        engine, life = self._engines.find(run.row.base_model), run.generation
+        if engine and life:
+            with contextlib.suppress(EngineLost, CommandFailed):
+                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id), life=life)
+        run.leave()
+
+    async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine, life: int) -> str | None:
+        """Check a snapshot and hand it to the engine; what is wrong with it, if anything is."""
+        problem = await self._snapshots.problem(snapshot)
+        if problem is not None:
+            return problem
+        replays = run.log.rewind()
+        run.restoring = f"restoring from step {snapshot.step}, replaying {replays} operations"
+        op = f"{run.model_id}:restore:{life}"
+        folder = str(self._snapshots.path(snapshot))
+        try:
+            await engine.submit(LoadRun(op, run.model_id, folder, True, create=True), life=life)
+        except CommandFailed as failed:
+            return failed.message
+        return None

@@ -1,0 +1,136 @@
+"""Writes down how an operation ended, then wakes who waits for it. In that order.
+
+Row and result go to the disk at the same time; a row whose result is not whole after a crash is
+taken back at the next start, since nobody was told of it.
+
+A full or failing disk stops nothing but time: the result is kept in memory and written again until
+it is durable, because it was computed from an accepted operation and must not be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Awaitable
+
+from tinkex.server.clock import Clock
+from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.log import Entry
+from tinkex.server.operations.runs import Run
+from tinkex.server.promises import Outcome, Promises
+from tinkex.server.protocol.forward_codec import same_result
+from tinkex.server.protocol.outcomes import failure
+from tinkex.server.refusals import Refusal
+from tinkex.server.settings import Settings
+from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import operations as table
+from tinkex.server.storage.database import runs as runs_table
+from tinkex.server.storage.database.operations import Finish
+from tinkex.server.storage.database.usage import Source
+from tinkex.server.tenancy.usage import Meter
+from tinkex.server.training.progress_reports import Narrator
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+class Endings:
+    """The last step of every operation."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        promises: Promises,
+        meter: Meter,
+        narrator: Narrator,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._promises = promises
+        self._meter = meter
+        self._narrator = narrator
+        self._clock = clock
+        self._inline_bytes = settings.inline_bytes
+
+    async def write(
+        self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
+    ) -> bool:
+        """Make an ending durable and known; return whether the operation failed after all."""
+        while True:
+            try:
+                await self._commit(run, entry, prepared, conclusion)
+                break
+            except Refusal as refusal:
+                conclusion = Conclusion(failure("user", refusal.detail))
+            except (OSError, sqlite3.Error) as error:
+                logger.error("the end of %s cannot be written: %s", entry.request_id, error)
+                await asyncio.sleep(_RETRY_S)
+        failed = conclusion.outcome.failed
+        if prepared is not None and not failed:
+            source = Source(run.tenant, run.row.session_id, "", run.row.base_model)
+            self._meter.add(source, "training", prepared.tokens)
+        promise = self._promises.add(entry.request_id, run.tenant)
+        promise.resolve(conclusion.outcome)
+        self._promises.retire(promise)
+        self._narrator.ended(run, entry, prepared, conclusion)
+        return failed
+
+    async def _commit(
+        self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
+    ) -> None:
+        outcome, now = conclusion.outcome, self._clock.now()
+        size = len(outcome.body)
+        blob = self._blobs.reserve(size) if size > self._inline_bytes else None
+        tokens = 0 if prepared is None or outcome.failed else prepared.tokens
+        finish = Finish(
+            request_id=entry.request_id,
+            state="failed" if outcome.failed else "done",
+            result_kind=outcome.kind,
+            result=None if blob else outcome.body,
+            result_blob=blob,
+            result_bytes=size,
+            finished_at=now,
+            tokens=tokens,
+        )
+
+        def work(db: sqlite3.Connection) -> None:
+            table.finish(db, finish)
+            runs_table.touch(db, run.model_id, now)
+            for write in conclusion.writes:
+                write(db)
+
+        # Both begin now, not when the loop has dealt with what else came in.
+        writes: list[Awaitable[None]] = [self._store.write(work)]
+        if blob is not None:
+            loop = asyncio.get_running_loop()
+            writes.append(loop.run_in_executor(None, self._blobs.put, blob, outcome.body))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            if blob is not None:
+                self._blobs.delete(blob)
+            raise errors[0]
+
+    async def matches(self, entry: Entry, outcome: Outcome) -> bool:
+        """Whether a repeated operation came out as it was written down, if that is still known."""
+        row = await self._store.query(lambda db: table.get(db, entry.request_id))
+        if row is None or row.result_kind is None:
+            return True
+        if row.result_blob is not None:
+            before: bytes | None = await asyncio.to_thread(self._blobs.get, row.result_blob)
+        else:
+            before = await self._store.query(lambda db: table.inline_result(db, entry.request_id))
+        return before is None or _same(before, outcome)
+
+
+def _same(before: bytes, outcome: Outcome) -> bool:
+    if outcome.kind == "json":
+        return bool(json.loads(before) == json.loads(outcome.body))
+    return same_result(before, outcome.body)

@@ -1,0 +1,112 @@
+"""What a person changes about a run from outside: its name, its note, its end, its existence.
+
+Additions of this server; the protocol has no words for them. A live run is stopped before it can be
+deleted, so that nobody's training loop loses its run to a slip of the hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.clock import Clock
+from tinkex.server.operations.runs import Runs
+from tinkex.server.refusals import NotFound, Refusal
+from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.database import Store, audit, operations
+from tinkex.server.storage.database import runs as table
+from tinkex.server.storage.database.runs import RunRow
+
+NAME_LIMIT = 200
+NOTE_LIMIT = 4000
+
+
+class RunRecords:
+    """The changing side of the runs of one home, for their owners."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        runs: Runs,
+        checkpoints: Checkpoints,
+        clock: Clock,
+        pump: Callable[[], None],
+        end_runs: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._runs = runs
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._pump = pump
+        self._end_runs = end_runs
+
+    async def rename(self, tenant: str, model_id: str, name: str | None) -> None:
+        """Give a run a name people know it by; None takes it away."""
+        if name is not None and (not name.strip() or not name.isprintable()):
+            raise Refusal("name must be one line of text that can be printed")
+
+        def work(db: sqlite3.Connection) -> None:
+            row = _owned(db, tenant, model_id)
+            table.set_name(db, model_id, name)
+            self._audit(db, row, "run.rename", {"name": name, "from": row.name})
+
+        await self._store.write(work)
+
+    async def note(self, tenant: str, model_id: str, note: str | None) -> None:
+        """Keep a remark with a run; None takes it away."""
+
+        def work(db: sqlite3.Connection) -> None:
+            _owned(db, tenant, model_id)
+            table.set_note(db, model_id, note)
+
+        await self._store.write(work)
+
+    async def stop(self, tenant: str, model_id: str) -> None:
+        """End a run: what waits fails, nothing new is taken, checkpoints stay. Twice is once."""
+
+        def work(db: sqlite3.Connection) -> None:
+            row = _owned(db, tenant, model_id)
+            if row.state == "live":
+                table.stop(db, model_id)
+                self._audit(db, row, "run.stop", {})
+
+        await self._store.write(work)
+        live = self._runs.find(model_id)
+        if live is not None:
+            live.stopped = True
+            self._pump()
+            await self._end_runs()
+
+    async def delete(self, tenant: str, model_id: str) -> None:
+        """Forget an ended run and all its checkpoints. Samplers keep their weights."""
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            row = _owned(db, tenant, model_id)
+            if row.state != "ended":
+                raise Refusal(f"training run {model_id} is {row.state}: stop it first")
+            self._checkpoints.forget_run(db, model_id)
+            blobs = operations.delete_run(db, model_id)
+            table.delete(db, model_id)
+            self._audit(db, row, "run.delete", {})
+            return blobs
+
+        for name in await self._store.write(work):
+            await asyncio.to_thread(self._blobs.delete, name)
+
+    def _audit(
+        self, db: sqlite3.Connection, row: RunRow, event: str, details: Mapping[str, Any]
+    ) -> None:
+        now = self._clock.now()
+        audit.add(db, audit.AuditRow(now, row.tenant, "checkpoints", event, details, row.model_id))
+
+
+def _owned(db: sqlite3.Connection, tenant: str, model_id: str) -> RunRow:
+    row = table.get(db, model_id)
+    if row is None or row.tenant != tenant:
+        raise NotFound(f"no training run {model_id[:200]!r}")
+    return row

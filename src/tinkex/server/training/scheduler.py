@@ -1,0 +1,284 @@
+"""Sends the next runnable operation of every run to its engine.
+
+`pump` is called after every change and does what can be done at once: it picks runs in an order
+that is fair between tenants by tokens and starts one errand each, as long as the engine's window
+has room. An errand restores a run whose state the engine does not have, takes a snapshot or evicts
+a run (see `residency`), or carries one operation (see `carry`). Operations of one run are sent
+in order and several may be with the engine; their ends are written down in order too. What reads or
+makes checkpoints waits for the operations before it.
+
+When the engine dies, what it held is sent again in its next life. An operation that was with the
+engine when it died runs alone from then on, and nothing new is begun until it has: others' traffic
+must not keep it waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.pool import Engines
+from tinkex.server.fairness import Fairness
+from tinkex.server.operations.log import Entry, Gap
+from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.settings import Settings
+from tinkex.server.training.admission import Places
+from tinkex.server.training.carry import Carrier
+from tinkex.server.training.residency import Residence
+
+logger = logging.getLogger(__name__)
+
+_BYTES_PER_TOKEN = 16
+
+Choice: TypeAlias = tuple[float, Run, Entry | None]
+"""Since when it waits, whose it is, and the operation, or None for an errand of the run's own."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """What is with one engine now."""
+
+    operations: int = 0
+    tokens: int = 0
+    alone: bool = False
+    fairness: Fairness = field(default_factory=Fairness)
+
+
+class Scheduler:
+    """The one place that decides what an engine trains next."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        engines: Engines,
+        carrier: Carrier,
+        residence: Residence,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._runs = runs
+        self._engines = engines
+        self._carrier = carrier
+        self._residence = residence
+        self._clock = clock
+        self._limits = settings.scheduling
+        self._turn_s = settings.timings.run_turn_s
+        self._windows = {engine.spec.name: _Window() for engine in engines}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._turns = itertools.count(1)
+        self._stopping = False
+        for engine in engines:
+            engine.listen(self.pump)
+
+    def pump(self) -> None:
+        """Start everything that can start now."""
+        if self._stopping:
+            return
+        gaps: list[float] = []
+        for engine in self._engines:
+            if engine.is_ready:
+                while self._start_one(engine, gaps):
+                    pass
+            elif engine.is_asleep and self._has_work(engine):
+                engine.wake()
+        self._arm(gaps)
+
+    async def drain(self, seconds: float) -> None:
+        """Start nothing new and give what is under way so long to end."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    async def stop(self) -> None:
+        """End every errand where it stands; the log knows what is left to do."""
+        await self.drain(0.0)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def in_flight(self, engine: Engine) -> int:
+        return self._windows[engine.spec.name].operations
+
+    # ---- choosing
+
+    def _has_work(self, engine: Engine) -> bool:
+        return any(run.log.unfinished() for run in self._served_by(engine))
+
+    def _served_by(self, engine: Engine) -> list[Run]:
+        return [run for run in self._runs if self._engines.find(run.row.base_model) is engine]
+
+    def _start_one(self, engine: Engine, gaps: list[float]) -> bool:
+        window = self._windows[engine.spec.name]
+        if window.alone or window.operations >= self._limits.operations_in_flight:
+            return False
+        choice = self._choose(engine, window, gaps)
+        if choice is None:
+            return False
+        self._start(choice[1], choice[2], engine, window)
+        return True
+
+    def _choose(self, engine: Engine, window: _Window, gaps: list[float]) -> Choice | None:
+        """What to start now: who gives up a place, what must run alone, then by tenants' turns."""
+        runs, now = self._served_by(engine), self._clock.monotonic()
+        arriving = self._arriving(runs, engine, now, gaps)
+        found = [self._runnable(run, engine, now, gaps) for run in runs]
+        ready = [*arriving, *(choice for choice in found if choice is not None)]
+        if leaving := next((choice for choice in ready if choice[1].evict), None):
+            return leaving
+        if alone := next((choice for choice in ready if choice[2] and choice[2].deaths), None):
+            return None if window.operations else alone
+        return _fairest([choice for choice in ready if self._fits(choice[2], window)], window)
+
+    def _arriving(
+        self, runs: list[Run], engine: Engine, now: float, gaps: list[float]
+    ) -> list[Choice]:
+        """Runs that are nowhere come back when something is asked of them and there is room."""
+        places = Places(runs, engine.generation, self._limits.resident_runs, self._turn_s)
+        waiting = [run for run in runs if self._wants_place(run, engine, now, gaps)]
+        if len(waiting) > places.free:
+            chance = places.make_room(waiting, now)
+            gaps.extend([] if chance is None else [chance])
+        if places.free > 0:
+            return [(run.used_at, run, None) for run in waiting]
+        for run in waiting:
+            run.restoring = f"{places.taken} runs are in the engine's memory; waiting for room"
+        return []
+
+    def _wants_place(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> bool:
+        if run.place == engine.generation or run.refusal is not None or run.active:
+            return False
+        upcoming = run.log.resume(now)
+        if isinstance(upcoming, Gap):
+            gaps.append(upcoming.deadline)
+        return isinstance(upcoming, Entry)
+
+    def _runnable(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> Choice | None:
+        """What a run would do now that the engine has its state, or that is nobody else's to do."""
+        if run.sending:
+            return None
+        own = (run.used_at, run, None)
+        if run.refusal is not None:
+            # A stopped run is taken from the engine when it ends, by the reaper.
+            gone = run.stopped or run.generation != engine.generation
+            over = not run.log.unfinished() and gone
+            return None if over or run.active else own
+        if run.generation != engine.generation:
+            return None
+        if run.evict:
+            return None if run.active else own
+        if run.active >= self._limits.operations_per_run:
+            return None
+        upcoming = run.log.next(now)
+        if isinstance(upcoming, Gap):
+            gaps.append(upcoming.deadline)
+        if run.snapshot_due:
+            return own
+        if isinstance(upcoming, Entry) and run.log.may_begin(upcoming):
+            return upcoming.arrived, run, upcoming
+        return None
+
+    def _fits(self, entry: Entry | None, window: _Window) -> bool:
+        if entry is None or not window.operations:
+            return True
+        return window.tokens + _cost(entry) <= self._limits.tokens_in_flight
+
+    def _start(self, run: Run, entry: Entry | None, engine: Engine, window: _Window) -> None:
+        run.sending = turn = next(self._turns)
+        sent = functools.partial(self._sent, run, turn)
+        if entry is not None:
+            run.log.begin(entry)
+            window.fairness.charge(run.tenant, _cost(entry))
+            window.alone = entry.deaths > 0
+            carry = self._carrier.carry(run, entry, engine, run.latest, sent)
+            run.latest = self._spawn(run, turn, window, _cost(entry), carry)
+        elif run.refusal is not None:
+            self._spawn(run, turn, window, 0, self._give_up(run))
+        elif run.generation != engine.generation:
+            run.take_place(engine.generation)
+            window.fairness.charge(run.tenant, 0)
+            self._spawn(run, turn, window, 0, self._residence.restore(run, engine))
+        elif run.evict:
+            self._spawn(run, turn, window, 0, self._residence.evict(run, engine))
+        else:
+            self._spawn(run, turn, window, 0, self._residence.snapshot(run, engine, sent))
+
+    async def _give_up(self, run: Run) -> None:
+        """A run that cannot go on fails what waits on it and keeps no place."""
+        await self._carrier.fail_all(run)
+        await self._residence.drop(run)
+
+    def _spawn(
+        self,
+        run: Run,
+        turn: int,
+        window: _Window,
+        cost: int,
+        errand: Coroutine[Any, Any, None],
+    ) -> asyncio.Task[None]:
+        run.active += 1
+        window.operations += 1
+        window.tokens += cost
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            run.active -= 1
+            self._pass_turn(run, turn)
+            window.operations -= 1
+            window.tokens -= cost
+            if window.operations == 0:
+                window.alone = False
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("an errand of %s broke", run.model_id, exc_info=error)
+                run.broken = f"the server failed on it ({type(error).__name__})"
+            run.progressed()
+            self.pump()
+
+        task = asyncio.get_running_loop().create_task(errand)
+        self._tasks.add(task)
+        task.add_done_callback(over)
+        return task
+
+    def _arm(self, gaps: list[float]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if gaps:
+            delay = max(0.0, min(gaps) - self._clock.monotonic()) + 0.001
+            self._timer = asyncio.get_running_loop().call_later(delay, self.pump)
+
+    # ---- turns
+
+    def _pass_turn(self, run: Run, turn: int) -> None:
+        """What this errand sends is sent; an older errand that ends later changes nothing."""
+        if run.sending == turn:
+            run.sending = 0
+
+    def _sent(self, run: Run, turn: int) -> None:
+        self._pass_turn(run, turn)
+        self.pump()
+
+
+def _fairest(ready: list[Choice], window: _Window) -> Choice | None:
+    """The one that waits longest, of the tenant whose turn it is."""
+    by_tenant: dict[str, list[Choice]] = {}
+    for choice in ready:
+        by_tenant.setdefault(choice[1].tenant, []).append(choice)
+    for tenant in window.fairness.waiting(by_tenant):
+        return min(by_tenant[tenant], key=lambda choice: choice[0])
+    return None
+
+
+def _cost(entry: Entry) -> int:
+    """An operation's tokens, estimated from its size before it is decoded."""
+    return entry.payload_bytes // _BYTES_PER_TOKEN

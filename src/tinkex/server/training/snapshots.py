@@ -1,0 +1,200 @@
+"""When a run's state is written down, and what that makes superfluous.
+
+A snapshot is a save with everything in it, sent between two operations of the run. It is hashed,
+sealed and its row committed; training goes on meanwhile. The one before it stays, with the bodies
+of the operations between the two, so that a run whose newest snapshot is damaged goes back to that
+one (or to its beginning) and repeats more. What lies before the two is dropped. Where too much
+would have to be kept for that, only the newest snapshot is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinkex.engine.messages import SaveResult, SaveRun
+from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.settings import Settings
+from tinkex.server.storage import manifest
+from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import operations as operations_table
+from tinkex.server.storage.database import snapshots as table
+from tinkex.server.storage.database.snapshots import SnapshotRow
+from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.pins import Pins
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Freed:
+    """What a new snapshot makes superfluous."""
+
+    blobs: list[str]
+    folders: list[str]
+    loads: list[str]
+
+
+class Snapshots:
+    """Takes and keeps the newest snapshots of every run. `damaged` counts those found so."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        store: Store,
+        blobs: BlobStore,
+        folders: Folders,
+        pins: Pins,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self.damaged = 0
+        self._runs = runs
+        self._store = store
+        self._blobs = blobs
+        self._folders = folders
+        self._pins = pins
+        self._clock = clock
+        self._settings = settings
+        self._numbers = itertools.count()
+        self._taking: set[str] = set()
+
+    def is_due(self, run: Run) -> bool:
+        """Whether enough has happened since the last one to write the run down."""
+        scheduling = self._settings.scheduling
+        if run.log.begun_through <= run.log.base:
+            return False
+        waited = self._clock.monotonic() - run.snapshot_at
+        return (
+            run.steps_since_snapshot >= scheduling.snapshot_steps
+            or run.log.retained_bytes >= scheduling.snapshot_payload_bytes
+            or waited >= self._settings.timings.snapshot_interval_s
+        )
+
+    async def take(self, run: Run, engine: Engine, on_sent: Callable[[], None]) -> bool:
+        """Write the run down as it is after everything sent so far. False if that failed; raises
+        `EngineLost` if the engine died meanwhile."""
+        if run.log.begun_through <= run.log.base:
+            return True  # nothing has happened since the last one
+        if run.model_id in self._taking:
+            return False  # two at once could come to their ends in the wrong order
+        self._taking.add(run.model_id)
+        try:
+            return await self._take(run, engine, on_sent)
+        finally:
+            self._taking.discard(run.model_id)
+
+    async def _take(self, run: Run, engine: Engine, on_sent: Callable[[], None]) -> bool:
+        through, life = run.log.begun_through, run.generation
+        run.steps_since_snapshot, run.snapshot_at = 0, self._clock.monotonic()
+        draft = await asyncio.to_thread(self._folders.begin)
+        try:
+            result = await self._save(run, engine, life, draft, on_sent)
+            while not run.log.settled(through):
+                if run.generation != life:
+                    # What it waits for was lost, and comes back only once this has ended.
+                    raise EngineLost("the engine died before the snapshot was complete")
+                await run.progress()
+            name, digest = await asyncio.to_thread(self._seal, draft)
+        except (CommandFailed, OSError) as error:
+            logger.error("snapshot of %s failed: %s", run.model_id, error)
+            self._folders.abandon(draft)
+            return False
+        except BaseException:
+            self._folders.abandon(draft)
+            raise
+        row = SnapshotRow(
+            run.model_id, through, name, result.step, result.size_bytes, self._clock.now(), digest
+        )
+        await self._commit(run, row)
+        return True
+
+    def _seal(self, draft: Path) -> tuple[str, str]:
+        """Hash a folder and make it durable; its name and digest."""
+        digest = manifest.write(draft).digest
+        return self._folders.seal(draft), digest
+
+    async def _save(
+        self, run: Run, engine: Engine, life: int, draft: Path, on_sent: Callable[[], None]
+    ) -> SaveResult:
+        op = f"{run.model_id}:snapshot:{next(self._numbers)}"
+        answer = await engine.send(SaveRun(op, run.model_id, str(draft), training=True), life)
+        on_sent()
+        result = await answer
+        assert isinstance(result, SaveResult)
+        return result
+
+    async def _commit(self, run: Run, row: SnapshotRow) -> None:
+        through, former = row.seq_id, run.snapshot
+        spare = sum(e.payload_bytes for number, e in run.log.entries.items() if number <= through)
+        room = self._settings.scheduling.fallback_payload_bytes
+        keeps = self._runs.spare_bytes - run.spare_bytes + spare <= room
+        before = former if keeps else None
+        floor = through if not keeps else -1 if before is None else before.seq_id
+
+        def work(db: sqlite3.Connection) -> _Freed:
+            folders = table.put(db, row, before)
+            loads = operations_table.loads_through(db, run.model_id, floor)
+            blobs = operations_table.drop_payloads(db, run.model_id, floor)
+            return _Freed(blobs, folders, loads)
+
+        freed = await self._store.write(work)
+        run.snapshot, run.before, run.spare_bytes = row, before, spare if keeps else 0
+        run.log.cover(through)
+        await asyncio.to_thread(self._discard, freed)
+
+    def _discard(self, freed: _Freed) -> None:
+        for blob in freed.blobs:
+            self._blobs.delete(blob)
+        for folder in freed.folders:
+            self._folders.delete(folder)
+        for request_id in freed.loads:
+            self._pins.drop(request_id)
+
+    def path(self, snapshot: SnapshotRow) -> Path:
+        """The folder a lost run is rebuilt from."""
+        return self._folders.path(snapshot.folder)
+
+    async def problem(self, snapshot: SnapshotRow) -> str | None:
+        """What is wrong with a snapshot's bytes, in words."""
+        if not snapshot.digest:
+            return None
+        try:
+            await asyncio.to_thread(manifest.verify, self.path(snapshot), snapshot.digest)
+        except (manifest.CorruptCheckpoint, OSError) as error:
+            return str(error)
+        return None
+
+    async def go_back(self, run: Run, problem: str) -> bool:
+        """Give a run's newest snapshot up for the one before it, or for the run's beginning. False
+        if what was done since then is no longer kept. The next snapshot replaces the damaged one,
+        which until then is found again if the server is started anew."""
+        damaged, before = run.snapshot, run.before
+        assert damaged is not None
+        self.damaged += 1
+        base = -1 if before is None else before.seq_id
+        rows = await self._store.query(lambda db: operations_table.after(db, run.model_id, base))
+        covered = [row for row in rows if row.seq_id <= damaged.seq_id]
+        if not covered or await self._store.query(
+            lambda db: operations_table.lacks_body(db, run.model_id, base, damaged.seq_id)
+        ):
+            logger.error("the snapshot of %s is damaged: %s", run.model_id, problem)
+            return False
+        run.log.uncover(base, [self._runs.entry(row) for row in covered])
+        run.snapshot, run.before, run.spare_bytes = before, None, 0
+        logger.error(
+            "the snapshot of %s at step %d is damaged (%s); going back to %s",
+            run.model_id,
+            damaged.step,
+            problem,
+            "its beginning" if before is None else f"step {before.step}",
+        )
+        return True

@@ -1,0 +1,1 @@
+"""Views: what people look up, as the JSON shapes of the protocol."""
