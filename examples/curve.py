@@ -1,7 +1,7 @@
 """Draws curves to a PNG with nothing but the standard library.
 
-Knows pixels and axes; knows nothing of training. Numbers are labelled with a small built-in font
-of digits, so that a picture can be read without the script that made it.
+Knows pixels and axes; knows nothing of training. A title, a legend and labelled axes, written in a
+small built-in font, let a picture be read without the script that made it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 72, 16, 16, 32
+LEFT, RIGHT, TOP, BOTTOM = 72, 16, 44, 46
 PAPER = (255, 255, 255)
 GRID = (225, 228, 232)
 INK = (90, 96, 104)
@@ -23,23 +23,31 @@ TICKS = 5
 GLYPHS = {
     "0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711",
     "5": "74717", "6": "74757", "7": "71222", "8": "75757", "9": "75717",
-    ".": "00002", "-": "00700", "e": "07746", "+": "02720",
+    ".": "00002", "-": "00700", "e": "07746", "+": "02720", "/": "11244", ":": "02020",
+    "A": "25755", "B": "65656", "C": "34443", "D": "65556", "E": "74647", "F": "74644",
+    "G": "34553", "H": "55755", "I": "72227", "J": "11152", "K": "55655", "L": "44447",
+    "M": "57755", "N": "65555", "O": "25552", "P": "65644", "Q": "25563", "R": "65655",
+    "S": "34216", "T": "72222", "U": "55557", "V": "55552", "W": "55775", "X": "55255",
+    "Y": "55222", "Z": "71247",
 }  # fmt: skip
 
 Colour = tuple[int, int, int]
 
 
-def draw(path: Path | str, series: Mapping[str, Sequence[float]]) -> Path:
-    """Write one line per entry of `series` against its index. Returns the path, for printing."""
+def draw(path: Path | str, series: Mapping[str, Sequence[float]], across: str = "step") -> Path:
+    """Write one line per entry of `series` against its index, which counts `across`. The title is
+    the file's name. Returns the path, for printing."""
+    target = Path(path)
     values = [value for line in series.values() for value in line]
     if not values:
         raise ValueError("draw needs at least one number; every series given is empty")
     longest = max(len(line) for line in series.values())
     canvas = _Canvas(_Scale(min(values), max(values), longest))
+    canvas.title(target.stem, across)
     canvas.axes()
+    canvas.legend(list(series))
     for index, line in enumerate(series.values()):
         canvas.line(line, COLOURS[index % len(COLOURS)])
-    target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(_png(canvas.rows))
     return target
@@ -69,6 +77,21 @@ class _Canvas:
     def dot(self, x: int, y: int, colour: Colour) -> None:
         if 0 <= x < WIDTH and 0 <= y < HEIGHT:
             self.rows[y][3 * x : 3 * x + 3] = bytes(colour)
+
+    def title(self, title: str, across: str) -> None:
+        middle = (LEFT + WIDTH - RIGHT) // 2
+        self._text(title.replace("_", " ").upper(), middle, 8)
+        self._text(across.upper(), middle, HEIGHT - 18)
+
+    def legend(self, names: Sequence[str]) -> None:
+        left = LEFT
+        for index, name in enumerate(names):
+            for x in range(left, left + 12):
+                for y in range(28, 32):
+                    self.dot(x, y, COLOURS[index % len(COLOURS)])
+            label = name.replace("_", " ").upper()
+            self._text(label, left + 18 + 4 * len(label), 25)
+            left += 36 + 8 * len(label)
 
     def axes(self) -> None:
         for tick in range(TICKS):

@@ -40,7 +40,9 @@ async def main() -> None:
             for _ in range(min(WORKERS, options.steps)):
                 group.create_task(worker(sampler, prompts, finished, start))
     report(finished)
-    print("curve:", curve.draw(options.out / "sampling_at_scale.png", progress(finished)))
+    across = f"sixtieths of {finished[-1]:.1f} s"
+    picture = options.out / "sampling_at_scale.png"
+    print("curve:", curve.draw(picture, progress(finished), across))
 
 
 async def worker(

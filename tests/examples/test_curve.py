@@ -30,6 +30,18 @@ def test_a_curve_is_a_valid_png_of_the_stated_size(curve: ModuleType, tmp_path: 
     assert len(_pixels(data)) == height * (1 + 3 * width)
 
 
+def test_a_picture_says_what_it_shows(
+    curve: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(curve._Canvas, "_text", lambda _self, text, *_place: written.append(text))
+    curve.draw(
+        tmp_path / "two_tenants.png", {"ada": [1.0, 0.5], "bob": [2.0, 1.0]}, across="second"
+    )
+    assert {"TWO TENANTS", "SECOND", "ADA", "BOB"} <= set(written)
+    assert set("".join(written)) - {" "} <= set(curve.GLYPHS)
+
+
 def test_pillow_reads_it(curve: ModuleType, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     with image.open(curve.draw(tmp_path / "c.png", {"a": [0.0, 1.0], "b": [1.0, 0.0]})) as picture:
