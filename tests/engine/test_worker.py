@@ -420,6 +420,17 @@ def test_a_long_forward_pass_does_not_join_a_short_one(local: Local) -> None:
     assert event.op == "f-short"
 
 
+def test_a_short_call_waits_for_a_micro_batch_of_a_long_one_not_for_all() -> None:
+    local = Local(micro_batch_tokens=16)
+    answers(local, *(CreateRun(run, run, LoraSpec(2, seed=1)) for run in ("long", "short")))
+    local.send(forward_backward("long", "long", *(datum(seed) for seed in range(24))))
+    local.worker.turn()
+    local.send(forward_backward("short", "short", datum(1)))
+    assert local.receive().op == "short"
+    local.send(forward_backward("again", "long", datum(2)))  # of a run that is busy: it waits
+    assert [local.receive().op for _ in range(2)] == ["long", "again"]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_idle_time_is_used_to_get_ready_and_commands_are_served_all_the_same(
     local: Local, monkeypatch: pytest.MonkeyPatch, broken: bool

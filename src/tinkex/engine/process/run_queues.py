@@ -63,12 +63,13 @@ class RunQueues:
                     return head
         return None
 
-    def take_forward(self, tokens: int) -> list[ForwardBackward]:
-        """The forward passes at the heads of the runs, up to so many tokens but at least one."""
+    def take_forward(self, tokens: int, busy: Container[str] = ()) -> list[ForwardBackward]:
+        """The forward passes at the heads of runs that are not `busy`, up to so many tokens but at
+        least one."""
         taken: list[ForwardBackward] = []
         for run, waiting in list(self._waiting.items()):
             head = waiting[0]
-            if isinstance(head, ForwardBackward) and run not in self._held:
+            if isinstance(head, ForwardBackward) and run not in self._held and run not in busy:
                 size = sum(len(datum.tokens) for datum in head.data)
                 if not taken or size <= tokens:
                     tokens -= size

@@ -2,7 +2,7 @@
 
 `run` is the loop; it works in any thread, and `child` runs it as a process. Commands of a run are
 carried out in the order they came; the forward passes that wait at the head of several runs become
-one packed batch. Saving writes in the background from a snapshot. A command that fails is answered
+one packed batch, and batches of several micro-batches take turns. Saving writes in the background from a snapshot. A command that fails is answered
 `Failed` and the engine goes on.
 """
 
@@ -13,8 +13,10 @@ import logging
 import math
 import queue
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -68,6 +70,9 @@ Emit: TypeAlias = Callable[[Event], None]
 SOON_S = 0.2
 """After work was asked for, so long nothing is got ready in idle time."""
 
+BATCHES = 4
+"""Batches under way at once, taking turns by micro-batch."""
+
 BATCH_MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
 waits for several long ones."""
@@ -105,6 +110,15 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
     return Worker(trainer, sampler, Interleave(config.sampling_share), stopwatch, emit)
 
 
+@dataclass(frozen=True, slots=True)
+class _Underway:
+    """A batch that is being run, and the commands that its outcomes answer."""
+
+    batch: Batch
+    commands: list[ForwardBackward]
+    started: float
+
+
 class Worker:
     def __init__(
         self,
@@ -119,10 +133,8 @@ class Worker:
         self._emit = emit
         self._inbox: queue.SimpleQueue[Command | _Wake | None] = queue.SimpleQueue()
         self._runs = RunQueues()
-        self._batch: Batch | None = None
-        self._batched: list[ForwardBackward] = []
+        self._underway: deque[_Underway] = deque()
         self._deferred: list[tuple[ForwardBackward, Deferred]] = []
-        self._batch_started = 0.0
         self._train_tokens = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
         self._prepared = False
@@ -181,7 +193,7 @@ class Worker:
     def _training(self) -> bool:
         """Whether training has work."""
         ready = any(deferred.ready for _, deferred in self._deferred)
-        return self._batch is not None or bool(self._runs) or ready
+        return bool(self._underway) or bool(self._runs) or ready
 
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""
@@ -265,25 +277,31 @@ class Worker:
     # ---- units of work
 
     def _train(self) -> None:
-        """One unit: a command that goes alone, else a micro-batch."""
-        command = self._runs.take_single({command.run for command in self._batched})
-        if command is None and self._batch is None and not self._begin_batch():
-            self._runs.new_round()
-            command = self._runs.take_single(())
+        """One unit: a command that goes alone, else a micro-batch of the batch whose turn it is."""
+        busy = {command.run for underway in self._underway for command in underway.commands}
+        command = self._runs.take_single(busy)
+        if command is None:
+            self._begin_batch(busy)
+            if not self._underway:
+                self._runs.new_round()
+                command = self._runs.take_single(())
         if command is not None:
             self._serve(command)
-        elif self._batch is not None:
-            self._run_micro_batch(self._batch)
+        elif self._underway:
+            self._run_micro_batch(self._underway.popleft())
             self._runs.new_round()
 
-    def _begin_batch(self) -> bool:
+    def _begin_batch(self, busy: Container[str]) -> None:
+        """Begin one of what waits, also beside those that have several micro-batches to go: they
+        take turns, so that a short call waits for a micro-batch of a long one, not for all."""
+        if len(self._underway) >= BATCHES or any(u.batch.remaining <= 1 for u in self._underway):
+            return
         room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
-        heads, again = self._runs.take_forward(room), self._take_ready()
+        heads, again = self._runs.take_forward(room, busy), self._take_ready()
         if again or heads:
-            self._batch_started = time.monotonic()
-            self._batched = [*(command for command, _ in again), *heads]
-            self._batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
-        return self._batch is not None
+            commands = [*(command for command, _ in again), *heads]
+            batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
+            self._underway.append(_Underway(batch, commands, time.monotonic()))
 
     def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
         """The calls that waited for their losses and can now be made to the end."""
@@ -303,21 +321,22 @@ class Worker:
         self._deferred.append((command, deferred))
         deferred.notify(lambda: self._inbox.put(_Wake()))
 
-    def _run_micro_batch(self, batch: Batch) -> None:
+    def _run_micro_batch(self, underway: _Underway) -> None:
         """One micro-batch; after the last one, the answers."""
+        batch = underway.batch
         self._train_tokens += next(batch, 0)
         if batch.remaining:
+            self._underway.append(underway)
             return
         next(batch, None)
-        seconds = time.monotonic() - self._batch_started
-        for command, outcome in zip(self._batched, batch.outcomes, strict=True):
+        seconds = time.monotonic() - underway.started
+        for command, outcome in zip(underway.commands, batch.outcomes, strict=True):
             if isinstance(outcome, Deferred):
                 self._defer(command, outcome)
             elif isinstance(outcome, EngineError):
                 self._emit(_failure(command.op, outcome))
             else:
                 self._emit(Done(command.op, outcome, seconds))
-        self._batch, self._batched = None, []
 
     def _sample(self) -> None:
         try:
