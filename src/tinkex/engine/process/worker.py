@@ -2,8 +2,8 @@
 
 `run` is the loop; it works in any thread, and `child` runs it as a process. Commands of a run are
 carried out in the order they came; the forward passes that wait at the head of several runs become
-one packed batch, and batches of several micro-batches take turns. Saving writes in the background from a snapshot. A command that fails is answered
-`Failed` and the engine goes on.
+one packed batch, and batches of several micro-batches take turns. Saving writes in the background
+from a snapshot. A command that fails is answered `Failed` and the engine goes on.
 """
 
 from __future__ import annotations
