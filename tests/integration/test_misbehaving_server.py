@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.clients import PARAMS, QUICK, datum, prompt, quick_config, service_
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Cut, Damage, Drip, Fault, Refuse, Reply, Stall, status
 from tinkex.client.errors import CircuitOpenError
-from tinkex.client.settings.breaker import BreakerConfig
+from tinkex.client.settings.breaker import BreakerConfig, CircuitBreaker
 from tinkex.client.settings.config import Timeout
 
 NO_RETRY = tinkex.RetryConfig(enable_retry_logic=False)
@@ -239,7 +240,9 @@ class Clock:
 def test_an_open_circuit_ends_waiting_for_results(
     server: ProtocolServer, batched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.client.settings.breaker.time", clock := Clock())
+    clock = Clock()
+    breaker = partial(CircuitBreaker, clock=clock.monotonic)
+    monkeypatch.setattr("tinkex.client.api.admission.CircuitBreaker", breaker)
     server.flags["sample_use_retrieve_futures"] = batched
     config = quick_config(server.url, breaker=BreakerConfig(failures=2, cooldown=60.0))
     with tinkex.ServiceClient.from_config(config) as service:
@@ -293,7 +296,9 @@ def test_without_retries_a_refused_sample_is_the_callers_and_slows_the_next(
 def test_an_open_circuit_fails_fast_and_closes_again(
     server: ProtocolServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tinkex.client.settings.breaker.time", clock := Clock())
+    clock = Clock()
+    breaker = partial(CircuitBreaker, clock=clock.monotonic)
+    monkeypatch.setattr("tinkex.client.api.admission.CircuitBreaker", breaker)
     config = quick_config(server.url, breaker=BreakerConfig(failures=3, cooldown=60.0))
     with tinkex.ServiceClient.from_config(config) as service:
         training = service.create_lora_training_client("acme/tiny")
