@@ -68,18 +68,20 @@ class CapturedPass:
 
 
 class CapturedPasses:
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, max_rows: int) -> None:
+        """`max_rows` bounds the memory that the largest bucket keeps for good."""
         self._decoder = decoder
+        self._buckets = [size for size in BUCKETS if size <= max_rows]
         self._found: dict[Bucket, _Captured] = {}
         # All share it: a pass is over, backward too, before another one begins.
         self._pool = torch.cuda.graph_pool_handle()
 
     def bucket(self, rows: int, segments: Sequence[Segment]) -> Bucket | None:
         """The bucket of so many tokens; None if it is none for captured graphs."""
-        if rows > BUCKETS[-1] or len(segments) > GROUPS[-1]:
+        if rows > max(self._buckets, default=0) or len(segments) > GROUPS[-1]:
             return None
         return Bucket(
-            next(size for size in BUCKETS if size >= rows),
+            next(size for size in self._buckets if size >= rows),
             next(size for size in GROUPS if size >= len(segments)),
             Shape.of(segments),
         )
@@ -106,7 +108,7 @@ class CapturedPasses:
     def prepare(self) -> bool:
         """Capture one more pass that is likely to be asked for; False if all are."""
         for groups in GROUPS[:2]:
-            for rows in BUCKETS:
+            for rows in self._buckets:
                 bucket = Bucket(rows, groups, Shape(_LIKELY_RANK, True))
                 if bucket not in self._found:
                     self._found[bucket] = self._capture(bucket)

@@ -78,7 +78,7 @@ class Passes:
             return None
         from tinkex.engine.training.captured_pass import CapturedPasses
 
-        return CapturedPasses(self.decoder)
+        return CapturedPasses(self.decoder, self._limits.activation_bytes // (4 * self._kept))
 
     def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
         device = self.decoder.device
@@ -92,8 +92,12 @@ class Passes:
 
     def _heavy(self, tokens: int) -> bool:
         """Whether this many tokens would keep more activations than the limit allows."""
-        kept = self.decoder.config.kept * self.decoder.dtype.itemsize
-        return tokens * kept > self._limits.activation_bytes
+        return tokens * self._kept > self._limits.activation_bytes
+
+    @property
+    def _kept(self) -> int:
+        """Bytes that a pass keeps per token for its backward pass."""
+        return self.decoder.config.kept * self.decoder.dtype.itemsize
 
 
 class _EagerPass:
