@@ -16,9 +16,9 @@ import tinkex
 from support.clients import service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Reply
-from tinkex.client.text import tokenizer as tokenizers_module
-from tinkex.client.text.light_tokenizer import Tokenizer
-from tinkex.client.text.tokenizer import tokenizer_for, tokenizer_id_for
+from tinkex.client import tokenizer as tokenizers_module
+from tinkex.text.light_tokenizer import Tokenizer
+from tinkex.client.tokenizer import tokenizer_for, tokenizer_id_for
 
 REAL_WANTED = tokenizers_module._wanted
 TEMPLATE = (

@@ -57,7 +57,7 @@ def test_the_embedded_server_says_how_to_install_it(environ: dict[str, str]) -> 
 
 def test_chat_templates_are_rendered(environ: dict[str, str]) -> None:
     code = (
-        "from tinkex.client.text.chat_template import render_chat\n"
+        "from tinkex.text.chat_template import render_chat\n"
         "print(render_chat('{% for m in messages %}<{{ m.content }}>{% endfor %}',"
         " messages=[{'content': 'hi'}]))"
     )

@@ -353,8 +353,8 @@ class SamplingClient(QueueStateObserver):
         return await self.holder.api.get(path, GetSamplerResponse, call_policies.TRAINING)
 
     def get_tokenizer(self) -> Any:
-        """The tokenizer of the base model; see ``tinkex.client.text.tokenizer``."""
-        from tinkex.client.text.tokenizer import tokenizer_for
+        """The tokenizer of the base model; see ``tinkex.client.tokenizer``."""
+        from tinkex.client.tokenizer import tokenizer_for
 
         info = self._submit(self._sampler_info()).result_here()
         return tokenizer_for(info.base_model, None, self.holder)

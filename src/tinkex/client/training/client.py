@@ -365,8 +365,8 @@ class TrainingClient:
     get_info = blocking(get_info_async)
 
     def get_tokenizer(self) -> Any:
-        """The tokenizer of the base model; see ``tinkex.client.text.tokenizer``."""
-        from tinkex.client.text.tokenizer import tokenizer_for
+        """The tokenizer of the base model; see ``tinkex.client.tokenizer``."""
+        from tinkex.client.tokenizer import tokenizer_for
 
         data = self._submit(_core(self.get_info_async)(self)).result_here().model_data
         arguments.check_text(data.model_name, "model_name of the server's model info")

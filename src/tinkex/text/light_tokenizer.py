@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tinkex.client.errors import TokenizerError
-from tinkex.client.text.chat_template import render_chat
+from tinkex.text.chat_template import render_chat
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
