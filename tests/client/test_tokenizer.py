@@ -17,8 +17,8 @@ from support.clients import service_for
 from support.protocol_server import ProtocolServer
 from support.socket_server import Answer, Reply
 from tinkex.client import tokenizer as tokenizers_module
-from tinkex.text.light_tokenizer import Tokenizer
 from tinkex.client.tokenizer import tokenizer_for, tokenizer_id_for
+from tinkex.text.light_tokenizer import Tokenizer
 
 REAL_WANTED = tokenizers_module._wanted
 TEMPLATE = (

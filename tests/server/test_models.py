@@ -14,6 +14,7 @@ import pytest
 
 from tinkex.server.engines import model_sources
 from tinkex.server.engines.model_sources import ModelNotFound, build_catalog, resolve
+from tinkex.text.hub_cache import hub_cache_directory
 
 CONFIG = {
     "model_type": "llama",
@@ -108,7 +109,7 @@ def test_the_main_revision_is_preferred_and_half_downloads_are_passed_over(
 def test_the_hugging_face_cache_is_where_their_libraries_put_it(
     variables: dict[str, str], expected: str
 ) -> None:
-    assert str(model_sources.huggingface_cache(variables)) == expected
+    assert str(hub_cache_directory(variables)) == expected
 
 
 def test_built_in_models_are_made_on_first_use(cache: Path, environ: dict[str, str]) -> None:

@@ -16,10 +16,11 @@ PACKAGE = "tinkex"
 ALLOWED: dict[str, tuple[str, ...]] = {
     "types": ("types",),
     "wire": ("wire", "types"),
-    "client": ("client", "wire", "types"),
-    "server": ("server", "wire", "types", "engine.messages"),
+    "text": ("text", "types"),
+    "client": ("client", "text", "wire", "types"),
+    "server": ("server", "text", "wire", "types", "engine.messages"),
     "engine": ("engine",),
-    "cli": ("cli", "client", "server", "wire", "types"),
+    "cli": ("cli", "client", "server", "text", "wire", "types"),
 }
 """Floor -> the parts of tinkex it may import."""
 
@@ -48,9 +49,10 @@ ROOMS: dict[str, dict[str, str]] = {
         "admin": "concurrency session",
         "auth": "api errors session settings",
         "rest": "additions admin api arguments concurrency errors session",
-        "text": "api errors http redaction session settings transport",
-        "sampling": "api arguments concurrency errors redaction session settings text",
-        "training": "api arguments concurrency errors events sampling session settings text",
+        "tokenizer_files": "api errors http redaction session settings transport",
+        "tokenizer": "errors session tokenizer_files",
+        "sampling": "api arguments concurrency errors redaction session settings tokenizer",
+        "training": "api arguments concurrency errors events sampling session settings tokenizer",
         "service": (
             "api arguments concurrency errors events rest sampling session settings training"
         ),

@@ -32,6 +32,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tinkex.client.redaction import redact_text
+from tinkex.text.errors import TokenizerError as TokenizerError
+from tinkex.types.errors import TinkerError as TinkerError
 
 if TYPE_CHECKING:
     from tinkex.client.error_details import ResponseInfo
@@ -39,36 +41,6 @@ if TYPE_CHECKING:
 
 # 4xx answers that say nothing about the caller's input.
 _TRANSIENT_CLIENT_STATUSES = frozenset({408, 429})
-
-
-class TinkerError(Exception):
-    """Root of everything raised by this SDK on purpose."""
-
-    request_id: str | None = None
-    retry_after: float | None = None
-
-    @property
-    def is_user_error(self) -> bool:
-        """True when repeating the same call cannot help: the caller must change something."""
-        return False
-
-    @property
-    def category(self) -> RequestErrorCategory:
-        """Whose fault it is, in the server's vocabulary: user, server or unknown."""
-        from tinkex.types import RequestErrorCategory
-
-        return RequestErrorCategory.User if self.is_user_error else RequestErrorCategory.Unknown
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Subclasses take keyword arguments, which the default protocol would lose.
-        return _rebuild, (type(self), self.args, self.__dict__.copy())
-
-
-def _rebuild(cls: type[TinkerError], args: tuple[Any, ...], state: dict[str, Any]) -> TinkerError:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class APIError(TinkerError):
@@ -234,15 +206,6 @@ class RetryableException(TinkerError):
 
 class ClientClosedError(TinkerError, RuntimeError):
     """The client was used after it was closed, or in a process it does not belong to."""
-
-    @property
-    def is_user_error(self) -> bool:
-        """True when repeating the same call cannot help: the caller must change something."""
-        return True
-
-
-class TokenizerError(TinkerError, RuntimeError):
-    """A tokenizer could not be loaded; the message names it and says what was tried."""
 
     @property
     def is_user_error(self) -> bool:

@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from tinkex.client.errors import TokenizerError
-from tinkex.text.light_tokenizer import Tokenizer
 from tinkex.client.tokenizer_files import PINNED_REVISIONS, TokenizerFiles
+from tinkex.text.light_tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder

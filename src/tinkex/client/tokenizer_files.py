@@ -19,18 +19,13 @@ from tinkex.client.api.call_policies import Purpose
 from tinkex.client.errors import APIError, NotFoundError, TokenizerError
 from tinkex.client.http import HttpRequest, TransportError
 from tinkex.client.redaction import redact_text
-from tinkex.client.settings.config import Config, hub_cache_directory, user_cache_directory
+from tinkex.client.settings.config import Config, user_cache_directory
+from tinkex.text.hub_cache import find_snapshot, hub_cache_directory
+from tinkex.text.model_files import TOKENIZER, TOKENIZER_SETTINGS
 
 if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder
 
-REQUIRED = "tokenizer.json"
-OPTIONAL = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-)
 DOWNLOAD_TIMEOUT = 20.0
 SERVED_FILE = "/api/v1/models/{model_name}/tokenizer/{file}"
 
@@ -81,23 +76,22 @@ class TokenizerFiles:
 
     def _given_folder(self, name: str, model_name: str, tried: list[str]) -> Path | None:
         folder = Path(name)
-        if (folder / REQUIRED).is_file():
+        if (folder / TOKENIZER).is_file():
             return folder
         tried.append(f"folder {name}")
         return None
 
     def _own_cache(self, name: str, model_name: str, tried: list[str]) -> Path | None:
         for folder in (self._served_folder(model_name), self._hub_folder(name)):
-            if (folder / REQUIRED).is_file():
+            if (folder / TOKENIZER).is_file():
                 return folder
         tried.append("our cache")
         return None
 
     def _hub_cache(self, name: str, model_name: str, tried: list[str]) -> Path | None:
-        snapshots = hub_cache_directory() / f"models--{name.replace('/', '--')}" / "snapshots"
-        found = sorted(snapshots.glob(f"*/{REQUIRED}"), key=lambda path: path.stat().st_mtime)
-        if found:
-            return found[-1].parent
+        hub = hub_cache_directory(os.environ)
+        if folder := find_snapshot(name, hub, lambda path: (path / TOKENIZER).is_file()):
+            return folder
         tried.append("Hugging Face cache")
         return None
 
@@ -166,14 +160,14 @@ async def _get(config: Config, url: str) -> bytes | None:
 
 def _download(fetch: Fetch, folder: Path) -> Path | None:
     """All files of a tokenizer into the cache; the required one last, so it marks a whole set."""
-    required = fetch(REQUIRED)
+    required = fetch(TOKENIZER)
     if required is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    for file in OPTIONAL:
+    for file in TOKENIZER_SETTINGS:
         if (content := fetch(file)) is not None:
             _write(folder / file, content)
-    _write(folder / REQUIRED, required)
+    _write(folder / TOKENIZER, required)
     return folder
 
 

@@ -7,7 +7,7 @@ import json
 from datetime import datetime
 from typing import Any, NoReturn
 
-from tinkex.client.errors import TokenizerError
+from tinkex.text.errors import TokenizerError
 
 
 def render_chat(template: str, **variables: Any) -> str:

@@ -3,7 +3,7 @@
 What most programs ask of a tokenizer is answered here, without importing ``transformers``, which
 takes seconds. Anything else (tensors, padding, truncation, methods this class does not have) is
 handed to the ``transformers`` tokenizer of the same folder, loaded when first needed; where that
-package is missing, the error says so. Where folders come from: see ``tokenizer_files``.
+package is missing, the error says so. Where a client finds folders: see ``client/tokenizer_files``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from tinkex.client.errors import TokenizerError
 from tinkex.text.chat_template import render_chat
+from tinkex.text.errors import TokenizerError
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 

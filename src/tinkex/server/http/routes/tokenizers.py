@@ -12,33 +12,21 @@ from tinkex.server.http.answers import TokenizerFiles
 from tinkex.server.http.exchange import answer, core_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.refusals import NotFound
-
-FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "config.json",
-    "generation_config.json",
-)
+from tinkex.text.model_files import SERVED
 
 
 async def listing(request: Request) -> Response:
     """Which files there are, so that a client can fetch them all."""
     tenant_of(request)
     folder = _folder(request)
-    return answer({"files": [name for name in FILES if (folder / name).is_file()]})
+    return answer({"files": [name for name in SERVED if (folder / name).is_file()]})
 
 
 async def file(request: Request) -> Response:
     tenant_of(request)
     folder, name = _folder(request), request.path_params["file"]
-    if name not in FILES or not (folder / name).is_file():
-        raise NotFound(f"no tokenizer file {name[:200]!r}; there may be: {', '.join(FILES)}")
+    if name not in SERVED or not (folder / name).is_file():
+        raise NotFound(f"no tokenizer file {name[:200]!r}; there may be: {', '.join(SERVED)}")
     return FileResponse(folder / name)
 
 
