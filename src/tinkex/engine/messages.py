@@ -170,6 +170,26 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingControls:
+    """What steers draws beside the protocol's parameters; the defaults change nothing.
+
+    In this order: only `allowed_tokens` stay; `logit_bias` is added to its tokens' logits;
+    `repetition_penalty` divides the logits above 0, and multiplies those below, of every token of
+    the prompt or the sample; `frequency_penalty` is taken off for each time a token is in the
+    sample, `presence_penalty` once. Then comes the temperature; `min_p` keeps the tokens at least
+    that part as likely as the likeliest; top_k and top_p follow. Logprobs in results stay those of
+    the model's own distribution, before all of these.
+    """
+
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_tokens: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """`lane` is whose work this is, any text: lanes get equal parts of the engine."""
 
@@ -186,6 +206,7 @@ class Sample:
     prompt_alt_tokens_k: int = 0
     stream: bool = False
     lane: str = ""
+    controls: SamplingControls = field(default_factory=SamplingControls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import Csr, Sample, SamplingParams, Tensor
+from tinkex.engine.messages import Csr, Sample, SamplingControls, SamplingParams, Tensor
 
 MAX_SAMPLES = 1024
 MAX_TOP_LOGPROBS = 1024
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 4096
+MAX_BIASES = 1024
+MAX_BIAS = 100.0
+MAX_PENALTY = 2.0
+REPETITION_PENALTIES = (0.01, 100.0)
+"""Beyond these, logits leave float32's range."""
 
 
 def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
     """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together."""
     length = check_prompt(command.prompt, vocab_size)
     _check_params(command.params, vocab_size)
+    check_controls(command.controls, vocab_size)
     _check_counts(command, length, vocab_size)
     if command.target_prompt_logprobs is not None:
         _check_targets(command.target_prompt_logprobs, length, vocab_size)
@@ -78,8 +84,38 @@ def _check_params(params: SamplingParams, vocab_size: int) -> None:
                 f"stop: a text has {len(stop)} characters; at most {MAX_STOP_CHARACTERS}"
                 " are allowed"
             )
-        if isinstance(stop, int) and not 0 <= stop < vocab_size:
-            raise UserError(f"stop: id {stop} is outside the vocabulary (0 to {vocab_size - 1})")
+        if isinstance(stop, int):
+            _check_id("stop", stop, vocab_size)
+
+
+def check_controls(controls: SamplingControls, vocab_size: int) -> None:
+    _between("min_p", controls.min_p, 0.0, 1.0)
+    _between("presence_penalty", controls.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _between("frequency_penalty", controls.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _between("repetition_penalty", controls.repetition_penalty, *REPETITION_PENALTIES)
+    if len(controls.logit_bias) > MAX_BIASES:
+        given = len(controls.logit_bias)
+        raise UserError(f"logit_bias: has {given} tokens; at most {MAX_BIASES} are allowed")
+    for token, bias in controls.logit_bias.items():
+        _check_id("logit_bias", token, vocab_size)
+        _between(f"logit_bias: of token {token}", bias, -MAX_BIAS, MAX_BIAS)
+    if controls.allowed_tokens is not None:
+        if not controls.allowed_tokens:
+            raise UserError(
+                "allowed_tokens: is empty, so nothing could be drawn; name some or none"
+            )
+        for token in controls.allowed_tokens:
+            _check_id("allowed_tokens", token, vocab_size)
+
+
+def _check_id(field: str, token: int, vocab_size: int) -> None:
+    if not 0 <= token < vocab_size:
+        raise UserError(f"{field}: id {token} is outside the vocabulary (0 to {vocab_size - 1})")
+
+
+def _between(field: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise UserError(f"{field}: must be between {low:g} and {high:g}, not {value}")
 
 
 def _check_counts(command: Sample, length: int, vocab_size: int) -> None:

@@ -3,11 +3,12 @@
 Draws are races: every token id gets a number that is a pure function of the row's key and the id,
 and the best `logit / temperature + number` wins. There is no state to share between rows, and a
 rounding error in one logit can only change the outcome of a near tie. Logprobs are those of the
-model's own distribution: temperature, top_k and top_p shape the draw, not the logprob.
+model's own distribution: temperature, min_p, top_k and top_p shape the draw, not the logprob.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Rule:
     temperature: float
     top_k: int
     top_p: float
+    min_p: float = 0.0
 
     @property
     def greedy(self) -> bool:
@@ -71,7 +73,7 @@ class Rule:
 
     @property
     def filtered(self) -> bool:
-        return self.top_k > 0 or self.top_p < 1.0
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
 
 class Drawer:
@@ -112,9 +114,10 @@ class Drawer:
         return uniform.log_().neg_().log_().neg_()
 
     def _filter(self, scores: Tensor, rules: Sequence[Rule]) -> Tensor:
-        """Minus infinity for ids outside each row's top_k and top_p; untouched rows as they are."""
+        """Minus infinity for ids outside each row's min_p, top_k and top_p; other rows as they
+        are."""
         rows = [row for row, rule in enumerate(rules) if rule.filtered and not rule.greedy]
-        picked = scores[rows]
+        picked = _likely_enough(scores[rows], [rules[row].min_p for row in rows])
         kept = _kept(picked, [rules[row] for row in rows])
         result = scores.clone()
         result[rows] = picked.masked_fill(~kept, -torch.inf)
@@ -122,6 +125,15 @@ class Drawer:
 
     def _column(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self._device)[:, None]
+
+
+def _likely_enough(scores: Tensor, parts: Sequence[float]) -> Tensor:
+    """Minus infinity for ids less likely than that part of the row's likeliest."""
+    if not any(parts):
+        return scores
+    least = [math.log(part) if part else -math.inf for part in parts]
+    floor = torch.tensor(least, dtype=torch.float32, device=scores.device)[:, None]
+    return scores.masked_fill(scores < scores.amax(-1, keepdim=True) + floor, -torch.inf)
 
 
 def _kept(scores: Tensor, rules: Sequence[Rule]) -> Tensor:

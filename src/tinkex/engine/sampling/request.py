@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tinkex.engine.messages import Sample, Sequence, TopK
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
+from tinkex.engine.sampling.controls import Changes, Counts, Steering
 from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
@@ -39,14 +40,19 @@ class Request:
     @functools.cached_property
     def rule(self) -> Rule:
         params = self.command.params
-        return Rule(params.temperature, params.top_k, params.top_p)
+        return Rule(params.temperature, params.top_k, params.top_p, self.command.controls.min_p)
+
+    @functools.cached_property
+    def steering(self) -> Steering:
+        return Steering(self.command.controls, self.prompt)
 
     @functools.cached_property
     def shaped(self) -> bool:
         """Whether drawing takes more than one race over the logits."""
         rule = self.rule
         filtered = rule.filtered and not rule.greedy
-        return filtered or bool(self.command.topk_sample_logprobs)
+        topk = bool(self.command.topk_sample_logprobs)
+        return filtered or topk or self.steering.changes_logits
 
     @property
     def done(self) -> bool:
@@ -70,6 +76,7 @@ class Branch:
     started: bool = False
     reason: StopReason | None = None
     past: Past = field(default_factory=Past)
+    counts: Counts | None = None
 
     @property
     def lane(self) -> str:
@@ -102,6 +109,16 @@ class Branch:
         self.past.extend(self.tokens(len(self.past), self.length).tolist())
         return self.past.guess(count)
 
+    def changes(self, guesses: tuple[int, ...]) -> Changes:
+        """What the request's controls change about the logits after its tokens and `guesses`."""
+        steering = self.request.steering
+        if not steering.counts:
+            return steering.fixed
+        if self.counts is None:
+            self.counts = steering.none_counted()
+        self.counts.extend(self.generated[len(self.counts) :])
+        return Changes(steering, self.counts.followed_by(guesses))
+
     def append(self, token: int, logprob: float) -> None:
         self.generated.append(token)
         self.logprobs.append(logprob)
@@ -126,11 +143,22 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A draw of the token after `position`, where `guess` stands if no draw has put it there."""
+    """A draw of the token after `position`. The last of the tokens up to there may be `guesses`
+    that no draw has put there yet."""
 
     branch: Branch
     position: int
-    guess: int | None = None
+    guesses: tuple[int, ...] = ()
+
+    @property
+    def guess(self) -> int | None:
+        """The token at `position`, if that is a guess."""
+        return self.guesses[-1] if self.guesses else None
+
+    @property
+    def changes(self) -> Changes:
+        """What the request's controls change about the logits of this draw."""
+        return self.branch.changes(self.guesses)
 
     @property
     def key(self) -> Key:

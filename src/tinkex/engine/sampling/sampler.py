@@ -29,6 +29,7 @@ from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.checks import check_sample
+from tinkex.engine.sampling.controls import steered
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.forward import Forward
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
@@ -301,8 +302,8 @@ class Sampler:
         last = chunk.known - 1
         for branch in self._continuing(chunk.branch):
             yield offset + last, Turn(branch, last)
-        for position, guess in enumerate(chunk.guesses, chunk.known):
-            yield offset + position, Turn(chunk.branch, position, guess)
+        for count in range(1, len(chunk.guesses) + 1):
+            yield offset + last + count, Turn(chunk.branch, last + count, chunk.guesses[:count])
 
     def _draw_block(self, ready: Sequence[tuple[int, Turn]], hidden: Tensor) -> list[Event]:
         rows = sorted({row for row, _ in ready})
@@ -314,7 +315,8 @@ class Sampler:
 
     def _draw_from(self, turns: Sequence[Turn], logits: Tensor) -> list[Event]:
         rules = [turn.branch.request.rule for turn in turns]
-        ids = self._drawer.draw(logits, rules, [turn.key for turn in turns])
+        scores = steered(logits, [turn.changes for turn in turns])
+        ids = self._drawer.draw(scores, rules, [turn.key for turn in turns])
         rows = confirmed(turns, ids.tolist())
         if len(rows) < len(turns):
             turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]

@@ -1,0 +1,171 @@
+"""Logits processors: allowed tokens, logit bias and penalties, applied before a draw.
+
+What each does and in which order is said at `SamplingControls`. Rows are changed one by one, in
+copies: the logits that logprobs are read from stay the model's own, and a row without controls is
+drawn from the bits it would have been drawn from alone. Knows nothing of requests or schedules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tinkex.engine.messages import SamplingControls
+from tinkex.engine.to_device import to_device
+
+
+class Counts:
+    """The tokens that penalties are about: each once, and how often it was drawn."""
+
+    def __init__(self, seen: NDArray[np.int64], drawn: NDArray[np.float32]) -> None:
+        self._ids, self._drawn = seen, drawn
+        self._place = {token: place for place, token in enumerate(seen.tolist())}
+        self._length = 0
+
+    def __len__(self) -> int:
+        """How many drawn tokens were counted."""
+        return self._length
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return self._ids[: len(self._place)]
+
+    @property
+    def drawn(self) -> NDArray[np.float32]:
+        return self._drawn[: len(self._place)]
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        for token in tokens:
+            place = self._place.setdefault(token, len(self._place))
+            if place == len(self._ids):
+                self._ids = np.append(self._ids, np.zeros(place + 64, np.int64))
+                self._drawn = np.append(self._drawn, np.zeros(place + 64, np.float32))
+            self._ids[place] = token
+            self._drawn[place] += 1
+            self._length += 1
+
+    def followed_by(self, tokens: Sequence[int]) -> Counts:
+        """As if these had been drawn too."""
+        if not tokens:
+            return self
+        counts = Counts(self.ids.copy(), self.drawn.copy())
+        counts.extend(tokens)
+        return counts
+
+
+class Steering:
+    """The controls of one request, as what they do to logits."""
+
+    def __init__(self, controls: SamplingControls, prompt: NDArray[np.int32]) -> None:
+        self.controls = controls
+        self._prompt = prompt
+        self.repeats = controls.repetition_penalty != 1.0
+        self.counts = self.repeats or bool(controls.frequency_penalty or controls.presence_penalty)
+        self.fixed = Changes(self)
+
+    @property
+    def changes_logits(self) -> bool:
+        controls = self.controls
+        return self.counts or bool(controls.logit_bias) or controls.allowed_tokens is not None
+
+    def none_counted(self) -> Counts:
+        """Before anything is drawn. A repetition penalty is about the prompt's tokens too."""
+        seen = self._seen.copy()
+        return Counts(seen, np.zeros(len(seen), np.float32))
+
+    @functools.cached_property
+    def _seen(self) -> NDArray[np.int64]:
+        prompt = self._prompt if self.repeats else self._prompt[:0]
+        return np.unique(prompt).astype(np.int64)
+
+    @functools.cached_property
+    def bias(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        given = self.controls.logit_bias
+        return np.array([*given], np.int64), np.array([*given.values()], np.float32)
+
+    def banned(self, like: Tensor) -> Tensor | None:
+        """Of a row of logits like this one, the tokens that are not allowed; None if all are."""
+        if self.controls.allowed_tokens is None:
+            return None
+        if self._banned is None:
+            self._banned = torch.ones(like.shape, dtype=torch.bool)
+            self._banned[list(self.controls.allowed_tokens)] = False
+            self._banned = to_device(self._banned, like.device)
+        return self._banned
+
+    _banned: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one draw's logits are changed by: fixed controls, and what was drawn before it."""
+
+    steering: Steering
+    counts: Counts | None = None
+
+
+def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
+    """The logits [R, V] to draw from; the same tensor if no row has controls."""
+    rows = [row for row, change in enumerate(changes) if change.steering.changes_logits]
+    if not rows:
+        return logits
+    picked = [changes[row] for row in rows]
+    own = logits[rows]
+    _ban(own, picked)
+    _add_bias(own, picked)
+    _penalise(own, picked)
+    result = logits.clone()
+    result[rows] = own
+    return result
+
+
+def _ban(logits: Tensor, changes: Sequence[Changes]) -> None:
+    for row, change in zip(logits, changes, strict=True):
+        banned = change.steering.banned(row)
+        if banned is not None:
+            row.masked_fill_(banned, -torch.inf)
+
+
+def _add_bias(logits: Tensor, changes: Sequence[Changes]) -> None:
+    biases = [change.steering.bias for change in changes]
+    cells = _cells([ids for ids, _ in biases], logits)
+    if len(cells):
+        added = np.concatenate([values for _, values in biases])
+        logits.view(-1).index_add_(0, cells, to_device(torch.from_numpy(added), logits.device))
+
+
+def _penalise(logits: Tensor, changes: Sequence[Changes]) -> None:
+    counted = [(row, change.counts) for row, change in enumerate(changes)]
+    found = [(row, counts) for row, counts in counted if counts is not None and len(counts.ids)]
+    if not found:
+        return
+    empty = np.zeros(0, np.int64)
+    held = dict(found)
+    ids = [held[row].ids if row in held else empty for row in range(len(changes))]
+    cells, flat = _cells(ids, logits), logits.view(-1)
+    factors, taken = zip(*(_penalties(changes[row], counts) for row, counts in found), strict=True)
+    factor = to_device(torch.from_numpy(np.concatenate(factors)), logits.device)
+    value = flat[cells]
+    value = torch.where(value > 0, value / factor, value * factor)
+    value -= to_device(torch.from_numpy(np.concatenate(taken)), logits.device)
+    flat[cells] = value
+
+
+def _penalties(change: Changes, counts: Counts) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """For each counted token: what its logit is divided by, and what is taken off."""
+    controls, drawn = change.steering.controls, counts.drawn
+    factor = np.full(len(drawn), controls.repetition_penalty, np.float32)
+    once = np.where(drawn > 0, np.float32(controls.presence_penalty), np.float32(0))
+    return factor, drawn * np.float32(controls.frequency_penalty) + once
+
+
+def _cells(ids: Sequence[NDArray[np.int64]], logits: Tensor) -> Tensor:
+    """Where these ids of each row lie in the flattened logits."""
+    placed = [row * logits.shape[1] + own for row, own in enumerate(ids)]
+    return to_device(torch.from_numpy(np.concatenate(placed)), logits.device)
