@@ -35,7 +35,8 @@ def test_a_key_is_shown_once_and_kept_as_a_hash(home: Path) -> None:
 def test_a_revoked_key_is_listed_as_such(home: Path) -> None:
     made = json.loads(keys(home, "create", "ada", "--expires-in", "24h", "--json").out)
     assert mismatches(made, shapes()["keys create"]) == []
-    assert list(made) == ["id", "name", "created_at", "expires_at", "revoked_at", "key"]
+    facts = ["id", "name", "operator", "created_at", "expires_at", "revoked_at", "key"]
+    assert list(made) == facts
     assert keys(home, "revoke", made["id"]).out == f"Revoked key {made['id']} of ada\n"
     listed = json.loads(keys(home, "list", "--json").out)
     assert mismatches(listed, shapes()["keys list"]) == []

@@ -42,7 +42,8 @@ def test_every_body_is_described_and_every_post_but_the_known_ones_has_one() -> 
     posts = {path for path, method, _ in _operations() if method in ("post", "put")}
     one = "/api/v1/training_runs/{training_run_id}/checkpoints/{kind}/{name}"
     stop = "/api/v1/training_runs/{training_run_id}/stop"
-    known = {"/api/v1/auth/token", "/api/v1/home/collect", f"{one}/publish", stop}
+    dashboard = {"/api/v1/dashboard/invitation", "/api/v1/dashboard/visit"}
+    known = {"/api/v1/auth/token", "/api/v1/home/collect", f"{one}/publish", stop, *dashboard}
     assert bare & posts == known
     for path, _, operation in _operations():
         for media, content in operation.get("requestBody", {}).get("content", {}).items():

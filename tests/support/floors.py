@@ -69,6 +69,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "budgets": "refusals",
         "checkpoints": "clock refusals storage",
         "engines": "clock refusals settings",
+        "dashboard": "checkpoints clock refusals",
         "promises": "",
         "protocol": "promises refusals settings",
         "tracing": "clock refusals storage",
@@ -91,15 +92,15 @@ ROOMS: dict[str, dict[str, str]] = {
         ),
         "views": "checkpoints clock operations refusals storage tenancy",
         "core": (
-            "budgets checkpoints clock engines listening maintenance operations polls "
+            "budgets checkpoints clock dashboard engines listening maintenance operations polls "
             "promises protocol sampling settings storage tenancy tracing training views"
         ),
         "http": (
-            "checkpoints core engines operations polls promises protocol refusals sampling "
-            "storage tenancy tracing training views"
+            "checkpoints core dashboard engines operations polls promises protocol refusals "
+            "sampling settings storage tenancy tracing training views"
         ),
         "app": "clock connections core engines http settings storage",
-        "hosting": "app connections core engines http sampling settings storage tenancy",
+        "hosting": "app connections core dashboard engines http sampling settings storage tenancy",
     },
     "engine": {
         "cpu": "",

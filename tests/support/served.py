@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +119,7 @@ async def served(
     timings: Timings = QUICK,
     scheduling: Scheduling | None = None,
     keys: Mapping[str, str] | None = None,
+    operators: Container[str] = (),
     model: str = MODEL,
     engines_on_demand: bool = False,
 ) -> AsyncIterator[Api]:
@@ -128,6 +129,7 @@ async def served(
         home=home,
         models=(ModelSpec(model, "nowhere"),),
         keys=keys,
+        operators=operators,
         engines_on_demand=engines_on_demand,
         limits=limits or Limits(),
         timings=timings,

@@ -16,12 +16,14 @@ from tinkex.server.clock import Clock
 from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
 from tinkex.server.engines.worker import Launch
+from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
 from tinkex.server.http.prometheus import Measured, Requests
 from tinkex.server.http.routes import (
     admin,
     checkpoints,
     config,
+    dashboard,
     describing,
     downloads,
     files,
@@ -58,6 +60,7 @@ ROUTES: list[BaseRoute] = [
     *home_routes.ROUTES,
     *describing.ROUTES,
     *metrics.ROUTES,
+    *dashboard.ROUTES,
 ]
 
 
@@ -88,7 +91,10 @@ def create_app(
         routes=ROUTES,
         lifespan=lifespan,
         exception_handlers={HTTPException: _plain},
-        middleware=[Middleware(Measured, requests=requests)],
+        middleware=[
+            Middleware(Measured, requests=requests),
+            Middleware(BrowsersAtHome, settings=settings),
+        ],
     )
     app.state.requests = requests
     return app

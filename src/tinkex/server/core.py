@@ -14,6 +14,8 @@ from tinkex.server.checkpoints.links import Links
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.checkpoints.signing import Signer
 from tinkex.server.clock import Clock, SystemClock
+from tinkex.server.dashboard.door import Guesses, Invitations
+from tinkex.server.dashboard.visits import Visits
 from tinkex.server.engines.child_process import engine_processes
 from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.worker import Launch
@@ -81,7 +83,7 @@ class Core:
         self.blobs = SegmentBlobs(home.payloads)
         self.weights = Folders(home.weights)
         snapshot_folders, pins = Folders(home.snapshots), Pins(home.pins)
-        self.tenants = Tenants(settings.keys)
+        self.tenants = Tenants(settings.keys, settings.operators)
         self.promises = Promises()
         self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
         self.meter = Meter(self.store, clock)
@@ -171,6 +173,8 @@ class Core:
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)
+        self.visits = Visits(self.signer, clock)
+        self.invitations, self.guesses = Invitations(clock), Guesses(clock)
         self.reaper = Reaper(
             self.store,
             self.blobs,

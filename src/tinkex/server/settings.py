@@ -5,7 +5,8 @@ Values only: nothing here opens, starts or looks up anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,16 @@ GIB = 1024 * MIB
 
 _ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """What listens on every address of a machine has none that could be typed."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name of one, leads nowhere but to this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,8 @@ class ModelSpec:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """A whole server. `keys` maps a key's hash to its tenant; without it any well-formed key is a
-    tenant of its own, which is only right on loopback. `aliases` maps further public names to the
+    tenant of its own, which is only right on loopback. `operators` are the hashes of the keys that
+    see everything. `aliases` maps further public names to the
     name of a model in `models`: the same engine serves both. With `engines_on_demand` an engine is
     started by the first work for it, not with the server."""
 
@@ -118,6 +130,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: Mapping[str, str] | None = None
+    operators: Container[str] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     device: str = "auto"
     dtype: str = "auto"
@@ -126,6 +139,11 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)
     scheduling: Scheduling = field(default_factory=Scheduling)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
 
     @property
     def address(self) -> str:

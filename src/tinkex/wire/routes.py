@@ -11,6 +11,8 @@ API_KEY_ME = "/api/v1/auth/apikey/me"
 HEALTH = "/api/v1/healthz"
 SERVER_CAPABILITIES = "/api/v1/get_server_capabilities"
 TELEMETRY = "/api/v1/telemetry"
+DASHBOARD_VISIT = "/api/v1/dashboard/visit"  # the next two are additions of our server
+DASHBOARD_INVITATION = "/api/v1/dashboard/invitation"
 COLLECT_HOME = "/api/v1/home/collect"
 
 CREATE_SESSION = "/api/v1/create_session"

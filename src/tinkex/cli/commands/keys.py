@@ -55,7 +55,7 @@ class KeyList(TableOutput):
         return f"{count or 'No'} key{'' if count == 1 else 's'}"
 
     def columns(self) -> list[str]:
-        return ["ID", "Name", "Status", "Created", "Expires"]
+        return ["ID", "Name", "Sees", "Status", "Created", "Expires"]
 
     def rows(self) -> list[list[str]]:
         return [self._row(key) for key in self.keys]
@@ -65,6 +65,7 @@ class KeyList(TableOutput):
         return [
             key.id,
             key.name,
+            "Everything" if key.operator else "Own",
             key.status(self.now.timestamp()),
             format_timestamp(moment(key.created_at), self.now),
             format_timestamp(expires, self.now) if expires else "Never",
@@ -89,6 +90,7 @@ def facts(key: Key) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
+        "operator": key.operator,
         "created_at": moment(key.created_at),
         "expires_at": moment(key.expires_at),
         "revoked_at": moment(key.revoked_at),
@@ -108,19 +110,25 @@ def moment(seconds: float | None) -> datetime | None:
     metavar="TIME",
     help="How long it works: 30m, 24h, 90d; a bare number is seconds.",
 )
+@click.option("--operator", is_flag=True, help="Let it see and end what belongs to every user.")
 @HOME
 def create(
-    context: CommandContext, name: str, expires_in: float | None, home: Path | None
+    context: CommandContext,
+    name: str,
+    expires_in: float | None,
+    operator: bool,
+    home: Path | None,
 ) -> KeyCreated:
     """Create a key for the user NAME and print it. It cannot be shown again.
 
-    Keys with the same name belong to the same user: they see the same runs and checkpoints.
+    Keys with the same name belong to the same user: they see the same runs and checkpoints. An
+    operator's key sees those of all users, on the dashboard and on the command line.
 
     Example: tinkex keys create alice --expires-in 90d --home /srv/tinkex
     """
     keys = _keys(home)
     try:
-        key, secret = keys.create(name, expires_in)
+        key, secret = keys.create(name, expires_in, operator=operator)
     except ValueError as error:
         raise CliError(f"Could not create the key: {error}") from error
     context.narrate("Keep this key: only a hash of it is stored.")

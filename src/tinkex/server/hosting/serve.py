@@ -7,7 +7,6 @@ Whatever keeps the server from starting is one line on stderr and status 1.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import sys
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
-from tinkex.server.settings import Limits, ModelSpec, Settings
+from tinkex.server.settings import Limits, ModelSpec, Settings, is_loopback
 from tinkex.server.storage.home import Home, HomeTaken, default_home
-from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem
+from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
 
 DEFAULT_PORT = 8000
 _BACKLOG = 2048
@@ -91,6 +90,7 @@ def _settings(
         host=options.host,
         port=listener.getsockname()[1],
         keys=keys,
+        operators=OperatorKeys(KeyFile(home)),
         aliases=catalog.aliases,
         device=options.device,
         dtype=options.dtype,
@@ -103,21 +103,12 @@ def _keys(home: Path, host: str) -> Mapping[str, str] | None:
     file = KeyFile(home)
     if file.list():
         return ActiveKeys(file)
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise CannotServe(
             f"{host} can be reached by others and {home} has no keys: create one with "
             f"`tinkex keys create NAME --home {home}`, or serve on 127.0.0.1"
         )
     return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _take(root: Path) -> Home:

@@ -21,6 +21,7 @@ from tinkex.server.app import create_app
 from tinkex.server.connections.slow_clients import SlowClients
 from tinkex.server.connections.web import WebServer, config
 from tinkex.server.core import Core
+from tinkex.server.dashboard.door import invitation
 from tinkex.server.engines.engine import EngineLost
 from tinkex.server.hosting import open_files
 from tinkex.server.hosting.allocator import keep_freed_memory
@@ -93,6 +94,14 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
             await asyncio.sleep(0.1)
     print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
     return 0
+
+
+def dashboard_link(core: Core) -> str:
+    """Where to look: on a server for this machine alone, with a token that lets one browser in."""
+    address = core.settings.address
+    if not core.settings.is_private:
+        return f"{address}/ (asks for a key)"
+    return f"{invitation(address, core.invitations.issue())} (opens once)"
 
 
 async def _are_prepared(core: Core) -> bool:

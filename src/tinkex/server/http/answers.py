@@ -21,6 +21,21 @@ class Collected(BaseModel):
     size_bytes: int
 
 
+class Visitor(BaseModel):
+    """Who is signed in to the dashboard. `page_secret` is shown once, where a visit begins."""
+
+    tenant: str
+    sees_all: bool
+    version: str
+    page_secret: str | None = None
+
+
+class Invitation(BaseModel):
+    """A link that lets one browser in, once."""
+
+    url: str
+
+
 class Refused(BaseModel):
     """Why a request is not served, for the person who sent it."""
 

@@ -18,9 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tinkex.server.core import Core
+from tinkex.server.dashboard.visits import PAGE_HEADER, Visit
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.refusals import Refusal, TooLarge, Unavailable
-from tinkex.server.tenancy.tenants import OWNERS_PLACE
+from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
 
@@ -39,24 +40,33 @@ def core_of(request: Request) -> Core:
 
 
 def tenant_of(request: Request) -> str:
-    """Who asks, by the key in the request's header; raises `Unauthorized`.
+    """Who asks, by the key in the request's header or the visit it belongs to; raises
+    `Unauthorized`.
 
-    Who owns the home may do with a run or session in its path what the key it belongs to may.
+    Who sees everything may do with a run or session in its path what the key it belongs to may.
     """
-    core, key, owner = core_of(request), request.headers.get("x-api-key"), is_owner(request)
-    tenant = core.tenants.identify(key, is_owner=owner)
-    return core.belongings.tenant(request.path_params) or tenant if owner else tenant
+    core, tenant = core_of(request), _asking(request)
+    if not sees_all(request):
+        return tenant
+    return core.belongings.tenant(request.path_params) or tenant
+
+
+def _asking(request: Request) -> str:
+    tenants, visit = core_of(request).tenants, visit_of(request)
+    if visit is not None:
+        return tenants.of_digest(visit.digest, is_owner=visit.invited)
+    return tenants.identify(request.headers.get("x-api-key"), is_owner=is_owner(request))
 
 
 def viewer_of(request: Request) -> str | None:
-    """Whose things a list shows: a tenant's, or everybody's to who owns the home."""
+    """Whose things a list shows: a tenant's, or everybody's to who may see everything."""
     tenant = tenant_of(request)
-    return None if is_owner(request) else tenant
+    return None if sees_all(request) else tenant
 
 
 def bearer_of(request: Request, path: str | None) -> str | None:
-    """As whom a checkpoint named in a body may be read: by the home's owner as its own."""
-    if path is None or not is_owner(request):
+    """As whom a checkpoint named in a body may be read: by who sees everything as its owner."""
+    if path is None or not sees_all(request):
         return None
     return core_of(request).belongings.of_checkpoint(path)
 
@@ -69,6 +79,23 @@ def origin_of(request: Request) -> str:
 def is_owner(request: Request) -> bool:
     """Whether the client is a process of the user who owns the home: it can read its files."""
     return bool(request.scope.get("server") == OWNERS_PLACE)
+
+
+def sees_all(request: Request) -> bool:
+    """Whether the client may look after every tenant's things: the home's owner, who came to the
+    dashboard by a link of the server's terminal, who holds an operator's key."""
+    visit, tenants = visit_of(request), core_of(request).tenants
+    if visit is not None:
+        return visit.invited or tenants.is_operator(visit.digest)
+    return is_owner(request) or tenants.is_operator(hash_key(request.headers.get("x-api-key", "")))
+
+
+def visit_of(request: Request) -> Visit | None:
+    """The visit to the dashboard a request belongs to. A key that is shown counts instead."""
+    if "x-api-key" in request.headers or PAGE_HEADER not in request.headers:
+        return None
+    visits = core_of(request).visits
+    return visits.read(request.cookies.get(visits.cookie), request.headers[PAGE_HEADER])
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ class KeyProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, without its secret. Keys with the same `name` belong to the same tenant."""
+    """One key, without its secret. Keys with the same `name` belong to the same tenant. Who shows
+    an `operator` key sees and may end what belongs to every tenant."""
 
     id: str
     name: str
@@ -39,6 +40,7 @@ class Key:
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    operator: bool = False
 
     def active(self, now: float) -> bool:
         if self.revoked_at is not None:
@@ -60,7 +62,9 @@ class KeyFile:
         self._stamp: tuple[int, int, int] | None = None
         self._keys: tuple[Key, ...] = ()
 
-    def create(self, name: str, expires_in: float | None = None) -> tuple[Key, str]:
+    def create(
+        self, name: str, expires_in: float | None = None, *, operator: bool = False
+    ) -> tuple[Key, str]:
         """A new key for tenant `name` and its secret, which is shown here and kept nowhere."""
         if not _NAME.fullmatch(name):
             raise KeyProblem(
@@ -71,7 +75,7 @@ class KeyFile:
             raise KeyProblem(f"expires_in is {expires_in}: give a positive number of seconds")
         secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
         expires_at = None if expires_in is None else now + expires_in
-        key = Key(secrets.token_hex(4), name, hash_key(secret), now, expires_at)
+        key = Key(secrets.token_hex(4), name, hash_key(secret), now, expires_at, operator=operator)
         with self._locked():
             self._write((*self.list(), key))
         return key, secret
@@ -142,6 +146,23 @@ class ActiveKeys(Mapping[str, str]):
     def _active(self) -> Iterator[tuple[str, str]]:
         now = time.time()
         return ((key.sha256, key.name) for key in self._file.list() if key.active(now))
+
+
+class OperatorKeys(Collection[str]):
+    """The hashes of the operators' keys that are good right now: a view that follows the file."""
+
+    def __init__(self, file: KeyFile) -> None:
+        self._file = file
+
+    def __contains__(self, sha256: object) -> bool:
+        return any(known == sha256 for known in self)
+
+    def __iter__(self) -> Iterator[str]:
+        now = time.time()
+        return (key.sha256 for key in self._file.list() if key.operator and key.active(now))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _decode(path: Path) -> tuple[Key, ...]:

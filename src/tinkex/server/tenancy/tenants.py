@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from tinkex.server.refusals import Unauthorized
 
@@ -21,10 +21,12 @@ _KEY_LIMIT = 8192
 
 
 class Tenants:
-    """`keys` maps key hashes to tenant ids; None admits any well-formed key as its own tenant."""
+    """`keys` maps key hashes to tenant ids; None admits any well-formed key as its own tenant.
+    `operators` are the hashes of those keys whose holders look after everybody's things."""
 
-    def __init__(self, keys: Mapping[str, str] | None) -> None:
+    def __init__(self, keys: Mapping[str, str] | None, operators: Container[str] = ()) -> None:
         self._keys = keys
+        self._operators = operators
 
     def identify(self, key: str | None, *, is_owner: bool = False) -> str:
         """The tenant of a key, or `Unauthorized`. Who owns the home's files needs no known key."""
@@ -32,7 +34,14 @@ class Tenants:
             raise Unauthorized("no API key: send it in the X-API-Key header")
         if len(key) > _KEY_LIMIT or not key.startswith(KEY_PREFIXES):
             raise Unauthorized("malformed API key: keys begin with 'tml-'")
-        digest = hash_key(key)
+        return self.of_digest(hash_key(key), is_owner=is_owner)
+
+    def is_operator(self, digest: str) -> bool:
+        """Whether the key with this hash is an operator's, and still good."""
+        return digest in self._operators and self._configured(digest) is not None
+
+    def of_digest(self, digest: str, *, is_owner: bool = False) -> str:
+        """The tenant of the key with this hash, or `Unauthorized`."""
         tenant = self._configured(digest)
         if tenant is None and (is_owner or self._keys is None):
             return f"key-{digest[:16]}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -11,6 +9,7 @@ from starlette.routing import Route
 from tinkex.server.http import prometheus
 from tinkex.server.http.exchange import core_of, guarded, tenant_of
 from tinkex.server.http.metrics import CONTENT_TYPE
+from tinkex.server.settings import is_loopback
 
 
 async def metrics(request: Request) -> Response:
@@ -23,10 +22,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _on_this_machine(request: Request) -> bool:
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
+    return request.client is not None and is_loopback(request.client.host)
 
 
 ROUTES: list[Route] = [Route("/metrics", guarded(metrics, "/metrics"), methods=["GET"])]

@@ -17,10 +17,10 @@ from tinkex.server.http.exchange import (
     answer,
     bearer_of,
     core_of,
-    is_owner,
     read_body,
     read_json,
     read_json_and_body,
+    sees_all,
     tenant_of,
 )
 from tinkex.server.http.routing import route
@@ -58,7 +58,7 @@ async def load_weights(request: Request) -> Response:
     tenant = tenant_of(request)
     fields, body = await read_json_and_body(request)
     training = core_of(request).training
-    owner = bearer_of(request, fields.optional_text("path") if is_owner(request) else None)
+    owner = bearer_of(request, fields.optional_text("path") if sees_all(request) else None)
     if fields.has("session_id"):
         return _future(await training.create_from(tenant, fields, owner))
     return _future(await training.operation(tenant, "load_weights", fields, body, owner))

@@ -1,0 +1,49 @@
+"""Keeps foreign pages away from a server that is for this machine alone.
+
+A page on the internet may have its name resolve to 127.0.0.1 and then talk to us from a browser on
+this machine as if it were ours (DNS rebinding). Its requests name the page's host, not this
+machine, so a browser that names another host is refused. Programs are not: behind a proxy or in a
+test they may call us what they like, and a browser is what the attack needs.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tinkex.server.http.exchange import answer
+from tinkex.server.settings import Settings, is_loopback
+from tinkex.server.tenancy.tenants import OWNERS_PLACE
+
+_OF_BROWSERS = ("origin", "cookie", "sec-fetch-site", "sec-fetch-mode")
+
+
+class BrowsersAtHome:
+    """ASGI middleware. Does nothing on a server that others can reach: that one has keys."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._guards = settings.is_private
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._guards and scope["type"] == "http" and _is_foreign(scope):
+            detail = "this server is for browsers of its own machine: open it at 127.0.0.1"
+            await answer({"detail": detail}, 403)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _is_foreign(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    if is_loopback(_host(headers.get("host", ""))) or scope.get("server") == OWNERS_PLACE:
+        return False
+    return headers.get("user-agent", "").startswith("Mozilla/") or any(
+        name in headers for name in _OF_BROWSERS
+    )
+
+
+def _host(header: str) -> str:
+    """`name`, `name:8000` or `[::1]:8000`, without the port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
