@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tinkex.server.operations.kinds import named
 from tinkex.server.operations.log import Entry, Gap, RunLog
 
 
 def _entry(seq: int, kind: str = "forward_backward", at: float = 0.0) -> Entry:
-    return Entry(f"r:{seq}", seq, kind, b"", at, payload_bytes=10, state="waiting")
+    return Entry(f"r:{seq}", seq, named(kind), b"", at, payload_bytes=10, state="waiting")
 
 
 def _run(log: RunLog, now: float) -> list[int]:

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from tinkex.server.operations.base import Conclusion, Prepared
-from tinkex.server.operations.log import Entry, RunLog
+from tinkex.server.operations.kinds import named
+from tinkex.server.operations.log import CREATION, Entry, RunLog
 from tinkex.server.operations.runs import Run
 from tinkex.server.protocol.outcomes import failure, success
 from tinkex.server.storage.database.runs import RunRow
@@ -45,10 +46,12 @@ class _Told:
         self.run = Run(row, RunLog(-1, 60.0, 5.0))
 
     def end(self, kind: str, conclusion: Conclusion, tokens: int = 0) -> None:
+        seq_id = CREATION if kind.startswith("create") else 1
+
         async def never(_: object) -> Conclusion:
             raise AssertionError
 
-        entry = Entry("r", 1, kind, b"", 0.0)
+        entry = Entry("r", seq_id, named(kind), b"", 0.0)
         self.narrator.ended(self.run, entry, Prepared((), never, tokens), conclusion)
 
     def step(self, number: int, *losses: tuple[float, float]) -> None:
@@ -103,7 +106,7 @@ def test_steps_are_told_now_and_then_with_the_loss_of_their_passes_and_the_speed
 def test_saves_are_told_and_nameless_samplers_counted(told: _Told) -> None:
     told.end("save_weights", Conclusion(success({}), path="tinker://x/weights/one"))
     assert told.lines == ["run 01234567…:train:0: saved tinker://x/weights/one"]
-    told.end("save_weights_for_sampler", Conclusion(success({})))
+    told.end("save_weights_for_sampler", Conclusion(success({}), sampler="s"))
     told.step(1)
     assert told.lines[1:] == ["run 01234567…:train:0: step 1, loss 0.0000, 1 samplers made"]
 

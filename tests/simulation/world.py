@@ -29,6 +29,7 @@ from simulation.disk import Disk, SimulatedBlobs, open_simulated
 from simulation.machine import Machine, after
 from tinkex.server import core as core_module
 from tinkex.server.core import Core
+from tinkex.server.operations.optim_step import OPTIM_STEP
 from tinkex.server.polls import Pending
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.fields import Fields
@@ -293,7 +294,7 @@ class Client:
             }
             body = json.dumps(values).encode()
             accepted = await world.ask(
-                lambda core: core.training.operation(tenant, "optim_step", Fields(values), body)
+                lambda core: core.training.operation(tenant, OPTIM_STEP, Fields(values), body)
             )
         if accepted.request_id != f"{self._model}:{seq_id}":
             raise Wrong(f"operation {seq_id} was promised as {accepted.request_id}")

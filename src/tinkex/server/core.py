@@ -21,12 +21,10 @@ from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.worker import Launch
 from tinkex.server.listening import Listening
 from tinkex.server.maintenance import Reaper
+from tinkex.server.operations import kinds
+from tinkex.server.operations.base import Around
 from tinkex.server.operations.custom_losses import Losses
-from tinkex.server.operations.forward import Forward
-from tinkex.server.operations.kinds import Kinds
-from tinkex.server.operations.load import Loading
 from tinkex.server.operations.runs import Run, Runs
-from tinkex.server.operations.save import Saving
 from tinkex.server.polls import Futures
 from tinkex.server.promises import Promises
 from tinkex.server.protocol.forward_codec import encode_sample
@@ -92,7 +90,7 @@ class Core:
         self.engines = Engines(settings, launch or engine_processes(settings), clock)
         self.listening = Listening(clock)
         self.sessions = Sessions(self.store, clock, self.listening, settings)
-        self.runs = Runs(self.store, clock, settings)
+        self.runs = Runs(self.store, clock, settings, kinds.named)
         limits = settings.limits
         self.checkpoints = Checkpoints(
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
@@ -108,14 +106,13 @@ class Core:
             settings,
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
-        loading = Loading(self.checkpoints, pins, self.engines)
+        around = Around(self.checkpoints, self.unnamed, self.losses, pins, self.engines, clock)
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
-        saving = Saving(self.checkpoints, self.weights, self.unnamed, clock)
         residence = Residence(self.engines, self.snapshots, clock)
         self.carrier = Carrier(
-            Kinds(Forward(self.losses), saving, loading),
+            around,
             Bodies(self.store, self.blobs),
             Endings(
                 self.store, self.blobs, self.promises, self.meter, self.narrator, clock, settings
@@ -138,12 +135,10 @@ class Core:
         self.training = Training(
             self.sessions,
             self.runs,
-            self.engines,
             self.submissions,
             Intake(self.blobs),
-            loading,
+            around,
             self.tenants,
-            clock,
         )
         self.sampling = Sampling(
             self.samplers,

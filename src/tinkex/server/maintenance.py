@@ -16,6 +16,7 @@ from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
 from tinkex.server.operations.custom_losses import Losses
+from tinkex.server.operations.kinds import PINNING
 from tinkex.server.operations.runs import Run, Runs
 from tinkex.server.polls import Futures
 from tinkex.server.sampling.jobs import Sampling
@@ -104,7 +105,7 @@ class Reaper:
 
     async def sweep(self) -> None:
         """Delete pins and weights that nothing needs. Runs must have been loaded."""
-        loads = await self._store.query(operations_table.kept_loads)
+        loads = await self._store.query(lambda db: operations_table.kept(db, PINNING))
         await asyncio.to_thread(self._pins.keep_only, loads)
         await self._delete_unnamed_weights(made_before=math.inf)
 
@@ -154,7 +155,7 @@ class Reaper:
         def work(db: sqlite3.Connection) -> tuple[list[str], list[str]]:
             runs_table.end(db, run.model_id, self._clock.now())
             snapshots_table.delete(db, run.model_id)
-            loads = operations_table.loads_through(db, run.model_id, 2**62)
+            loads = operations_table.kept_through(db, run.model_id, 2**62, PINNING)
             return operations_table.drop_payloads(db, run.model_id, 2**62), loads
 
         try:

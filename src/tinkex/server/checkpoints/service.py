@@ -77,6 +77,13 @@ class Checkpoints:
                 "delete some, or give them a ttl_seconds"
             )
 
+    def begin(self) -> Path:
+        """A draft folder for an engine to write into: sealed in the end, or abandoned."""
+        return self._folders.begin()
+
+    def abandon(self, draft: Path) -> None:
+        self._folders.abandon(draft)
+
     async def seal(self, save: Save, draft: Path, step: int) -> CheckpointRow:
         """Give a written draft its final folder; the row is returned, not stored."""
         folder, written = await asyncio.to_thread(self._seal, save, draft)

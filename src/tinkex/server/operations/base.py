@@ -1,26 +1,38 @@
-"""The two halves of an operation's life with the engine, as every kind fills them in."""
+"""What every kind of operation fills in: its facts, its body's reader, its life with the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tinkex.engine.messages import Command, Result
+from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.clock import Clock
+from tinkex.server.engines.pool import Engines
+from tinkex.server.operations.custom_losses import Losses
+from tinkex.server.operations.kind import Kind
+from tinkex.server.operations.log import Entry
+from tinkex.server.operations.runs import Run
 from tinkex.server.promises import Outcome
+from tinkex.server.protocol.fields import Fields
+from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database.commit import Work
+from tinkex.server.storage.pins import Pins
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What an operation came to: its outcome, and what else becomes true in the same commit.
-
-    `metrics` and `path`, of what was measured or saved, are for those who report on it.
-    """
+    """What an operation came to: its outcome, and what else becomes true in the same commit."""
 
     outcome: Outcome
     writes: tuple[Work, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    """What was measured, for those who report on it."""
     path: str | None = None
+    """Of the checkpoint that was saved, likewise."""
+    sampler: str | None = None
+    """The sampler that was made, likewise."""
 
 
 def _nothing() -> None: ...
@@ -38,3 +50,32 @@ class Prepared:
     conclude: Callable[[Result], Awaitable[Conclusion]]
     tokens: int = 0
     abandon: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The parts of the server that operations may use."""
+
+    checkpoints: Checkpoints
+    unnamed: UnnamedWeights
+    losses: Losses
+    pins: Pins
+    engines: Engines
+    clock: Clock
+
+
+Prepare: TypeAlias = Callable[[Around, Run, Entry, bytes], Awaitable[Prepared]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OperationKind(Kind):
+    """A kind with what it does."""
+
+    prepare: Prepare
+    """Makes commands of a body whose turn has come; a `Refusal` is its failed future."""
+    path: str | None = None
+    """Where clients send one, if that is all the route does; its body is then JSON."""
+    read: Callable[[Fields], object] | None = None
+    """Reads such a body: the API's description is made from it."""
+    uncounted: str | None = None
+    """A field that a retry of the same request may send with another value."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tinkex.engine.messages import CreateRun, LoraSpec, Result
-from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
 from tinkex.server.protocol.outcomes import success
@@ -18,7 +18,7 @@ def body_of(row: RunRow) -> bytes:
     return json.dumps({"lora": _lora(row), "optimizer": row.optimizer}, sort_keys=True).encode()
 
 
-def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
+async def _prepare(_: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
     asked = json.loads(body)
     command = CreateRun(
         op=entry.request_id,
@@ -28,7 +28,7 @@ def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
     )
 
     async def conclude(_: Result) -> Conclusion:
-        return Conclusion(success({"model_id": run.model_id, "type": "create_model"}))
+        return Conclusion(success({"model_id": run.model_id, "type": entry.kind.name}))
 
     return Prepared((command,), conclude)
 
@@ -41,3 +41,6 @@ def _lora(row: RunRow) -> dict[str, Any]:
         "train_mlp": row.train_mlp,
         "train_unembed": row.train_unembed,
     }
+
+
+CREATE_MODEL = OperationKind(name="create_model", changes="weights", prepare=_prepare)

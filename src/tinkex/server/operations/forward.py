@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardResult, Result
-from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
@@ -22,49 +21,50 @@ _SMALL_BYTES = 512 * 1024
 _FEW_DATUMS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """What forward and backward passes need around them: the custom losses."""
+async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
+    request = entry.content or await asyncio.to_thread(decode, body)
+    if isinstance(request, Refusal):
+        raise request
+    assert isinstance(request, ForwardRequest)
+    command = ForwardBackward(
+        op=entry.request_id,
+        run=run.model_id,
+        data=request.data,
+        loss_fn=request.loss_fn,
+        loss_config=request.loss_config,
+        forward_only=request.forward_only,
+        custom=_custom_loss(around.losses, run, request),
+    )
+    counts = run.gaps.call()
 
-    losses: Losses
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, ForwardBackwardResult)
+        if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
+            gap = await asyncio.to_thread(measure, request.data, result.outputs)
+            run.gaps.measured(counts, gap)
+        outcome = Outcome("protobuf", await _encoded(result))
+        if request.forward_only:
+            return Conclusion(outcome)
+        tokens, loss = request.tokens, loss_per_token(result.metrics)
+        trained = (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
+        return Conclusion(outcome, trained, result.metrics)
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        request = entry.content or await asyncio.to_thread(decode, body)
-        if isinstance(request, Refusal):
-            raise request
-        assert isinstance(request, ForwardRequest)
-        command = ForwardBackward(
-            op=entry.request_id,
-            run=run.model_id,
-            data=request.data,
-            loss_fn=request.loss_fn,
-            loss_config=request.loss_config,
-            forward_only=request.forward_only,
-            custom=self._custom_loss(run, request),
-        )
-        counts = run.gaps.call()
+    return Prepared((command,), conclude, request.tokens)
 
-        async def conclude(result: Result) -> Conclusion:
-            assert isinstance(result, ForwardBackwardResult)
-            if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
-                gap = await asyncio.to_thread(measure, request.data, result.outputs)
-                run.gaps.measured(counts, gap)
-            outcome = Outcome("protobuf", await _encoded(result))
-            if request.forward_only:
-                return Conclusion(outcome)
-            tokens, loss = request.tokens, loss_per_token(result.metrics)
-            trained = (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
-            return Conclusion(outcome, trained, result.metrics)
 
-        return Prepared((command,), conclude, request.tokens)
+FORWARD = OperationKind(name="forward", chunked=True, pipelined=True, prepare=_prepare)
+FORWARD_BACKWARD = OperationKind(
+    name="forward_backward", changes="gradient", chunked=True, pipelined=True, prepare=_prepare
+)
 
-    def _custom_loss(self, run: Run, request: ForwardRequest) -> CustomLoss | None:
-        if request.loss_fn != "custom":
-            return None
-        loss_id = request.loss_config.get("loss_id")
-        if request.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
-            raise Refusal("loss_fn_config: a custom loss takes one setting, loss_id, a text")
-        return self.losses.find(run.row.session_id, loss_id)
+
+def _custom_loss(losses: Losses, run: Run, request: ForwardRequest) -> CustomLoss | None:
+    if request.loss_fn != "custom":
+        return None
+    loss_id = request.loss_config.get("loss_id")
+    if request.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
+        raise Refusal("loss_fn_config: a custom loss takes one setting, loss_id, a text")
+    return losses.find(run.row.session_id, loss_id)
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:

@@ -1,43 +1,47 @@
-"""What each kind of operation means: its body becomes engine commands, their result an outcome.
+"""The table of operation kinds. Adding a kind is adding its module and its line here.
 
-A body is checked here, when its turn has come: a `Refusal` raised here is the operation's failed
-future. Adding a kind is adding a module and a line.
+Log, scheduler, store and routes ask the kind; none of them knows one by name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tinkex.server.operations import create, optim_step
-from tinkex.server.operations.base import Prepared
-from tinkex.server.operations.forward import Forward
-from tinkex.server.operations.load import Loading
-from tinkex.server.operations.log import MUTATING, Entry
+from tinkex.server.operations import create, forward, load, optim_step, save
+from tinkex.server.operations.base import Around, OperationKind, Prepared
+from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
-from tinkex.server.operations.save import FOLDER_KINDS, Saving
+from tinkex.server.refusals import Refusal
+
+KINDS: tuple[OperationKind, ...] = (
+    create.CREATE_MODEL,
+    load.CREATE_FROM,
+    forward.FORWARD,
+    forward.FORWARD_BACKWARD,
+    optim_step.OPTIM_STEP,
+    save.SAVE_WEIGHTS,
+    save.SAVE_WEIGHTS_FOR_SAMPLER,
+    save.SAVE_WEIGHTS_EXTERNAL,
+    load.LOAD_WEIGHTS,
+)
+
+PINNING = frozenset(kind.name for kind in KINDS if kind.pins)
+"""The names of those whose files are kept, as the store takes them."""
+
+_BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """All kinds, each with what it needs around it."""
+def named(name: str) -> OperationKind:
+    """The kind that the store has by this name."""
+    return _BY_NAME.get(name) or OperationKind(name=name, changes="weights", prepare=_unknown)
 
-    forward: Forward
-    saving: Saving
-    loading: Loading
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        """Make an operation ready for the engine. Raises `Refusal`."""
-        if entry.kind in MUTATING and entry.kind != "forward_backward":
-            run.gaps.change_weights()
-        if entry.kind in ("forward", "forward_backward"):
-            return await self.forward.prepare(run, entry, body)
-        if entry.kind == "optim_step":
-            return optim_step.prepare(run, entry, body)
-        if entry.kind in FOLDER_KINDS:
-            return self.saving.prepare(run, entry, body)
-        if entry.kind == "load_weights":
-            return await self.loading.prepare(run, entry, body)
-        if entry.kind == "create_from":
-            return await self.loading.prepare_creation(run, entry, body)
-        assert entry.kind == "create_model", entry.kind
-        return create.prepare(run, entry, body)
+async def prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
+    """Make an operation ready for the engine. Raises `Refusal`."""
+    if entry.kind.changes == "weights":
+        run.gaps.change_weights()
+    return await named(entry.kind.name).prepare(around, run, entry, body)
+
+
+async def _unknown(_: Around, __: Run, entry: Entry, ___: bytes) -> Prepared:
+    raise Refusal(
+        f"this server knows no operation {entry.kind.name!r}: another version of it accepted this"
+    )

@@ -9,101 +9,98 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tinkex.engine.messages import LoadRun, Result, RunInfo
-from tinkex.server.checkpoints.service import Checkpoints
-from tinkex.server.engines.pool import Engines
 from tinkex.server.operations import address
-from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
+from tinkex.server.promises import Outcome
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.checkpoints import CheckpointRow
-from tinkex.server.storage.pins import Pins
 
 
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """What loading needs around it."""
+def source(
+    around: Around, tenant: str, path: str, bearer: str | None, base_model: str
+) -> CheckpointRow:
+    """A checkpoint that can be trained on, of the right base model."""
+    row = around.checkpoints.find(tenant, path, bearer)
+    if row.kind == "external_weights":
+        raise Refusal(f"{path} is an export for use elsewhere: load a training checkpoint")
+    if around.engines.get(row.base_model) is not around.engines.get(base_model):
+        raise Refusal(f"{path} belongs to {row.base_model}, this run to {base_model}")
+    return row
 
-    checkpoints: Checkpoints
-    pins: Pins
-    engines: Engines
 
-    def source(self, tenant: str, path: str, bearer: str | None, base_model: str) -> CheckpointRow:
-        """A checkpoint that can be trained on, of the right base model."""
-        row = self.checkpoints.find(tenant, path, bearer)
-        if row.kind == "external_weights":
-            raise Refusal(f"{path} is an export for use elsewhere: load a training checkpoint")
-        if self.engines.get(row.base_model) is not self.engines.get(base_model):
-            raise Refusal(f"{path} belongs to {row.base_model}, this run to {base_model}")
-        return row
+async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
+    """`load_weights` into a run that exists."""
+    path, optimizer, bearer = read(Fields.parse(body), "bearer")
+    folder = await _pinned(around, run, entry, path, bearer, optimizer)
+    command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
 
-    async def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        """`load_weights` into a run that exists."""
-        path, optimizer, bearer = read(Fields.parse(body), "bearer")
-        folder = await self._pinned(run, entry, path, bearer, optimizer)
-        command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, RunInfo)
+        step = result.step
+        stepped = (lambda db: runs_table.set_step(db, run.model_id, step),)
+        return Conclusion(_loaded(run, path), stepped)
 
-        async def conclude(result: Result) -> Conclusion:
-            assert isinstance(result, RunInfo)
-            values = {"path": path, "model_id": run.model_id, "type": "load_weights"}
-            step = result.step
-            return Conclusion(
-                success(values), (lambda db: runs_table.set_step(db, run.model_id, step),)
-            )
+    return Prepared((command,), conclude)
 
-        return Prepared((command,), conclude)
 
-    async def prepare_creation(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        """The first operation of a run that is made from a checkpoint."""
-        asked = json.loads(body)
-        path, optimizer = asked["path"], asked["optimizer"]
-        folder = await self._pinned(run, entry, path, asked["bearer"], optimizer)
-        family, saved = json.loads(run.row.optimizer)["type"], asked["family"]
-        if optimizer and family != saved:
-            raise Refusal(f"the checkpoint's optimizer is {saved}, not {family}")
+async def _prepare_creation(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
+    """The first operation of a run that is made from a checkpoint."""
+    asked = json.loads(body)
+    path, optimizer = asked["path"], asked["optimizer"]
+    folder = await _pinned(around, run, entry, path, asked["bearer"], optimizer)
+    family, saved = json.loads(run.row.optimizer)["type"], asked["family"]
+    if optimizer and family != saved:
+        raise Refusal(f"the checkpoint's optimizer is {saved}, not {family}")
 
-        async def conclude(result: Result) -> Conclusion:
-            assert isinstance(result, RunInfo)
-            run.row = replace(
-                run.row,
-                rank=result.lora.rank,
-                train_attn=result.lora.train_attn,
-                train_mlp=result.lora.train_mlp,
-                train_unembed=result.lora.train_unembed,
-            )
-            row, step = run.row, result.step
-            values = {"path": path, "model_id": run.model_id, "type": "load_weights"}
-            return Conclusion(
-                success(values),
-                (
-                    lambda db: runs_table.set_lora(db, row),
-                    lambda db: runs_table.set_step(db, row.model_id, step),
-                ),
-            )
-
-        command = LoadRun(
-            entry.request_id, run.model_id, str(folder), optimizer, create=True, family=family
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, RunInfo)
+        run.row = replace(
+            run.row,
+            rank=result.lora.rank,
+            train_attn=result.lora.train_attn,
+            train_mlp=result.lora.train_mlp,
+            train_unembed=result.lora.train_unembed,
         )
-        return Prepared((command,), conclude)
+        row, step = run.row, result.step
+        return Conclusion(
+            _loaded(run, path),
+            (
+                lambda db: runs_table.set_lora(db, row),
+                lambda db: runs_table.set_step(db, row.model_id, step),
+            ),
+        )
 
-    async def _pinned(
-        self, run: Run, entry: Entry, path: str, bearer: str | None, optimizer: bool
-    ) -> Path:
-        pinned = self.pins.find(entry.request_id)
-        if pinned is not None:
-            return pinned
-        row = self.source(run.tenant, path, bearer, run.row.base_model)
-        if optimizer and row.kind != "weights":
-            raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
-        folder = await self.checkpoints.verified(row)
-        return await asyncio.to_thread(self.pins.pin, entry.request_id, folder)
+    command = LoadRun(
+        entry.request_id, run.model_id, str(folder), optimizer, create=True, family=family
+    )
+    return Prepared((command,), conclude)
+
+
+async def _pinned(
+    around: Around, run: Run, entry: Entry, path: str, bearer: str | None, optimizer: bool
+) -> Path:
+    pinned = around.pins.find(entry.request_id)
+    if pinned is not None:
+        return pinned
+    row = source(around, run.tenant, path, bearer, run.row.base_model)
+    if optimizer and row.kind != "weights":
+        raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
+    folder = await around.checkpoints.verified(row)
+    return await asyncio.to_thread(around.pins.pin, entry.request_id, folder)
+
+
+def _loaded(run: Run, path: str) -> Outcome:
+    """Either kind is answered as the one the protocol knows."""
+    return success({"path": path, "model_id": run.model_id, "type": LOAD_WEIGHTS.name})
 
 
 def read(fields: Fields, token: str = "weights_access_token") -> tuple[str, bool, str | None]:
@@ -112,3 +109,9 @@ def read(fields: Fields, token: str = "weights_access_token") -> tuple[str, bool
     found = fields.text("path"), fields.flag("optimizer"), fields.optional_text(token, limit=8192)
     fields.finish()
     return found
+
+
+LOAD_WEIGHTS = OperationKind(name="load_weights", changes="weights", pins=True, prepare=_prepare)
+CREATE_FROM = OperationKind(
+    name="create_from", changes="weights", pins=True, prepare=_prepare_creation
+)

@@ -24,12 +24,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tinkex.server.operations.kind import Kind
+
 State = Literal["accepting", "waiting", "running", "done", "failed"]
 
-CHUNKED = frozenset({"forward", "forward_backward"})
-MUTATING = frozenset(
-    {"create_model", "create_from", "forward_backward", "optim_step", "load_weights"}
-)
 CREATION = 0
 """The `seq_id` of the operation that makes a run."""
 GAP_CAP = 5
@@ -42,7 +40,7 @@ class Entry:
 
     request_id: str
     seq_id: int
-    kind: str
+    kind: Kind
     digest: bytes
     arrived: float
     payload_bytes: int = 0
@@ -147,7 +145,7 @@ class RunLog:
     def only_created(self) -> bool:
         """Whether nothing has happened to the run but its creation with fresh adapters."""
         first = self.entries.get(CREATION)
-        return first is not None and first.kind == "create_model" and self._cursor == CREATION
+        return first is not None and not first.kind.pins and self._cursor == CREATION
 
     @property
     def never_made(self) -> bool:
@@ -173,7 +171,7 @@ class RunLog:
         for entry in self.entries.values():
             if entry.state == "running":
                 entry.state = "waiting"
-            elif entry.state == "done" and entry.kind in MUTATING:
+            elif entry.state == "done" and entry.kind.is_repeated:
                 entry.state, entry.replay = "waiting", True
         return sum(entry.replay for entry in self.entries.values())
 
@@ -247,7 +245,7 @@ class RunLog:
         return None if now >= deadline else Gap(missing, behind[0].seq_id, deadline)
 
     def _deadline(self, behind: list[Entry]) -> float:
-        follower = next((entry for entry in behind if entry.kind not in CHUNKED), None)
+        follower = next((entry for entry in behind if not entry.kind.chunked), None)
         chunks = behind if follower is None else behind[: behind.index(follower)]
         limits = [] if follower is None else [follower.arrived + self._gap_grace_s]
         if chunks:

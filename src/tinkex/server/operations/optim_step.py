@@ -7,16 +7,17 @@ import math
 
 from tinkex.engine.messages import OptimStep, OptimStepResult, Result
 from tinkex.server.operations import address
-from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database import runs as runs_table
+from tinkex.wire import routes
 
 
-def prepare(run: Run, entry: Entry, body: bytes) -> Prepared:
+async def _prepare(_: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
     optimizer, params = read(Fields.parse(body))
     family = json.loads(run.row.optimizer)["type"]
     if optimizer != family:
@@ -78,3 +79,14 @@ def _dimuon(fields: Fields) -> dict[str, float]:
 def _finite(metrics: dict[str, float]) -> dict[str, float]:
     """JSON has no infinities; a metric that is not a number is left out, never sent as text."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+OPTIM_STEP = OperationKind(
+    name="optim_step",
+    changes="weights",
+    pipelined=True,
+    is_step=True,
+    prepare=_prepare,
+    path=routes.OPTIM_STEP,
+    read=read,
+)

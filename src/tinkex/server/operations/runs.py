@@ -7,10 +7,11 @@ engine. What makes a run whole again is on disk: its snapshot and the operations
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tinkex.server.clock import Clock
+from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry, RunLog
 from tinkex.server.operations.sampler_gap import GapWatch
 from tinkex.server.refusals import NotFound
@@ -119,10 +120,14 @@ class Run:
 class Runs:
     """All live runs by id."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, settings: Settings, kind: Callable[[str], Kind]
+    ) -> None:
+        """`kind` knows the kinds of operations by the names the store has."""
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._kind = kind
         self._runs: dict[str, Run] = {}
 
     def __iter__(self) -> Iterator[Run]:
@@ -199,7 +204,7 @@ class Runs:
         return Entry(
             request_id=row.request_id,
             seq_id=row.seq_id,
-            kind=row.kind,
+            kind=self._kind(row.kind),
             digest=row.digest,
             arrived=self._clock.monotonic(),
             payload_bytes=row.payload_bytes,

@@ -6,6 +6,7 @@ Without a name, weights for a sampler become a sampling session at once and no c
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,96 +14,81 @@ from typing import Any, TypeAlias
 
 from tinkex.engine.messages import Result, SaveResult, SaveRun
 from tinkex.server.checkpoints.rules import Save
-from tinkex.server.checkpoints.service import Checkpoints
-from tinkex.server.clock import Clock
 from tinkex.server.operations import address
-from tinkex.server.operations.base import Conclusion, Prepared
+from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.outcomes import success
-from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database import samplers as samplers_table
 from tinkex.server.storage.database.checkpoints import Kind
 from tinkex.server.storage.database.samplers import SamplerRow
-from tinkex.server.storage.folders import Folders
+from tinkex.wire import routes
 
-FOLDER_KINDS: dict[str, Kind] = {
-    "save_weights": "weights",
-    "save_weights_for_sampler": "sampler_weights",
-    "save_weights_external": "external_weights",
-}
 _SEQ_LIMIT = 2**63 - 1
 
 Conclude: TypeAlias = Callable[[Result], Awaitable[Conclusion]]
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """What saving needs around it."""
+async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
+    asked = read(entry.kind.name, Fields.parse(body))
+    if isinstance(asked, int):
+        return _sampler(around, run, entry, asked)
+    return _checkpoint(around, run, entry, asked)
 
-    checkpoints: Checkpoints
-    folders: Folders
-    unnamed: UnnamedWeights
-    clock: Clock
 
-    def prepare(self, run: Run, entry: Entry, body: bytes) -> Prepared:
-        asked = read(entry.kind, Fields.parse(body))
-        if isinstance(asked, int):
-            return self._sampler(run, entry, asked)
-        return self._checkpoint(run, entry, asked)
+def _checkpoint(around: Around, run: Run, entry: Entry, asked: Asked) -> Prepared:
+    checkpoints, name = around.checkpoints, entry.kind.name
+    save = Save(run=run.row, kind=_SAVED_AS[name], **asdict(asked))
+    checkpoints.admit(save)
+    draft = checkpoints.begin()
 
-    def _checkpoint(self, run: Run, entry: Entry, asked: Asked) -> Prepared:
-        save = Save(run=run.row, kind=FOLDER_KINDS[entry.kind], **asdict(asked))
-        self.checkpoints.admit(save)
-        draft = self.folders.begin()
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, SaveResult)
+        row = await checkpoints.seal(save, draft, result.step)
+        values: dict[str, Any] = {"path": row.path, "type": name}
+        if name == SAVE_WEIGHTS_EXTERNAL.name:
+            values = {"path": row.path, "size_bytes": row.size_bytes}
+        record = (lambda db: checkpoints.record(db, save, row),)
+        return Conclusion(success(values), record, path=row.path)
 
-        async def conclude(result: Result) -> Conclusion:
-            assert isinstance(result, SaveResult)
-            row = await self.checkpoints.seal(save, draft, result.step)
-            values: dict[str, Any] = {"path": row.path, "type": entry.kind}
-            if entry.kind == "save_weights_external":
-                values = {"path": row.path, "size_bytes": row.size_bytes}
-            record = (lambda db: self.checkpoints.record(db, save, row),)
-            return Conclusion(success(values), record, path=row.path)
+    return _prepared(around, run, entry, draft, conclude)
 
-        return self._prepared(run, entry, draft, entry.kind == "save_weights", conclude)
 
-    def _sampler(self, run: Run, entry: Entry, number: int) -> Prepared:
-        draft = self.folders.begin()
-        sampler_id = f"{run.row.session_id}:sample:{number}"
+def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepared:
+    draft = around.checkpoints.begin()
+    sampler_id = f"{run.row.session_id}:sample:{number}"
 
-        async def conclude(_: Result) -> Conclusion:
-            await self.unnamed.admit(run.tenant)
-            folder = await asyncio.to_thread(
-                self.checkpoints.seal_unnamed, draft, run.row.base_model
-            )
-            row = SamplerRow(
-                sampler_id=sampler_id,
-                session_id=run.row.session_id,
-                tenant=run.tenant,
-                base_model=run.row.base_model,
-                created_at=self.clock.now(),
-                folder=folder,
-            )
-            values = {"sampling_session_id": sampler_id, "type": entry.kind}
-            return Conclusion(success(values), (lambda db: samplers_table.insert(db, row),))
+    async def conclude(_: Result) -> Conclusion:
+        await around.unnamed.admit(run.tenant)
+        folder = await asyncio.to_thread(around.checkpoints.seal_unnamed, draft, run.row.base_model)
+        row = SamplerRow(
+            sampler_id=sampler_id,
+            session_id=run.row.session_id,
+            tenant=run.tenant,
+            base_model=run.row.base_model,
+            created_at=around.clock.now(),
+            folder=folder,
+        )
+        outcome = success({"sampling_session_id": sampler_id, "type": entry.kind.name})
+        made = (lambda db: samplers_table.insert(db, row),)
+        return Conclusion(outcome, made, sampler=sampler_id)
 
-        return self._prepared(run, entry, draft, False, conclude)
+    return _prepared(around, run, entry, draft, conclude)
 
-    def _prepared(
-        self, run: Run, entry: Entry, draft: Path, training: bool, conclude: Conclude
-    ) -> Prepared:
-        command = SaveRun(entry.request_id, run.model_id, str(draft), training)
-        number = run.gaps.save() if entry.kind == "save_weights_for_sampler" else None
 
-        async def noted(result: Result) -> Conclusion:
-            conclusion = await conclude(result)
-            if number is not None:
-                run.gaps.saved(number)
-            return conclusion
+def _prepared(around: Around, run: Run, entry: Entry, draft: Path, conclude: Conclude) -> Prepared:
+    training = entry.kind is SAVE_WEIGHTS
+    command = SaveRun(entry.request_id, run.model_id, str(draft), training)
+    number = run.gaps.save() if entry.kind is SAVE_WEIGHTS_FOR_SAMPLER else None
 
-        return Prepared((command,), noted, abandon=lambda: self.folders.abandon(draft))
+    async def noted(result: Result) -> Conclusion:
+        conclusion = await conclude(result)
+        if number is not None:
+            run.gaps.saved(number)
+        return conclusion
+
+    return Prepared((command,), noted, abandon=lambda: around.checkpoints.abandon(draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +105,14 @@ class Asked:
 def read(kind: str, fields: Fields) -> Asked | int:
     """A checkpoint to save or, for a sampler without a name, the number of its session."""
     address.read(fields)
-    if kind == "save_weights_for_sampler" and not fields.has("path"):
+    if kind == SAVE_WEIGHTS_FOR_SAMPLER.name and not fields.has("path"):
         return _sampler_number(fields)
     asked = Asked(
         name=fields.text("path"),
         ttl_seconds=fields.optional_integer("ttl_seconds", low=-_SEQ_LIMIT, high=_SEQ_LIMIT),
-        overwrite=kind == "save_weights" and fields.flag("overwrite", False),
+        overwrite=kind == SAVE_WEIGHTS.name and fields.flag("overwrite", False),
         user_metadata=fields.mapping("user_metadata"),
-        recipients=_recipients(fields) if kind == "save_weights_external" else (),
+        recipients=_recipients(fields) if kind == SAVE_WEIGHTS_EXTERNAL.name else (),
     )
     fields.finish()
     return asked
@@ -142,3 +128,21 @@ def _sampler_number(fields: Fields) -> int:
     fields.mapping("user_metadata")
     fields.finish()
     return number
+
+
+def _kind(name: str, path: str, uncounted: str | None = None) -> OperationKind:
+    reader = functools.partial(read, name)
+    return OperationKind(name=name, prepare=_prepare, path=path, read=reader, uncounted=uncounted)
+
+
+SAVE_WEIGHTS = _kind("save_weights", routes.SAVE_WEIGHTS)
+SAVE_WEIGHTS_FOR_SAMPLER = _kind(
+    "save_weights_for_sampler", routes.SAVE_WEIGHTS_FOR_SAMPLER, "sampling_session_seq_id"
+)
+SAVE_WEIGHTS_EXTERNAL = _kind("save_weights_external", routes.SAVE_WEIGHTS_EXTERNAL)
+
+_SAVED_AS: dict[str, Kind] = {
+    SAVE_WEIGHTS.name: "weights",
+    SAVE_WEIGHTS_FOR_SAMPLER.name: "sampler_weights",
+    SAVE_WEIGHTS_EXTERNAL.name: "external_weights",
+}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from tinkex.engine.messages import Result
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
-from tinkex.server.operations.base import Conclusion, Prepared
-from tinkex.server.operations.kinds import Kinds
+from tinkex.server.operations import kinds
+from tinkex.server.operations.base import Around, Conclusion, Prepared
 from tinkex.server.operations.log import CREATION, Entry
 from tinkex.server.operations.runs import NEVER_MADE, Run
 from tinkex.server.protocol.outcomes import Category, failure
@@ -25,8 +25,6 @@ from tinkex.server.training.snapshots import Snapshots
 
 logger = logging.getLogger(__name__)
 
-_PIPELINED = frozenset({"forward", "forward_backward", "optim_step"})
-
 
 class Carrier:
     """Sees operations to their ends. `replays` counts those repeated after a loss,
@@ -34,7 +32,7 @@ class Carrier:
 
     def __init__(
         self,
-        kinds: Kinds,
+        around: Around,
         bodies: Bodies,
         endings: Endings,
         snapshots: Snapshots,
@@ -42,7 +40,7 @@ class Carrier:
     ) -> None:
         self.replays = 0
         self.replay_differences = 0
-        self._kinds = kinds
+        self._around = around
         self._bodies = bodies
         self._endings = endings
         self._snapshots = snapshots
@@ -61,10 +59,10 @@ class Carrier:
         prepared: Prepared | None = None
         life = run.generation
         try:
-            if entry.kind not in _PIPELINED:
+            if not entry.kind.pipelined:
                 await _over(before)
             body = await self._bodies.of(entry)
-            prepared = await self._kinds.prepare(run, entry, body)
+            prepared = await kinds.prepare(self._around, run, entry, body)
             answers = [await engine.send(command, life) for command in prepared.commands]
             sent()
             result = await _last(answers)
@@ -113,9 +111,9 @@ class Carrier:
         run.log.finish(entry, failed)
         if failed and entry.seq_id == CREATION:
             run.broken = NEVER_MADE
-        if entry.kind == "optim_step" and not failed:
+        if entry.kind.is_step and not failed:
             run.steps_since_snapshot += 1
-        if entry.kind in ("load_weights", "create_from") and not failed:
+        if entry.kind.pins and not failed:
             run.snapshot_due = True
         run.snapshot_due = run.snapshot_due or self._snapshots.is_due(run)
 

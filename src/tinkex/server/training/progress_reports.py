@@ -17,7 +17,7 @@ from typing import Any
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
-from tinkex.server.operations.log import Entry
+from tinkex.server.operations.log import CREATION, Entry
 from tinkex.server.operations.runs import Run
 
 logger = logging.getLogger(__name__)
@@ -70,16 +70,16 @@ class Narrator:
         since = self._since(run)
         if conclusion.outcome.failed:
             self._failed(run, entry, conclusion)
-        elif entry.kind in ("create_model", "create_from"):
+        elif entry.seq_id == CREATION:
             self._created(run)
-        elif entry.kind == "forward_backward":
+        elif entry.kind.changes == "gradient":
             since.passed(0 if prepared is None else prepared.tokens, conclusion.metrics)
-        elif entry.kind == "optim_step":
+        elif entry.kind.is_step:
             since.steps += 1
             self._stepped(run, since, conclusion.metrics)
         elif conclusion.path is not None:
             _say("saved", f"run {short(run.model_id)}: saved {conclusion.path}", run.model_id)
-        elif entry.kind == "save_weights_for_sampler":
+        elif conclusion.sampler is not None:
             since.samplers += 1
 
     def refused(self, route: str, status: int, detail: str) -> None:
@@ -113,12 +113,12 @@ class Narrator:
         _say("created", text, run.model_id, base_model=row.base_model, rank=row.rank)
 
     def _failed(self, run: Run, entry: Entry, conclusion: Conclusion) -> None:
-        left_out = self._refusals.pass_on((run.model_id, entry.kind))
+        left_out = self._refusals.pass_on((run.model_id, entry.kind.name))
         if left_out is not None:
             more = f" (and {left_out} like it)" if left_out else ""
             why = one_line(conclusion.outcome.body.decode(errors="replace"))
-            text = f"run {short(run.model_id)}: {entry.kind} failed: {why}{more}"
-            _say("failed", text, run.model_id, kind=entry.kind)
+            text = f"run {short(run.model_id)}: {entry.kind.name} failed: {why}{more}"
+            _say("failed", text, run.model_id, kind=entry.kind.name)
 
     def _stepped(self, run: Run, since: _Since, metrics: Mapping[str, float]) -> None:
         now, loss = self._clock.monotonic(), since.take_loss()

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinkex.server.clock import Clock
-from tinkex.server.engines.pool import Engines
-from tinkex.server.operations import address, create
-from tinkex.server.operations.load import Loading
+from tinkex.server.operations import address, create, forward, load
+from tinkex.server.operations.base import Around, OperationKind
 from tinkex.server.operations.runs import Runs
 from tinkex.server.protocol import new_run
 from tinkex.server.protocol.fields import Fields
@@ -22,8 +20,6 @@ from tinkex.server.tenancy.sessions import Sessions
 from tinkex.server.tenancy.tenants import Tenants
 from tinkex.server.training.payload_intake import Intake
 from tinkex.server.training.submission import Submission, Submissions
-
-_UNCOUNTED = {"save_weights_for_sampler": "sampling_session_seq_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +37,17 @@ class Training:
         self,
         sessions: Sessions,
         runs: Runs,
-        engines: Engines,
         submissions: Submissions,
         intake: Intake,
-        loading: Loading,
+        around: Around,
         tenants: Tenants,
-        clock: Clock,
     ) -> None:
         self._sessions = sessions
         self._runs = runs
-        self._engines = engines
         self._submissions = submissions
         self._intake = intake
-        self._loading = loading
+        self._around = around
         self._tenants = tenants
-        self._clock = clock
 
     async def create_model(self, tenant: str, fields: Fields) -> Accepted:
         """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
@@ -75,7 +67,7 @@ class Training:
         )
         self._check_rank(asked.rank, asked.base_model)
         meant = _without_seed(row) if asked.seed is None else create.body_of(row)
-        return await self._create(row, "create_model", create.body_of(row), meant)
+        return await self._create(row, create.CREATE_MODEL, create.body_of(row), meant)
 
     async def create_from(self, tenant: str, fields: Fields, bearer: str | None = None) -> Accepted:
         """A new run made from a checkpoint, with the checkpoint's LoRA settings. `bearer` is whose
@@ -83,8 +75,9 @@ class Training:
         asked = new_run.read_from(fields)
         path, bearer = asked.path, self._bearer(asked.token) or bearer
         self._sessions.alive(tenant, asked.session_id)
-        source = self._loading.checkpoints.find(tenant, path, bearer)
-        source = self._loading.source(tenant, path, bearer, asked.base_model or source.base_model)
+        found = self._around.checkpoints.find(tenant, path, bearer)
+        base_model = asked.base_model or found.base_model
+        source = load.source(self._around, tenant, path, bearer, base_model)
         row = self._row(
             tenant,
             asked.session_id,
@@ -101,14 +94,14 @@ class Training:
         body = _canonical(
             {"path": path, "optimizer": asked.optimizer, "bearer": bearer, "family": family}
         )
-        return await self._create(row, "create_from", body, body)
+        return await self._create(row, load.CREATE_FROM, body, body)
 
     async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
         """A forward or forward-backward pass, kept as the bytes that came."""
         write = self._submissions.may_write(tenant, len(body))
         found, draft = await self._intake.read(body, write)
         header = found.header
-        kind = "forward" if header.forward_only else "forward_backward"
+        kind = forward.FORWARD if header.forward_only else forward.FORWARD_BACKWARD
         asked = Submission(header.seq_id, kind, body, found.digest, found.content, draft)
         try:
             return await self._submit(tenant, header.model_id, asked)
@@ -116,26 +109,35 @@ class Training:
             self._intake.discard(draft)
 
     async def operation(
-        self, tenant: str, kind: str, fields: Fields, body: bytes, bearer: str | None = None
+        self, tenant: str, kind: OperationKind, fields: Fields, body: bytes
     ) -> Accepted:
         """A JSON operation of a run; its content is checked when its turn comes."""
         model_id, seq_id = address.read(fields)
-        if kind == "load_weights" and fields.has("bearer"):
+        asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
+        return await self._submit(tenant, model_id, asked)
+
+    async def load_weights(
+        self, tenant: str, fields: Fields, body: bytes, bearer: str | None = None
+    ) -> Accepted:
+        """A load into a run. What is logged names the tenant behind a token, never the token."""
+        address.read(fields)
+        if fields.has("bearer"):
             raise Refusal("bearer is not a field of this request; send weights_access_token")
-        if kind == "load_weights" and (bearer or fields.has("weights_access_token")):
+        if bearer or fields.has("weights_access_token"):
             token = fields.optional_text("weights_access_token", limit=8192)
             values = {**json.loads(body), "bearer": self._bearer(token) or bearer}
             values.pop("weights_access_token", None)
             body = _canonical(values)
-        asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
-        return await self._submit(tenant, model_id, asked)
+        return await self.operation(tenant, load.LOAD_WEIGHTS, fields, body)
 
     async def _submit(self, tenant: str, model_id: str, asked: Submission) -> Accepted:
         run = self._runs.owned(tenant, model_id)
         self._sessions.alive(tenant, run.row.session_id)
         return Accepted(await self._submissions.submit(run, asked), model_id)
 
-    async def _create(self, row: RunRow, kind: str, body: bytes, asked: bytes) -> Accepted:
+    async def _create(
+        self, row: RunRow, kind: OperationKind, body: bytes, asked: bytes
+    ) -> Accepted:
         self._sessions.alive(row.tenant, row.session_id)
         digest = hashlib.sha256(asked).digest()
         submission = Submission(0, kind, body, digest)
@@ -150,8 +152,8 @@ class Training:
         **settings: Any,
     ) -> RunRow:
         self._sessions.alive(tenant, session_id)
-        self._engines.get(base_model)
-        now = self._clock.now()
+        self._around.engines.get(base_model)
+        now = self._around.clock.now()
         return RunRow(
             model_id=f"{session_id}:train:{number}",
             session_id=session_id,
@@ -167,7 +169,7 @@ class Training:
         return None if token is None else self._tenants.identify(token)
 
     def _check_rank(self, rank: int, base_model: str) -> None:
-        facts = self._engines.get(base_model).facts
+        facts = self._around.engines.get(base_model).facts
         if facts is not None and rank > facts.max_rank:
             raise Refusal(f"lora_config.rank is {rank}; it must be between 1 and {facts.max_rank}")
 
@@ -179,10 +181,9 @@ def _without_seed(row: RunRow) -> bytes:
     return _canonical(values)
 
 
-def _digest(kind: str, values: Mapping[str, Any]) -> bytes:
+def _digest(kind: OperationKind, values: Mapping[str, Any]) -> bytes:
     """Of what a body says. A retried nameless save draws a new sampler number: no change."""
-    ignored = _UNCOUNTED.get(kind)
-    kept = {name: value for name, value in values.items() if name != ignored}
+    kept = {name: value for name, value in values.items() if name != kind.uncounted}
     return hashlib.sha256(_canonical(kept)).digest()
 
 

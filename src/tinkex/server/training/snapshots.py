@@ -20,6 +20,7 @@ from pathlib import Path
 from tinkex.engine.messages import SaveResult, SaveRun
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.operations.kinds import PINNING
 from tinkex.server.operations.runs import Run, Runs
 from tinkex.server.settings import Settings
 from tinkex.server.storage import manifest
@@ -142,7 +143,7 @@ class Snapshots:
 
         def work(db: sqlite3.Connection) -> _Freed:
             folders = table.put(db, row, before)
-            loads = operations_table.loads_through(db, run.model_id, floor)
+            loads = operations_table.kept_through(db, run.model_id, floor, PINNING)
             blobs = operations_table.drop_payloads(db, run.model_id, floor)
             return _Freed(blobs, folders, loads)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
+from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.runs import Run, Runs
 from tinkex.server.promises import Promises
@@ -40,7 +41,7 @@ class Submission:
     `draft` the body if it was written ahead."""
 
     seq_id: int
-    kind: str
+    kind: Kind
     body: bytes
     digest: bytes
     content: object | None = None
@@ -222,7 +223,7 @@ class Submissions:
             model_id=run.model_id,
             seq_id=entry.seq_id,
             tenant=run.tenant,
-            kind=entry.kind,
+            kind=entry.kind.name,
             digest=entry.digest,
             payload_bytes=entry.payload_bytes,
             accepted_at=self._clock.now(),

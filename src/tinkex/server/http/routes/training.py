@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +23,9 @@ from tinkex.server.http.exchange import (
     tenant_of,
 )
 from tinkex.server.http.routing import route
-from tinkex.server.operations import load, optim_step, save
+from tinkex.server.operations import load
+from tinkex.server.operations.base import OperationKind
+from tinkex.server.operations.kinds import KINDS
 from tinkex.server.protocol import new_run
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.refusals import Refusal
@@ -61,10 +62,10 @@ async def load_weights(request: Request) -> Response:
     owner = bearer_of(request, fields.optional_text("path") if sees_all(request) else None)
     if fields.has("session_id"):
         return _future(await training.create_from(tenant, fields, owner))
-    return _future(await training.operation(tenant, "load_weights", fields, body, owner))
+    return _future(await training.load_weights(tenant, fields, body, owner))
 
 
-def operation(kind: str) -> Handler:
+def operation(kind: OperationKind) -> Handler:
     """The handler of an operation that is nothing but a number in its run's order."""
 
     async def handler(request: Request) -> Response:
@@ -153,9 +154,18 @@ def _nodes(graph: dict[str, object]) -> list[dict[str, object]]:
     return nodes
 
 
-def _work(path: str, kind: str, read: Callable[[Fields], object]) -> Route:
-    handler = operation(kind)
-    return route("POST", path, handler, UntypedAPIFuture, reads=read, checked_later=True)
+def _operations() -> Iterator[Route]:
+    """One route for each kind that needs nothing but its place in the run's order."""
+    for kind in KINDS:
+        if kind.path is not None:
+            yield route(
+                "POST",
+                kind.path,
+                operation(kind),
+                UntypedAPIFuture,
+                reads=kind.read,
+                checked_later=True,
+            )
 
 
 ROUTES: list[Route] = [
@@ -169,15 +179,7 @@ ROUTES: list[Route] = [
         reads=PROTOBUF,
         checked_later=True,
     ),
-    _work(paths.OPTIM_STEP, "optim_step", optim_step.read),
-    *(
-        _work(path, kind, partial(save.read, kind))
-        for path, kind in (
-            (paths.SAVE_WEIGHTS, "save_weights"),
-            (paths.SAVE_WEIGHTS_FOR_SAMPLER, "save_weights_for_sampler"),
-            (paths.SAVE_WEIGHTS_EXTERNAL, "save_weights_external"),
-        )
-    ),
+    *_operations(),
     route(
         "POST",
         paths.LOAD_WEIGHTS,

@@ -8,7 +8,7 @@ too old.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,21 +157,23 @@ def delete_run(connection: sqlite3.Connection, model_id: str) -> list[str]:
     return [name for row in rows for name in row if name is not None]
 
 
-def loads_through(connection: sqlite3.Connection, model_id: str, through: int) -> list[str]:
-    """The loads of a run up to `through` whose bodies are kept, and with them what they read."""
+def kept_through(
+    connection: sqlite3.Connection, model_id: str, through: int, kinds: Collection[str]
+) -> list[str]:
+    """The operations of these kinds of a run up to `through` whose bodies are kept."""
     rows = connection.execute(
         f"""SELECT request_id FROM operations WHERE model_id = ? AND seq_id <= ?
-            AND kind IN ('load_weights', 'create_from') AND {_HAS_BODY}""",
-        (model_id, through),
+            AND kind IN ({_marks(kinds)}) AND {_HAS_BODY}""",
+        (model_id, through, *kinds),
     )
     return [request_id for (request_id,) in rows]
 
 
-def kept_loads(connection: sqlite3.Connection) -> list[str]:
-    """The loads of all runs that may have to be repeated."""
+def kept(connection: sqlite3.Connection, kinds: Collection[str]) -> list[str]:
+    """The operations of these kinds of all runs that may have to be repeated."""
     rows = connection.execute(
-        f"""SELECT request_id FROM operations
-            WHERE kind IN ('load_weights', 'create_from') AND {_HAS_BODY}"""
+        f"SELECT request_id FROM operations WHERE kind IN ({_marks(kinds)}) AND {_HAS_BODY}",
+        tuple(kinds),
     )
     return [request_id for (request_id,) in rows]
 
@@ -269,3 +271,7 @@ def blob_names(connection: sqlite3.Connection) -> set[str]:
             UNION SELECT result_blob FROM operations WHERE result_blob IS NOT NULL"""
     )
     return {name for (name,) in rows}
+
+
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
