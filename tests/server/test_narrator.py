@@ -9,7 +9,7 @@ import pytest
 from tinkex.server.operations.base import Conclusion, Prepared
 from tinkex.server.operations.kinds import named
 from tinkex.server.operations.log import CREATION, Entry, RunLog
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.protocol.outcomes import failure, success
 from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.training.progress_reports import (

@@ -12,7 +12,7 @@ import pytest
 
 from support.fake_engine import FakeEngine
 from support.served import MODEL, QUICK, Api, served
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.settings import Scheduling
 
 FEW = Scheduling(resident_runs=4)
@@ -78,7 +78,7 @@ async def test_where_no_run_can_be_written_down_they_leave_and_are_rebuilt_from_
         for model in models:
             await api.step(model, 1)
             await api.result(f"{model}:1")
-            _run(api, model).failed_evictions = 2
+            _try_in_vain(_run(api, model))
         with caplog.at_level(logging.CRITICAL):
             await api.model(session, 9)
             for model in models:
@@ -86,7 +86,7 @@ async def test_where_no_run_can_be_written_down_they_leave_and_are_rebuilt_from_
                 assert "error" not in await api.result(f"{model}:2")
                 assert api.applied(model) == ["step:0.1", "step:0.2"]
                 for each in api.core.runs:
-                    each.failed_evictions = 2
+                    _try_in_vain(each)
 
 
 async def test_a_failed_creation_takes_no_place_and_fails_what_was_sent_behind_it(
@@ -120,7 +120,7 @@ async def test_a_run_that_broke_gives_its_place_back(tmp_path: Path) -> None:
         session = await api.session()
         models = [await api.model(session, number) for number in range(4)]
         for model in models:
-            _run(api, model).broken = "the test says so"
+            _run(api, model).break_down("the test says so")
         fresh = await api.model(session, 9)
         await api.step(fresh, 1)
         assert "error" not in await api.result(f"{fresh}:1")
@@ -201,3 +201,9 @@ async def test_what_the_engine_died_of_is_not_kept_waiting_by_others(tmp_path: P
         await api.result(f"{unlucky}:1")
         assert _run(api, busy).log.unfinished()
         await api.result(f"{busy}:299")
+
+
+def _try_in_vain(run: Run) -> None:
+    """As if it had twice been asked to leave, long ago, and could not be written down."""
+    for _ in range(2):
+        run.stay(-1000.0)

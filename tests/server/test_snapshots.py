@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.served import Api, served
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.settings import Scheduling
 from tinkex.server.storage.database.snapshots import SnapshotRow
 

@@ -43,7 +43,7 @@ async def test_death_is_told_to_everyone_and_a_new_life_begins() -> None:
         await asking
     assert "killed" in engine.reason
     await engine.ready()
-    assert engine.generation == 2
+    assert engine.life == 2
     assert phases[:3] == ["ready", "restarting", "ready"]
     await engine.stop()
     assert engine.phase == "stopped"

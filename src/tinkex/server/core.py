@@ -24,7 +24,8 @@ from tinkex.server.maintenance import Reaper
 from tinkex.server.operations import kinds
 from tinkex.server.operations.base import Around
 from tinkex.server.operations.custom_losses import Losses
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.polls import Futures
 from tinkex.server.promises import Promises
 from tinkex.server.protocol.forward_codec import encode_sample
@@ -49,7 +50,7 @@ from tinkex.server.training.carry import Carrier
 from tinkex.server.training.payload_intake import Intake
 from tinkex.server.training.payloads import Bodies
 from tinkex.server.training.progress_reports import Narrator
-from tinkex.server.training.residency import Residence
+from tinkex.server.training.residency import Residency
 from tinkex.server.training.results import Endings
 from tinkex.server.training.run_records import RunRecords
 from tinkex.server.training.scheduler import Scheduler
@@ -110,7 +111,7 @@ class Core:
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
-        residence = Residence(self.engines, self.snapshots, clock)
+        residency = Residency(self.engines, self.snapshots, clock)
         self.carrier = Carrier(
             around,
             Bodies(self.store, self.blobs),
@@ -121,7 +122,7 @@ class Core:
             settings.scheduling,
         )
         self.scheduler = Scheduler(
-            self.runs, self.engines, self.carrier, residence, clock, settings
+            self.runs, self.engines, self.carrier, residency, clock, settings
         )
         self.submissions = Submissions(
             self.store,
@@ -181,7 +182,7 @@ class Core:
             self.sampling,
             self.futures,
             self.scheduler,
-            residence,
+            residency,
             self.checkpoints,
             self.losses,
             self.meter,

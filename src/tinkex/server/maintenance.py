@@ -17,7 +17,8 @@ from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.kinds import PINNING
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.polls import Futures
 from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.settings import Settings
@@ -30,7 +31,7 @@ from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.pins import Pins
 from tinkex.server.tenancy.sessions import Sessions
 from tinkex.server.tenancy.usage import Meter
-from tinkex.server.training.residency import Residence
+from tinkex.server.training.residency import Residency
 from tinkex.server.training.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Reaper:
         sampling: Sampling,
         futures: Futures,
         scheduler: Scheduler,
-        residence: Residence,
+        residency: Residency,
         saved: Checkpoints,
         losses: Losses,
         meter: Meter,
@@ -71,7 +72,7 @@ class Reaper:
         self._sampling = sampling
         self._futures = futures
         self._scheduler = scheduler
-        self._residence = residence
+        self._residency = residency
         self._saved = saved
         self._losses = losses
         self._meter = meter
@@ -163,7 +164,7 @@ class Reaper:
         except Exception:
             self._runs.put_back(run)  # its place in the engine must stay counted
             raise
-        await self._residence.drop(run)
+        await self._residency.drop(run)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
         for snapshot in (run.snapshot, run.before):
@@ -178,8 +179,8 @@ class Reaper:
     def _evict_idle(self) -> None:
         oldest = self._clock.monotonic() - self._timings.run_idle_s
         for run in self._runs:
-            if run.generation and run.used_at < oldest and not run.log.unfinished():
-                run.evict = True
+            if run.used_at < oldest and not run.log.unfinished():
+                run.ask_to_leave()
 
     async def _expire_results(self) -> None:
         finished = self._listening.before(self._timings.result_retention_s)

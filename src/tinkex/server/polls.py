@@ -14,7 +14,8 @@ from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Gap
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.promises import Outcome, Promise, Promises
 from tinkex.server.refusals import Gone, NotFound
 from tinkex.server.sampling.jobs import Sampling

@@ -3,7 +3,7 @@
 `Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
 the command (it then changed nothing), `EngineLost` when the process died before answering or has no
 such run. What was lost is for the callers to send again: the engine holds no state that the log
-cannot rebuild. Each life of the process has a `generation`; state made in one is gone in the next.
+cannot rebuild. Lives of the process are numbered; state made in one is gone in the next.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tinkex.engine.messages import (
     Stats,
 )
 from tinkex.server.clock import Clock
+from tinkex.server.engines.residence import Residence
 from tinkex.server.engines.worker import Launch, Worker, WorkerDied
 from tinkex.server.settings import ModelSpec
 
@@ -67,7 +68,7 @@ class Engine:
         self.spec = spec
         self.phase: Phase = "starting"
         self.reason = "the engine is loading the model"
-        self.generation = 0
+        self.life = 0
         self.deaths = 0
         self.facts: Ready | None = None
         self._launch = launch
@@ -80,6 +81,11 @@ class Engine:
         self._changed = asyncio.Event()
         self._pings = itertools.count()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def residence(self) -> Residence:
+        """What is brought into its memory now lives here."""
+        return Residence(self.spec.name, self.life)
 
     @property
     def is_ready(self) -> bool:
@@ -143,7 +149,7 @@ class Engine:
         worker = self._worker
         if worker is None or not self.is_ready:
             raise EngineLost(self.reason)
-        if life is not None and life != self.generation:
+        if life is not None and life != self.life:
             raise EngineLost("the engine was restarted before this was sent")
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._answers[command.op] = answer
@@ -180,7 +186,7 @@ class Engine:
             begun = self._clock.monotonic()
             self.facts = await worker.start()
             self._worker = worker
-            self.generation += 1
+            self.life += 1
             self._tell_ready(self.facts, self._clock.monotonic() - begun)
             self._enter("ready", "")
             while True:
@@ -198,7 +204,7 @@ class Engine:
         logger.error(text, self.spec.name, why, pause, extra={"facts": facts})
 
     def _tell_ready(self, facts: Ready, seconds: float) -> None:
-        came = "loaded" if self.generation == 1 else "is back: loaded again"
+        came = "loaded" if self.life == 1 else "is back: loaded again"
         text = f"engine of {self.spec.name} {came} after {seconds:.1f} s"
         logger.info(
             "%s: %s on %s",
@@ -209,7 +215,7 @@ class Engine:
                 "facts": {
                     "event": "engine_loaded",
                     "model": self.spec.name,
-                    "life": self.generation,
+                    "life": self.life,
                 }
             },
         )

@@ -31,7 +31,7 @@ class LoadedWeights:
     def __init__(self, engine: Engine, limit: int) -> None:
         self._engine = engine
         self._limit = limit
-        self._generation = 0
+        self._life = 0
         self._loaded: dict[str, _Loaded] = {}
         self._ops = itertools.count()
 
@@ -55,8 +55,8 @@ class LoadedWeights:
                 self._forget(weights, loaded)
 
     def _take(self, weights: str, folder: Path) -> _Loaded:
-        if self._generation != self._engine.generation:
-            self._generation = self._engine.generation
+        if self._life != self._engine.life:
+            self._life = self._engine.life
             self._loaded = {}
         loaded = self._loaded.pop(weights, None)
         if loaded is None:

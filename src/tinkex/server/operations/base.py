@@ -13,7 +13,7 @@ from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.sampling.unnamed_weights import UnnamedWeights

@@ -8,7 +8,7 @@ from typing import Any
 from tinkex.engine.messages import CreateRun, LoraSpec, Result
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.storage.database.runs import RunRow
 

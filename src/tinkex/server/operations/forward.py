@@ -10,7 +10,7 @@ from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardR
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.operations.sampler_gap import measure
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.forward_codec import ForwardRequest, decode, encode_forward

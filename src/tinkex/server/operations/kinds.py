@@ -8,7 +8,7 @@ from __future__ import annotations
 from tinkex.server.operations import create, forward, load, optim_step, save
 from tinkex.server.operations.base import Around, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.refusals import Refusal
 
 KINDS: tuple[OperationKind, ...] = (

@@ -16,7 +16,7 @@ from tinkex.engine.messages import LoadRun, Result, RunInfo
 from tinkex.server.operations import address
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.outcomes import success
@@ -63,14 +63,15 @@ async def _prepare_creation(around: Around, run: Run, entry: Entry, body: bytes)
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, RunInfo)
-        run.row = replace(
+        lora, step = result.lora, result.step
+        row = replace(
             run.row,
-            rank=result.lora.rank,
-            train_attn=result.lora.train_attn,
-            train_mlp=result.lora.train_mlp,
-            train_unembed=result.lora.train_unembed,
+            rank=lora.rank,
+            train_attn=lora.train_attn,
+            train_mlp=lora.train_mlp,
+            train_unembed=lora.train_unembed,
         )
-        row, step = run.row, result.step
+        run.learn(row)
         return Conclusion(
             _loaded(run, path),
             (

@@ -103,6 +103,10 @@ class RunLog:
         if entry.state in ("done", "failed"):
             self._high = max(self._high, entry.seq_id)
 
+    def accept(self, entry: Entry) -> None:
+        """An entry that was put in line is durable: it may run when its turn comes."""
+        entry.state = "waiting"
+
     def withdraw(self, entry: Entry) -> None:
         """Take an entry out, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
@@ -164,6 +168,11 @@ class RunLog:
         entry.replay, entry.deaths = False, 0
         self.held_bytes -= entry.held_bytes
         entry.body = entry.content = None
+
+    def lose(self, entry: Entry) -> int:
+        """The engine died while it ran this; return how often that has happened."""
+        entry.deaths += 1
+        return entry.deaths
 
     def rewind(self) -> int:
         """Put everything after the snapshot back in line; return how many done ones run again."""

@@ -9,7 +9,7 @@ from tinkex.engine.messages import OptimStep, OptimStepResult, Result
 from tinkex.server.operations import address
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tinkex.server.engines.residence import Residence
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 
 LEAVING_AT_ONCE = 8
 """Each is written to disk first; more at once would only wait for the disk."""
@@ -27,12 +28,12 @@ _LONG_IDLE_S = 30.0
 
 
 class Places:
-    """The places in one engine's memory at one moment of its `life`."""
+    """The places in one engine's memory, in one of its lives."""
 
-    def __init__(self, runs: Iterable[Run], life: int, limit: int, turn_s: float) -> None:
-        self._holders = [run for run in runs if run.place == life]
-        self._life, self._limit, self._turn_s = life, limit, turn_s
-        self._counts = Counter(run.tenant for run in self._holders if not run.evict)
+    def __init__(self, runs: Iterable[Run], where: Residence, limit: int, turn_s: float) -> None:
+        self._holders = [run for run in runs if run.place == where]
+        self._where, self._limit, self._turn_s = where, limit, turn_s
+        self._counts = Counter(run.tenant for run in self._holders if not run.is_leaving)
 
     @property
     def taken(self) -> int:
@@ -44,13 +45,13 @@ class Places:
 
     def make_room(self, waiting: Sequence[Run], now: float) -> float | None:
         """Tell as many runs to go as wait and no more; when to look again if too few could."""
-        served = self.free + sum(run.evict for run in self._holders)
+        served = self.free + sum(run.is_leaving for run in self._holders)
         self._counts.update(run.tenant for run in waiting[:served])
         for run in waiting[served:LEAVING_AT_ONCE]:
             leaver = self._leaver(run.tenant, now)
             if leaver is None:
                 return self._next_chance(now)
-            leaver.evict = True
+            leaver.ask_to_leave()
             self._counts[leaver.tenant] -= 1
             self._counts[run.tenant] += 1
         return None
@@ -77,7 +78,7 @@ class Places:
         return [run for run in runs if run.tenant == largest.tenant]
 
     def _settled(self) -> list[Run]:
-        return [run for run in self._holders if run.generation == self._life and not run.evict]
+        return [run for run in self._holders if run.residence == self._where and not run.is_leaving]
 
     def _next_chance(self, now: float) -> float | None:
         settled = self._settled()

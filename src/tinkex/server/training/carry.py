@@ -14,8 +14,8 @@ from tinkex.engine.messages import Result
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.operations import kinds
 from tinkex.server.operations.base import Around, Conclusion, Prepared
-from tinkex.server.operations.log import CREATION, Entry
-from tinkex.server.operations.runs import NEVER_MADE, Run
+from tinkex.server.operations.log import Entry
+from tinkex.server.operations.run import Run
 from tinkex.server.protocol.outcomes import Category, failure
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Scheduling
@@ -57,7 +57,7 @@ class Carrier:
         """See one operation through, after the one `before` it; `sent` is called when the engine
         may get the run's next."""
         prepared: Prepared | None = None
-        life = run.generation
+        residence, life = run.residence, run.life
         try:
             if not entry.kind.pipelined:
                 await _over(before)
@@ -70,12 +70,11 @@ class Carrier:
         except EngineLost as lost:
             _abandon(prepared)
             run.leave()
-            entry.deaths += 1
-            if entry.deaths < self._limits.deaths_before_poison:
+            residence, deaths = None, run.log.lose(entry)
+            if deaths < self._limits.deaths_before_poison:
                 return
-            life = run.generation
             conclusion = Conclusion(
-                failure("server", f"the engine died {entry.deaths} times while it ran this: {lost}")
+                failure("server", f"the engine died {deaths} times while it ran this: {lost}")
             )
         except asyncio.CancelledError:
             _abandon(prepared)
@@ -84,7 +83,7 @@ class Carrier:
             _abandon(prepared)
             conclusion = _failed(entry, error)
         await _over(before)
-        if run.generation != life:
+        if run.residence != residence:
             # One before it was lost with the engine; what rests on that one is not final either.
             _abandon(prepared)
             return
@@ -106,22 +105,18 @@ class Carrier:
         if entry.replay:
             await self._check_replay(run, entry, conclusion)
             return
-        run.restoring = None
+        run.restore(None)
         failed = await self._endings.write(run, entry, prepared, conclusion)
-        run.log.finish(entry, failed)
-        if failed and entry.seq_id == CREATION:
-            run.broken = NEVER_MADE
-        if entry.kind.is_step and not failed:
-            run.steps_since_snapshot += 1
-        if entry.kind.pins and not failed:
-            run.snapshot_due = True
-        run.snapshot_due = run.snapshot_due or self._snapshots.is_due(run)
+        run.ended(entry, failed)
+        if self._snapshots.is_due(run):
+            run.owe_snapshot()
 
     async def _check_replay(self, run: Run, entry: Entry, conclusion: Conclusion) -> None:
         """A repeated operation must come out as it did; if not, say so loudly and carry on."""
         if conclusion.outcome.failed:
-            run.broken = f"repeating {entry.request_id} failed: {conclusion.outcome.body.decode()}"
-            logger.error("%s cannot be restored: %s", run.model_id, run.broken)
+            why = f"repeating {entry.request_id} failed: {conclusion.outcome.body.decode()}"
+            run.break_down(why)
+            logger.error("%s cannot be restored: %s", run.model_id, why)
             return
         run.log.finish(entry, failed=False)
         self.replays += 1

@@ -18,7 +18,7 @@ from typing import Any
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
 from tinkex.server.operations.log import CREATION, Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tinkex.engine.messages import DropRun, LoadRun
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.pool import Engines
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.storage.database.snapshots import SnapshotRow
 from tinkex.server.training.snapshots import Snapshots
 
@@ -25,8 +25,8 @@ _TRIES = 3
 """A run that could not be written down so often is let go without: the log can rebuild it."""
 
 
-class Residence:
-    """A run lives in its engine's memory while its `generation` is the engine's."""
+class Residency:
+    """A run lives in its engine's memory while its `residence` is the engine's."""
 
     def __init__(self, engines: Engines, snapshots: Snapshots, clock: Clock) -> None:
         self._engines = engines
@@ -35,14 +35,15 @@ class Residence:
 
     async def restore(self, run: Run, engine: Engine) -> None:
         """Give a lost run its last good snapshot; the operations after it follow as replays."""
-        life = run.place
+        place = run.place
+        assert place is not None, "room is taken before a run is sent for"
         try:
-            arrived = await self._bring(run, engine, life)
+            arrived = await self._bring(run, engine, place.life)
         except BaseException:
             run.leave()
             raise
         if arrived:
-            run.settle(life, self._clock.monotonic())
+            run.settle(self._clock.monotonic())
         else:
             run.leave()
 
@@ -53,19 +54,19 @@ class Residence:
                 if problem is None:
                     break
                 if not await self._snapshots.go_back(run, problem):
-                    run.broken = f"its snapshot cannot be loaded: {problem}"
+                    run.break_down(f"its snapshot cannot be loaded: {problem}")
                     logger.error("%s cannot be restored: %s", run.model_id, run.broken)
                     return False
         except EngineLost:
             return False
         replays = run.log.rewind()
         if run.snapshot is None:
-            run.restoring = f"starting again, replaying {replays} operations" if replays else None
+            run.restore(f"starting again, replaying {replays} operations" if replays else None)
         return True
 
     async def snapshot(self, run: Run, engine: Engine, sent: Callable[[], None]) -> None:
         """Write a run down; `sent` is called as soon as the engine may get its next command."""
-        run.snapshot_due = False
+        run.begin_snapshot(self._clock.monotonic())
         try:
             await self._snapshots.take(run, engine, sent)
         except EngineLost:
@@ -76,7 +77,7 @@ class Residence:
     async def evict(self, run: Run, engine: Engine) -> None:
         """Write an idle run down and free the engine's memory of it. If it cannot be written down,
         others are asked to go first; in the end it goes without, and is rebuilt from its log."""
-        life = run.generation
+        life = run.life
         try:
             # What was only created is made again as quickly as it is read.
             written = run.log.begun_through <= run.log.base or run.log.only_created
@@ -104,7 +105,7 @@ class Residence:
 
     async def drop(self, run: Run) -> None:
         """Free the engine's memory of a run that is over."""
-        engine, life = self._engines.find(run.row.base_model), run.generation
+        engine, life = self._engines.find(run.row.base_model), run.life
         if engine and life:
             with contextlib.suppress(EngineLost, CommandFailed):
                 await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id), life=life)
@@ -116,7 +117,7 @@ class Residence:
         if problem is not None:
             return problem
         replays = run.log.rewind()
-        run.restoring = f"restoring from step {snapshot.step}, replaying {replays} operations"
+        run.restore(f"restoring from step {snapshot.step}, replaying {replays} operations")
         op = f"{run.model_id}:restore:{life}"
         folder = str(self._snapshots.path(snapshot))
         try:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run
+from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome, Promises
 from tinkex.server.protocol.forward_codec import same_result
 from tinkex.server.protocol.outcomes import failure

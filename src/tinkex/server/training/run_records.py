@@ -78,7 +78,7 @@ class RunRecords:
         await self._store.write(work)
         live = self._runs.find(model_id)
         if live is not None:
-            live.stopped = True
+            live.stop()
             self._pump()
             await self._end_runs()
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -27,11 +26,12 @@ from tinkex.server.engines.engine import Engine
 from tinkex.server.engines.pool import Engines
 from tinkex.server.fairness import Fairness
 from tinkex.server.operations.log import Entry, Gap
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.settings import Settings
 from tinkex.server.training.admission import Places
 from tinkex.server.training.carry import Carrier
-from tinkex.server.training.residency import Residence
+from tinkex.server.training.residency import Residency
 
 logger = logging.getLogger(__name__)
 
@@ -59,21 +59,20 @@ class Scheduler:
         runs: Runs,
         engines: Engines,
         carrier: Carrier,
-        residence: Residence,
+        residency: Residency,
         clock: Clock,
         settings: Settings,
     ) -> None:
         self._runs = runs
         self._engines = engines
         self._carrier = carrier
-        self._residence = residence
+        self._residency = residency
         self._clock = clock
         self._limits = settings.scheduling
         self._turn_s = settings.timings.run_turn_s
         self._windows = {engine.spec.name: _Window() for engine in engines}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._turns = itertools.count(1)
         self._stopping = False
         for engine in engines:
             engine.listen(self.pump)
@@ -134,7 +133,7 @@ class Scheduler:
         arriving = self._arriving(runs, engine, now, gaps)
         found = [self._runnable(run, engine, now, gaps) for run in runs]
         ready = [*arriving, *(choice for choice in found if choice is not None)]
-        if leaving := next((choice for choice in ready if choice[1].evict), None):
+        if leaving := next((choice for choice in ready if choice[1].is_leaving), None):
             return leaving
         if alone := next((choice for choice in ready if choice[2] and choice[2].deaths), None):
             return None if window.operations else alone
@@ -144,7 +143,7 @@ class Scheduler:
         self, runs: list[Run], engine: Engine, now: float, gaps: list[float]
     ) -> list[Choice]:
         """Runs that are nowhere come back when something is asked of them and there is room."""
-        places = Places(runs, engine.generation, self._limits.resident_runs, self._turn_s)
+        places = Places(runs, engine.residence, self._limits.resident_runs, self._turn_s)
         waiting = [run for run in runs if self._wants_place(run, engine, now, gaps)]
         if len(waiting) > places.free:
             chance = places.make_room(waiting, now)
@@ -152,11 +151,11 @@ class Scheduler:
         if places.free > 0:
             return [(run.used_at, run, None) for run in waiting]
         for run in waiting:
-            run.restoring = f"{places.taken} runs are in the engine's memory; waiting for room"
+            run.restore(f"{places.taken} runs are in the engine's memory; waiting for room")
         return []
 
     def _wants_place(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> bool:
-        if run.place == engine.generation or run.refusal is not None or run.active:
+        if run.place == engine.residence or run.refusal is not None or run.active:
             return False
         upcoming = run.log.resume(now)
         if isinstance(upcoming, Gap):
@@ -165,17 +164,17 @@ class Scheduler:
 
     def _runnable(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> Choice | None:
         """What a run would do now that the engine has its state, or that is nobody else's to do."""
-        if run.sending:
+        if run.is_sending:
             return None
         own = (run.used_at, run, None)
         if run.refusal is not None:
             # A stopped run is taken from the engine when it ends, by the reaper.
-            gone = run.stopped or run.generation != engine.generation
+            gone = run.stopped or run.residence != engine.residence
             over = not run.log.unfinished() and gone
             return None if over or run.active else own
-        if run.generation != engine.generation:
+        if run.residence != engine.residence:
             return None
-        if run.evict:
+        if run.is_leaving:
             return None if run.active else own
         if run.active >= self._limits.operations_per_run:
             return None
@@ -194,57 +193,54 @@ class Scheduler:
         return window.tokens + _cost(entry) <= self._limits.tokens_in_flight
 
     def _start(self, run: Run, entry: Entry | None, engine: Engine, window: _Window) -> None:
-        run.sending = turn = next(self._turns)
-        sent = functools.partial(self._sent, run, turn)
+        errand = run.begin_errand()
+        sent = functools.partial(self._sent, run, errand)
         if entry is not None:
             run.log.begin(entry)
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
             carry = self._carrier.carry(run, entry, engine, run.latest, sent)
-            run.latest = self._spawn(run, turn, window, _cost(entry), carry)
+            run.carried_by(self._spawn(run, errand, window, _cost(entry), carry))
         elif run.refusal is not None:
-            self._spawn(run, turn, window, 0, self._give_up(run))
-        elif run.generation != engine.generation:
-            run.take_place(engine.generation)
+            self._spawn(run, errand, window, 0, self._give_up(run))
+        elif run.residence != engine.residence:
+            run.take_place(engine.residence)
             window.fairness.charge(run.tenant, 0)
-            self._spawn(run, turn, window, 0, self._residence.restore(run, engine))
-        elif run.evict:
-            self._spawn(run, turn, window, 0, self._residence.evict(run, engine))
+            self._spawn(run, errand, window, 0, self._residency.restore(run, engine))
+        elif run.is_leaving:
+            self._spawn(run, errand, window, 0, self._residency.evict(run, engine))
         else:
-            self._spawn(run, turn, window, 0, self._residence.snapshot(run, engine, sent))
+            self._spawn(run, errand, window, 0, self._residency.snapshot(run, engine, sent))
 
     async def _give_up(self, run: Run) -> None:
         """A run that cannot go on fails what waits on it and keeps no place."""
         await self._carrier.fail_all(run)
-        await self._residence.drop(run)
+        await self._residency.drop(run)
 
     def _spawn(
         self,
         run: Run,
-        turn: int,
+        errand: int,
         window: _Window,
         cost: int,
-        errand: Coroutine[Any, Any, None],
+        work: Coroutine[Any, Any, None],
     ) -> asyncio.Task[None]:
-        run.active += 1
         window.operations += 1
         window.tokens += cost
 
         def over(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            run.active -= 1
-            self._pass_turn(run, turn)
             window.operations -= 1
             window.tokens -= cost
             if window.operations == 0:
                 window.alone = False
             if not task.cancelled() and (error := task.exception()) is not None:
                 logger.error("an errand of %s broke", run.model_id, exc_info=error)
-                run.broken = f"the server failed on it ({type(error).__name__})"
-            run.progressed()
+                run.break_down(f"the server failed on it ({type(error).__name__})")
+            run.end_errand(errand)
             self.pump()
 
-        task = asyncio.get_running_loop().create_task(errand)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(over)
         return task
@@ -257,15 +253,8 @@ class Scheduler:
             delay = max(0.0, min(gaps) - self._clock.monotonic()) + 0.001
             self._timer = asyncio.get_running_loop().call_later(delay, self.pump)
 
-    # ---- turns
-
-    def _pass_turn(self, run: Run, turn: int) -> None:
-        """What this errand sends is sent; an older errand that ends later changes nothing."""
-        if run.sending == turn:
-            run.sending = 0
-
-    def _sent(self, run: Run, turn: int) -> None:
-        self._pass_turn(run, turn)
+    def _sent(self, run: Run, errand: int) -> None:
+        run.sent(errand)
         self.pump()
 
 

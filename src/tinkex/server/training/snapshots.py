@@ -21,7 +21,8 @@ from tinkex.engine.messages import SaveResult, SaveRun
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.operations.kinds import PINNING
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.settings import Settings
 from tinkex.server.storage import manifest
 from tinkex.server.storage.blobs import BlobStore
@@ -94,13 +95,13 @@ class Snapshots:
             self._taking.discard(run.model_id)
 
     async def _take(self, run: Run, engine: Engine, on_sent: Callable[[], None]) -> bool:
-        through, life = run.log.begun_through, run.generation
-        run.steps_since_snapshot, run.snapshot_at = 0, self._clock.monotonic()
+        through, residence = run.log.begun_through, run.residence
+        run.begin_snapshot(self._clock.monotonic())
         draft = await asyncio.to_thread(self._folders.begin)
         try:
-            result = await self._save(run, engine, life, draft, on_sent)
+            result = await self._save(run, engine, run.life, draft, on_sent)
             while not run.log.settled(through):
-                if run.generation != life:
+                if run.residence != residence:
                     # What it waits for was lost, and comes back only once this has ended.
                     raise EngineLost("the engine died before the snapshot was complete")
                 await run.progress()
@@ -148,8 +149,7 @@ class Snapshots:
             return _Freed(blobs, folders, loads)
 
         freed = await self._store.write(work)
-        run.snapshot, run.before, run.spare_bytes = row, before, spare if keeps else 0
-        run.log.cover(through)
+        run.cover(row, before, spare if keeps else 0)
         await asyncio.to_thread(self._discard, freed)
 
     def _discard(self, freed: _Freed) -> None:
@@ -190,7 +190,7 @@ class Snapshots:
             logger.error("the snapshot of %s is damaged: %s", run.model_id, problem)
             return False
         run.log.uncover(base, [self._runs.entry(row) for row in covered])
-        run.snapshot, run.before, run.spare_bytes = before, None, 0
+        run.fall_back()
         logger.error(
             "the snapshot of %s at step %d is damaged (%s); going back to %s",
             run.model_id,

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.runs import Run, Runs
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
 from tinkex.server.promises import Promises
 from tinkex.server.protocol.outcomes import failure
 from tinkex.server.refusals import Busy, Refusal, Unavailable
@@ -132,8 +133,8 @@ class Submissions:
             if not written.done():
                 written.set_result(None)
         self._promises.add(entry.request_id, run.tenant)
-        entry.state = "waiting"
-        run.used_at = self._clock.monotonic()
+        run.log.accept(entry)
+        run.use(self._clock.monotonic())
         self._on_accepted(run)
         return entry.request_id
 
@@ -175,8 +176,9 @@ class Submissions:
 
     async def _accept_late(self, run: Run, asked: Submission) -> str:
         """Record an operation whose turn has passed, as failed."""
-        entry = self._entry(run, asked)
-        entry.state, entry.payload_blob, entry.body = "failed", None, None
+        entry = replace(
+            self._entry(run, asked), state="failed", payload_blob=None, body=None, content=None
+        )
         outcome = failure(
             "user",
             f"seq_id {asked.seq_id} arrived after a later operation had run: "

@@ -1,0 +1,13 @@
+"""Where something lives: in which engine's memory, and in which of that engine's lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """State made in one life of an engine is gone in the next."""
+
+    engine: str
+    life: int
