@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
 
 from fuzz import seeds
 from fuzz.json_mutation import mutated
@@ -18,6 +21,8 @@ from tinkex.server.http.routing import ApiRoute
 from tinkex.server.protocol import sample_request
 from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.forward_codec import examine
+from tinkex.server.protocol.json_body import parse
+from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
@@ -36,23 +41,35 @@ class Decoder:
     is_json: bool = False
 
 
+def _reader(reads: Any) -> Callable[[bytes], object] | None:
+    if isinstance(reads, Reader):
+        fits = jsonschema_rs.validator_for(reads.schema()).is_valid
+
+        def read(data: bytes) -> None:
+            reads.parse(data)
+            assert fits(parse(data)), "what is read is not as described"
+
+        return read
+    return (lambda data: reads(Fields.parse(data))) if callable(reads) else None
+
+
 READERS = [
-    route.contract.reads
+    read
     for route in ROUTES
     if isinstance(route, ApiRoute)
-    and callable(route.contract.reads)
     and not route.path.endswith("config")
+    and (read := _reader(route.contract.reads))
 ]
 """Of all routes but those that take whatever a client says about itself."""
 
 
 def _json_bodies(data: bytes) -> None:
     """Every reader of a JSON body on the same one; refused only if all of them refuse it."""
-    Fields.parse(data)
+    parse(data)
     refused = 0
     for read in READERS:
         try:
-            read(Fields.parse(data))
+            read(data)
         except Refusal:
             refused += 1
     if refused == len(READERS):

@@ -14,12 +14,14 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tinkex.server.core import Core
 from tinkex.server.dashboard.visits import PAGE_HEADER, Visit
 from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal, TooLarge, Unavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
 from tinkex.wire.compression import decompress
@@ -31,6 +33,7 @@ PROTOBUF = "application/x-protobuf"
 _INLINE_JSON = 32 * 1024
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -132,6 +135,14 @@ async def _read(request: Request, limit: int, take: Callable[[int], None]) -> by
         take(len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read(request: Request, reader: Reader[M]) -> M:
+    """What the body asks for; large ones are read off the event loop."""
+    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
+    if len(body) <= _INLINE_JSON:
+        return reader.parse(body)
+    return await asyncio.to_thread(reader.parse, body)
 
 
 async def read_json(request: Request) -> Fields:

@@ -19,6 +19,7 @@ from tinkex.server.http.answers import Refused
 from tinkex.server.http.body_schemas import Schema, describe
 from tinkex.server.http.queries import FARTHEST, Query
 from tinkex.server.http.routing import ApiRoute, Contract
+from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal, Unauthorized
 from tinkex.server.views.queries import Page
 
@@ -70,7 +71,8 @@ def _body(contract: Contract) -> dict[str, Any]:
     if isinstance(contract.reads, str):
         return {"required": True, "content": {contract.reads: {}}}
     assert contract.reads is not None
-    schema = describe(contract.reads)
+    reads = contract.reads
+    schema = reads.schema() if isinstance(reads, Reader) else describe(reads)
     body: dict[str, Any] = {"required": True, "content": {_JSON: {"schema": schema}}}
     if contract.checked_later:
         body["description"] = (

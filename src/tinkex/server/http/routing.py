@@ -15,16 +15,17 @@ from starlette.routing import Route
 from tinkex.server.http.exchange import Handler, guarded
 from tinkex.server.http.queries import Query
 from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.reading import Reader
 from tinkex.wire.routes import API_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """`reads` takes the body's fields, `asks` the query's; a text in their place, or in place of
+    """`reads` takes the body, `asks` the query's; a text in their place, or in place of
     the type of an answer, is a media type: bytes that are no JSON. `answers` is by status. What is
     `checked_later` fails the future it became, not the request."""
 
-    reads: Callable[[Fields], object] | str | None = None
+    reads: Reader[Any] | Callable[[Fields], object] | str | None = None
     asks: Callable[[Query], object] | None = None
     answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
     needs_key: bool = True
@@ -45,7 +46,7 @@ def route(
     path: str,
     handler: Handler,
     *answers: Any,
-    reads: Callable[[Fields], object] | str | None = None,
+    reads: Reader[Any] | Callable[[Fields], object] | str | None = None,
     asks: Callable[[Query], object] | None = None,
     also: Mapping[int, tuple[Any, ...]] | None = None,
     needs_key: bool = True,

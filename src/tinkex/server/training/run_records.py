@@ -20,9 +20,6 @@ from tinkex.server.storage.database import Store, audit, operations
 from tinkex.server.storage.database import runs as table
 from tinkex.server.storage.database.runs import RunRow
 
-NAME_LIMIT = 200
-NOTE_LIMIT = 4000
-
 
 class RunRecords:
     """The changing side of the runs of one home, for their owners."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,14 +13,13 @@ from tinkex.server.http.exchange import (
     bearer_of,
     core_of,
     nothing,
-    read_json,
+    read,
     tenant_of,
     viewer_of,
 )
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import route
-from tinkex.server.protocol.fields import Fields
-from tinkex.server.refusals import Refusal
+from tinkex.server.protocol import requests
 from tinkex.server.views import json_shapes
 from tinkex.server.views.queries import Page
 from tinkex.types.checkpoints import (
@@ -34,7 +31,6 @@ from tinkex.wire import routes as paths
 
 _TOKEN_HEADER = "x-tinker-weights-access-token"
 _KEY_HEADER = "x-idempotency-key"
-_FAR = 2**62
 
 
 async def of_run(request: Request) -> Response:
@@ -51,7 +47,7 @@ async def of_tenant(request: Request) -> Response:
 
 async def weights_info(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    path = _path(await read_json(request))
+    path = (await read(request, requests.WEIGHTS_INFO)).tinker_path
     return answer(
         json_shapes.weights_info(core.checkpoints.find(tenant, path, bearer_of(request, path)))
     )
@@ -59,13 +55,14 @@ async def weights_info(request: Request) -> Response:
 
 async def copy_weights(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    asked = _copy(await read_json(request))
-    token = asked.token or request.headers.get(_TOKEN_HEADER)
-    owner = bearer_of(request, asked.path)
+    asked = await read(request, requests.COPY_WEIGHTS)
+    token = asked.weights_access_token or request.headers.get(_TOKEN_HEADER)
+    owner = bearer_of(request, asked.source_path)
     bearer = owner if token is None else core.tenants.identify(token)
-    source = core.checkpoints.find(tenant, asked.path, bearer)
+    source = core.checkpoints.find(tenant, asked.source_path, bearer)
     key = request.headers.get(_KEY_HEADER)
-    copy = await core.checkpoints.copy(tenant, source, asked.project_id, asked.ttl_seconds, key)
+    project, ttl_seconds = asked.destination_project_id, asked.ttl_seconds
+    copy = await core.checkpoints.copy(tenant, source, project, ttl_seconds, key)
     return answer({"tinker_path": copy})
 
 
@@ -89,47 +86,14 @@ async def unpublish(request: Request) -> Response:
 
 async def set_ttl(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    ttl_seconds = _ttl(await read_json(request))
-    await core.checkpoints.set_ttl(tenant, path_of(request), ttl_seconds)
+    asked = await read(request, requests.CHECKPOINT_TTL)
+    await core.checkpoints.set_ttl(tenant, path_of(request), asked.ttl_seconds)
     return nothing()
 
 
 def path_of(request: Request) -> str:
     parts = request.path_params
     return f"{SCHEME}{parts['training_run_id']}/{parts['kind']}/{parts['name']}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    path: str
-    project_id: str | None
-    ttl_seconds: int | None
-    token: str | None
-
-
-def _copy(fields: Fields) -> _Copy:
-    asked = _Copy(
-        path=fields.text("source_path"),
-        project_id=fields.optional_text("destination_project_id"),
-        ttl_seconds=fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR),
-        token=fields.optional_text("weights_access_token"),
-    )
-    if fields.has("session_id") or fields.has("model_seq_id"):
-        raise Refusal("session_id and model_seq_id: a copy gets a session and run of its own here")
-    fields.finish()
-    return asked
-
-
-def _path(fields: Fields) -> str:
-    path = fields.text("tinker_path")
-    fields.finish()
-    return path
-
-
-def _ttl(fields: Fields) -> int | None:
-    ttl_seconds = fields.optional_integer("ttl_seconds", low=-_FAR, high=_FAR)
-    fields.finish()
-    return ttl_seconds
 
 
 def _page(query: Query) -> Page:
@@ -139,12 +103,16 @@ def _page(query: Query) -> Page:
 ONE = f"{paths.RUN_CHECKPOINTS}/{{kind}}/{{name}}"
 
 ROUTES: list[Route] = [
-    route("POST", paths.WEIGHTS_INFO, weights_info, WeightsInfoResponse, reads=_path),
-    route("POST", paths.COPY_WEIGHTS, copy_weights, CopyWeightsResponse, reads=_copy),
+    route(
+        "POST", paths.WEIGHTS_INFO, weights_info, WeightsInfoResponse, reads=requests.WEIGHTS_INFO
+    ),
+    route(
+        "POST", paths.COPY_WEIGHTS, copy_weights, CopyWeightsResponse, reads=requests.COPY_WEIGHTS
+    ),
     route("GET", paths.CHECKPOINTS, of_tenant, CheckpointsListResponse, asks=_page),
     route("GET", paths.RUN_CHECKPOINTS, of_run, CheckpointsListResponse),
     route("DELETE", ONE, delete, Done),
     route("POST", f"{ONE}/publish", publish, Done),
     route("DELETE", f"{ONE}/publish", unpublish, Done),
-    route("PUT", f"{ONE}/ttl", set_ttl, Done, reads=_ttl),
+    route("PUT", f"{ONE}/ttl", set_ttl, Done, reads=requests.CHECKPOINT_TTL),
 ]

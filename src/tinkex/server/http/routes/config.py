@@ -13,9 +13,9 @@ from starlette.routing import Route
 from tinkex.server.engines.engine import Engine
 from tinkex.server.engines.model_sources import declared_context
 from tinkex.server.http.answers import Done, KeyInfo
-from tinkex.server.http.exchange import answer, core_of, nothing, read_json, tenant_of
+from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of
 from tinkex.server.http.routing import route
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal, Unavailable
 from tinkex.types.service import (
     ClientConfigResponse,
@@ -39,13 +39,13 @@ DYNAMIC_CONFIG = ClientDynamicConfigResponse(sample_cancel_enabled=True)
 
 async def client_config(request: Request) -> Response:
     tenant_of(request)
-    await read_json(request)
+    await read(request, requests.CLIENT_CONFIG)
     return Response(encode_config(CONFIG), media_type="application/json")
 
 
 async def dynamic_config(request: Request) -> Response:
     tenant_of(request)
-    await read_json(request)
+    await read(request, requests.CLIENT_CONFIG)
     return Response(encode_config(DYNAMIC_CONFIG), media_type="application/json")
 
 
@@ -93,18 +93,20 @@ async def revoke_key(request: Request) -> Response:
     return nothing()
 
 
-def _anything(_: Fields) -> None:
-    """What clients say about themselves here is read by nobody."""
-
-
 ROUTES: list[Route] = [
-    route("POST", paths.CLIENT_CONFIG, client_config, ClientConfigResponse, reads=_anything),
+    route(
+        "POST",
+        paths.CLIENT_CONFIG,
+        client_config,
+        ClientConfigResponse,
+        reads=requests.CLIENT_CONFIG,
+    ),
     route(
         "POST",
         paths.CLIENT_DYNAMIC_CONFIG,
         dynamic_config,
         ClientDynamicConfigResponse,
-        reads=_anything,
+        reads=requests.CLIENT_CONFIG,
     ),
     route("GET", paths.HEALTH, health, HealthResponse, needs_key=False),
     route("GET", paths.SERVER_CAPABILITIES, capabilities, GetServerCapabilitiesResponse),

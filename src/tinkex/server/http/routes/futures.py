@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -15,14 +14,13 @@ from tinkex.server.http.exchange import (
     answer,
     core_of,
     nothing,
-    read_json,
+    read,
     tenant_of,
     while_connected,
 )
 from tinkex.server.http.routing import route
 from tinkex.server.polls import Large, Pending
-from tinkex.server.protocol.fields import Fields
-from tinkex.server.refusals import Refusal
+from tinkex.server.protocol import requests
 from tinkex.server.sampling.completion_feed import Completion
 from tinkex.types.futures import (
     FuturesRetrieveResponse,
@@ -31,15 +29,14 @@ from tinkex.types.futures import (
 )
 from tinkex.wire import routes as paths
 
-_ACKNOWLEDGED = 100_000
-_CURSOR_LIMIT = 2**63 - 1
-
 
 async def retrieve(request: Request) -> Response:
     tenant = tenant_of(request)
-    request_id, metadata_first = _wanted(await read_json(request))
+    asked = await read(request, requests.RETRIEVE_FUTURE)
     futures = core_of(request).futures
-    found = await while_connected(request, futures.retrieve(tenant, request_id, metadata_first))
+    found = await while_connected(
+        request, futures.retrieve(tenant, asked.request_id, asked.allow_metadata_only)
+    )
     if isinstance(found, Pending):
         return answer(
             {
@@ -59,57 +56,22 @@ async def retrieve(request: Request) -> Response:
 async def retrieve_many(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    asked = _news(await read_json(request))
-    stream = core.sampling.completions(tenant, asked.sampler_id, asked.clone)
-    core.sampling.acknowledge(tenant, asked.acknowledged)
-    stream.trim(asked.cursor)
+    asked = await read(request, requests.RETRIEVE_FUTURES)
+    target, cursor = asked.target, asked.prev_cursor
+    stream = core.sampling.completions(tenant, target.sampling_session_id, target.cloned_sampler_id)
+    core.sampling.acknowledge(tenant, asked.retrieved_request_ids)
+    stream.trim(cursor)
     hold = core.settings.timings.poll_hold_s
-    ends = await while_connected(request, stream.after(asked.cursor, hold))
-    last = ends[-1].cursor if ends else asked.cursor
+    ends = await while_connected(request, stream.after(cursor, hold))
+    last = ends[-1].cursor if ends else cursor
     return answer({"completions": [_completion(end) for end in ends], "cursor": last})
 
 
 async def cancel(request: Request) -> Response:
     tenant = tenant_of(request)
-    request_id = _unwanted(await read_json(request))
-    core_of(request).sampling.cancel(tenant, request_id)
+    asked = await read(request, requests.CANCEL_FUTURE)
+    core_of(request).sampling.cancel(tenant, asked.request_id)
     return nothing()
-
-
-def _wanted(fields: Fields) -> tuple[str, bool]:
-    found = fields.text("request_id"), fields.flag("allow_metadata_only", False)
-    fields.finish()
-    return found
-
-
-def _unwanted(fields: Fields) -> str:
-    request_id = fields.text("request_id")
-    fields.finish()
-    return request_id
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """Whose samples, from where on, and which of them need not be kept any longer."""
-
-    sampler_id: str
-    clone: int
-    cursor: int
-    acknowledged: list[str]
-
-
-def _news(fields: Fields) -> _News:
-    target = fields.nested("target")
-    if target is None:
-        raise Refusal("target is required")
-    sampler_id = target.text("sampling_session_id")
-    clone = target.integer("cloned_sampler_id", low=0, high=_CURSOR_LIMIT, default=0)
-    target.finish()
-    cursor = fields.integer("prev_cursor", low=0, high=_CURSOR_LIMIT, default=0)
-    acknowledged = fields.texts("retrieved_request_ids", limit=_ACKNOWLEDGED) or []
-    fields.raw("timeout")
-    fields.finish()
-    return _News(sampler_id, clone, cursor, acknowledged)
 
 
 def _completion(end: Completion) -> dict[str, object]:
@@ -128,9 +90,15 @@ ROUTES: list[Route] = [
         CompleteMetadata,
         RequestFailedResponse,
         PROTOBUF,
-        reads=_wanted,
+        reads=requests.RETRIEVE_FUTURE,
         also={408: (TryAgainResponse,)},
     ),
-    route("POST", paths.RETRIEVE_FUTURES, retrieve_many, FuturesRetrieveResponse, reads=_news),
-    route("POST", paths.CANCEL_FUTURE, cancel, Done, reads=_unwanted),
+    route(
+        "POST",
+        paths.RETRIEVE_FUTURES,
+        retrieve_many,
+        FuturesRetrieveResponse,
+        reads=requests.RETRIEVE_FUTURES,
+    ),
+    route("POST", paths.CANCEL_FUTURE, cancel, Done, reads=requests.CANCEL_FUTURE),
 ]

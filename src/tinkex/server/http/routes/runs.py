@@ -7,12 +7,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
-from tinkex.server.http.exchange import answer, core_of, nothing, read_json, tenant_of, viewer_of
+from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of, viewer_of
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routes import searching
 from tinkex.server.http.routing import route
-from tinkex.server.protocol.fields import Fields
-from tinkex.server.training.run_records import NAME_LIMIT, NOTE_LIMIT
+from tinkex.server.protocol import requests
 from tinkex.server.views.queries import Page, Scope
 from tinkex.types.checkpoints import TrainingRun, TrainingRunsResponse
 from tinkex.types.sessions import (
@@ -41,16 +40,16 @@ async def get_run(request: Request) -> Response:
 async def rename_run(request: Request) -> Response:
     """Give a run a name, or take it away. An addition of this server."""
     core, tenant = core_of(request), tenant_of(request)
-    name = _name(await read_json(request))
-    await core.run_records.rename(tenant, request.path_params["training_run_id"], name)
+    asked = await read(request, requests.RUN_NAME)
+    await core.run_records.rename(tenant, request.path_params["training_run_id"], asked.name)
     return nothing()
 
 
 async def note_run(request: Request) -> Response:
     """Keep a remark with a run, or take it away. An addition of this server."""
     core, tenant = core_of(request), tenant_of(request)
-    note = _note(await read_json(request))
-    await core.run_records.note(tenant, request.path_params["training_run_id"], note)
+    asked = await read(request, requests.RUN_NOTE)
+    await core.run_records.note(tenant, request.path_params["training_run_id"], asked.note)
     return nothing()
 
 
@@ -83,14 +82,15 @@ async def get_session(request: Request) -> Response:
 
 async def search_sessions(request: Request) -> Response:
     core, viewer = core_of(request), viewer_of(request)
-    search = searching.read(await read_json(request))
-    return answer(await core.browsing.search(viewer, search))
+    asked = await read(request, requests.SEARCH_SESSIONS)
+    return answer(await core.browsing.search(viewer, searching.search(asked)))
 
 
 async def assign_project(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    project_id = _project(await read_json(request))
-    await core.browsing.assign_project(tenant, request.path_params["session_id"], project_id)
+    asked = await read(request, requests.SESSION_PROJECT)
+    session_id = request.path_params["session_id"]
+    await core.browsing.assign_project(tenant, session_id, asked.project_id)
     return nothing()
 
 
@@ -106,30 +106,12 @@ def _scope(query: Query) -> Scope:
     return query.scope()
 
 
-def _name(fields: Fields) -> str | None:
-    name = fields.optional_text("name", limit=NAME_LIMIT)
-    fields.finish()
-    return name
-
-
-def _note(fields: Fields) -> str | None:
-    note = fields.optional_text("note", limit=NOTE_LIMIT)
-    fields.finish()
-    return note
-
-
-def _project(fields: Fields) -> str:
-    project_id = fields.text("project_id", limit=256)
-    fields.finish()
-    return project_id
-
-
 ROUTES: list[Route] = [
     route("GET", paths.TRAINING_RUNS, list_runs, TrainingRunsResponse, asks=_runs_wanted),
     route("GET", paths.TRAINING_RUN, get_run, TrainingRun, asks=_scope),
     route("DELETE", paths.TRAINING_RUN, delete_run, Done),
-    route("PUT", paths.RUN_NAME, rename_run, Done, reads=_name),
-    route("PUT", paths.RUN_NOTE, note_run, Done, reads=_note),
+    route("PUT", paths.RUN_NAME, rename_run, Done, reads=requests.RUN_NAME),
+    route("PUT", paths.RUN_NOTE, note_run, Done, reads=requests.RUN_NOTE),
     route("POST", paths.RUN_STOP, stop_run, Done),
     route("GET", paths.SESSIONS, list_sessions, ListSessionsResponse, asks=_sessions_wanted),
     route(
@@ -137,8 +119,8 @@ ROUTES: list[Route] = [
         paths.SEARCH_SESSIONS,
         search_sessions,
         SessionSearchResponse,
-        reads=searching.read,
+        reads=requests.SEARCH_SESSIONS,
     ),
     route("GET", paths.SESSION, get_session, GetSessionResponse, asks=_scope),
-    route("PUT", paths.SESSION_PROJECT, assign_project, Done, reads=_project),
+    route("PUT", paths.SESSION_PROJECT, assign_project, Done, reads=requests.SESSION_PROJECT),
 ]

@@ -8,10 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http.exchange import answer, bearer_of, core_of, read_body, read_json, tenant_of
+from tinkex.server.http.exchange import answer, bearer_of, core_of, read, read_body, tenant_of
 from tinkex.server.http.routing import route
-from tinkex.server.protocol import sample_request
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests, sample_request
 from tinkex.types.futures import UntypedAPIFuture
 from tinkex.types.sampling import (
     CreateSamplingSessionResponse,
@@ -21,23 +20,29 @@ from tinkex.types.sampling import (
 from tinkex.wire import routes as paths
 
 _INLINE_BYTES = 32 * 1024
-_SEQ_LIMIT = 2**63 - 1
 
 
 async def create_sampler(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    session_id, number, path, base_model = _new_sampler(await read_json(request))
-    core.sessions.alive(tenant, session_id)
-    bearer = bearer_of(request, path)
-    sampler_id = await core.samplers.create(tenant, session_id, number, path, base_model, bearer)
+    asked = await read(request, requests.CREATE_SAMPLER)
+    core.sessions.alive(tenant, asked.session_id)
+    sampler_id = await core.samplers.create(
+        tenant,
+        asked.session_id,
+        asked.sampling_session_seq_id,
+        asked.model_path,
+        asked.base_model,
+        bearer_of(request, asked.model_path),
+    )
     return answer({"type": "create_sampling_session", "sampling_session_id": sampler_id})
 
 
 async def join_sampler(request: Request) -> Response:
     tenant = tenant_of(request)
-    sampler_id = _joined(await read_json(request))
-    return answer({"client_counter": await core_of(request).samplers.join(tenant, sampler_id)})
+    asked = await read(request, requests.JOIN_SAMPLER)
+    counter = await core_of(request).samplers.join(tenant, asked.sampling_session_id)
+    return answer({"client_counter": counter})
 
 
 async def sample(request: Request) -> Response:
@@ -59,37 +64,20 @@ async def get_sampler(request: Request) -> Response:
     return answer({**values, "model_path": row.model_path} if row.model_path else values)
 
 
-def _new_sampler(fields: Fields) -> tuple[str, int, str | None, str | None]:
-    found = (
-        fields.text("session_id"),
-        fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT),
-        fields.optional_text("model_path"),
-        fields.optional_text("base_model"),
-    )
-    fields.finish()
-    return found
-
-
-def _joined(fields: Fields) -> str:
-    sampler_id = fields.text("sampling_session_id")
-    fields.finish()
-    return sampler_id
-
-
 ROUTES: list[Route] = [
     route(
         "POST",
         paths.CREATE_SAMPLING_SESSION,
         create_sampler,
         CreateSamplingSessionResponse,
-        reads=_new_sampler,
+        reads=requests.CREATE_SAMPLER,
     ),
     route(
         "POST",
         paths.JOIN_SAMPLING_SESSION,
         join_sampler,
         JoinSamplingSessionResponse,
-        reads=_joined,
+        reads=requests.JOIN_SAMPLER,
     ),
     route("POST", paths.ASAMPLE, sample, UntypedAPIFuture, reads=sample_request.read),
     route("GET", paths.SAMPLER, get_sampler, GetSamplerResponse),

@@ -1,0 +1,169 @@
+"""Reads JSON requests as the types the protocol declares, and describes what it reads.
+
+A field that is null counts as absent; one that the type does not have is refused by name. Kinds are
+exact: a number is no text, a flag no number. The JSON schema of a body comes from the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from tinkex.server.protocol import problems
+from tinkex.server.protocol.json_body import parse
+from tinkex.server.refusals import Refusal
+
+Schema: TypeAlias = dict[str, Any]
+T = TypeVar("T", bound=BaseModel)
+
+
+class Reader(Generic[T]):
+    """Values or bodies in, requests out; `Refusal` names the field that is wrong.
+
+    `without` are fields of the type that may not be given here, and why. An open reader takes no
+    notice of fields that the type does not have.
+    """
+
+    def __init__(
+        self,
+        kind: type[T],
+        *,
+        without: Mapping[str, str] = MappingProxyType({}),
+        is_open: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._without = without
+        self._is_open = is_open
+        self._validate = kind.__pydantic_validator__.validate_python
+        self._shape = _shape((kind,))
+
+    def parse(self, body: bytes) -> T:
+        return self.read(parse(body))
+
+    def read(self, values: Mapping[str, Any]) -> T:
+        for name, why in self._without.items():
+            if values.get(name) is not None:
+                raise Refusal(f"{name} {why}")
+        if self._is_open:
+            values = {name: values[name] for name in self._shape.names if name in values}
+        given = self._shape.trimmed(values, ())
+        try:
+            request: T = self._validate(given, strict=True)
+        except ValidationError as error:
+            raise problems.refusal(error, given) from None
+        return request
+
+    def schema(self) -> Schema:
+        """Of the bodies this accepts, with nothing referred to elsewhere."""
+        schema = self._kind.model_json_schema()
+        definitions = schema.pop("$defs", {})
+        for name in self._without:
+            del schema["properties"][name]
+        if self._is_open:
+            del schema["additionalProperties"]
+        inlined: Schema = _inlined(schema, definitions)
+        return inlined
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Which fields the objects at one place may have, and what may lie below them."""
+
+    names: frozenset[str]
+    is_open: bool
+    below: Mapping[str, _Shape]
+
+    def trimmed(self, values: Mapping[str, Any], place: problems.Place) -> dict[str, Any]:
+        """`values` without what is null; refuses a field that is not there to be given.
+
+        Looked for here and not by pydantic, which would write an error for each of a million.
+        """
+        kept = {name: value for name, value in values.items() if value is not None}
+        if not self.is_open and not kept.keys() <= self.names:
+            name = next(name for name in kept if name not in self.names)
+            raise problems.unknown(place, name, self.names - {"type"})
+        for name, shape in self.below.items():
+            value = kept.get(name)
+            if type(value) is dict:
+                kept[name] = shape.trimmed(value, (*place, name))
+            elif type(value) is list:
+                kept[name] = [
+                    shape.trimmed(each, (*place, name, index)) if type(each) is dict else each
+                    for index, each in enumerate(value)
+                ]
+        return kept
+
+
+def _shape(kinds: tuple[type[BaseModel], ...]) -> _Shape:
+    below: dict[str, tuple[type[BaseModel], ...]] = {}
+    for kind in kinds:
+        for declared, field in kind.model_fields.items():
+            inner = tuple(_models(field.annotation))
+            for name in _names(declared, field):
+                below[name] = below.get(name, ()) + inner
+    return _Shape(
+        frozenset(below),
+        any(kind.model_config.get("extra") == "allow" for kind in kinds),
+        {name: _shape(inner) for name, inner in below.items() if inner},
+    )
+
+
+def _names(declared: str, field: FieldInfo) -> tuple[str, ...]:
+    """What a field is called in a body."""
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        return tuple(str(choice) for choice in alias.choices)
+    return (declared,)
+
+
+def _models(kind: Any) -> Iterator[type[BaseModel]]:
+    """The types of objects in an annotation, wherever in it they stand."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _models(part)
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema with its references put in place, and with null for what may be absent."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    found = {
+        name: _inlined(value, definitions)
+        for name, value in schema.items()
+        if name != "discriminator" and not (name == "title" and isinstance(value, str))
+    }
+    return _with_nulls(found) if isinstance(found.get("properties"), dict) else found
+
+
+def _with_nulls(schema: Schema) -> Schema:
+    """An object's schema that says that a null asks for nothing, whatever its name."""
+    required = schema.get("required", [])
+    properties = {
+        name: value if name in required else _or_null(value)
+        for name, value in schema["properties"].items()
+    }
+    closed = schema.get("additionalProperties") is False
+    others = {"additionalProperties": _NULL} if closed else {}
+    return {**schema, "properties": properties, **others}
+
+
+_NULL = {"type": "null"}
+_ABOUT: tuple[str, ...] = ("default", "description")
+
+
+def _or_null(schema: Schema) -> Schema:
+    if _NULL in schema.get("anyOf", []):
+        return schema
+    kept = {name: schema[name] for name in _ABOUT if name in schema}
+    inner = {name: value for name, value in schema.items() if name not in kept}
+    return {"anyOf": [inner, _NULL], **kept}

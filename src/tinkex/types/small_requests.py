@@ -1,0 +1,57 @@
+"""Requests that the official package sends without a type, and those of our server's additions.
+
+Not among the public names: users call the methods that send them.
+"""
+
+from tinkex.types.sessions import ClientSessionFinishReason, ClientSessionFinishSuccess
+from tinkex.types.strictness import Strict
+
+
+class OperationAddress(Strict):
+    """What every operation of a run begins with: the run, and its number in that run's order."""
+
+    model_id: str
+    seq_id: int
+
+
+class FinishSessionRequest(Strict):
+    """How a client ends its session."""
+
+    reason: ClientSessionFinishReason = ClientSessionFinishSuccess()
+    detail: str | None = None
+
+
+class SessionProjectRequest(Strict):
+    """Puts a session into a project."""
+
+    project_id: str
+
+
+class CancelFutureRequest(Strict):
+    """Gives a sample up."""
+
+    request_id: str
+
+
+class WeightsInfoRequest(Strict):
+    """Asks how a checkpoint was made."""
+
+    tinker_path: str
+
+
+class CheckpointTtlRequest(Strict):
+    """How much longer a checkpoint is kept; without a number, for good."""
+
+    ttl_seconds: int | None = None
+
+
+class RunNameRequest(Strict):
+    """Names a run, or takes its name away."""
+
+    name: str | None = None
+
+
+class RunNoteRequest(Strict):
+    """Keeps a remark with a run, or takes it away."""
+
+    note: str | None = None
