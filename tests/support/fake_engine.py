@@ -33,6 +33,7 @@ from tinkex.engine.messages import (
     LoraSpec,
     OptimStep,
     OptimStepResult,
+    Progress,
     Ready,
     Result,
     RunInfo,
@@ -112,6 +113,11 @@ class FakeWorker:
 
     async def stop(self) -> None:
         self._dead = True
+
+    def draw(self, op: str, tokens: list[int]) -> None:
+        """As if a sample that is held went on."""
+        drawn = np.array(tokens, np.int32)
+        self._events.put_nowait(Progress(op, 0, drawn, np.zeros(len(tokens), np.float32)))
 
     def die(self) -> None:
         """As if killed from outside."""

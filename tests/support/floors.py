@@ -99,7 +99,8 @@ ROOMS: dict[str, dict[str, str]] = {
             "checkpoints core dashboard engines operations polls promises protocol refusals "
             "sampling settings storage tenancy tracing training views"
         ),
-        "app": "clock connections core engines http settings storage",
+        "endpoints": "checkpoints core engines http protocol refusals sampling storage tenancy",
+        "app": "clock connections core endpoints engines http settings storage",
         "hosting": "app connections core dashboard engines http sampling settings storage tenancy",
     },
     "engine": {

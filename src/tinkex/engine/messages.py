@@ -159,14 +159,16 @@ class DropWeights:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """`stop=None` means the model's end-of-sequence ids; an empty tuple means never stop early."""
+    """`stop=None` means the model's end-of-sequence ids; an empty tuple means never stop early.
+    With `stop_at_eos` those ids end a sequence too, beside what `stop` names."""
 
     max_tokens: int | None = None
     seed: int | None = None
-    stop: tuple[int, ...] | tuple[str, ...] | None = None
+    stop: tuple[int | str, ...] | None = None
     temperature: float = 1.0
     top_k: int = -1
     top_p: float = 1.0
+    stop_at_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,12 +338,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New tokens of one sequence of a streamed sample."""
+    """New tokens of one sequence of a streamed sample, with the likeliest in their places if the
+    sample asks for those."""
 
     op: str
     index: int
     tokens: NDArray[np.int32]
     logprobs: FloatArray
+    topk: TopK | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from starlette.routing import BaseRoute
 from tinkex.server.clock import Clock
 from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
+from tinkex.server.endpoints.routes import ROUTES as ENDPOINTS
+from tinkex.server.endpoints.service import Endpoints
 from tinkex.server.engines.worker import Launch
 from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
@@ -61,6 +63,7 @@ ROUTES: list[BaseRoute] = [
     *describing.ROUTES,
     *metrics.ROUTES,
     *dashboard.ROUTES,
+    *ENDPOINTS,
 ]
 
 
@@ -76,7 +79,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         core = Core(settings, launch, clock, home)
-        app.state.core = core
+        app.state.core, app.state.endpoints = core, Endpoints(core)
         doorway = Doorway(app, core.home.socket, core.dismiss_polls)
         try:
             await core.start()
@@ -84,6 +87,7 @@ def create_app(
             yield
         finally:
             await doorway.close()
+            app.state.endpoints.close()
             await core.stop(settings.timings.drain_s)
 
     requests = Requests(ROUTES)

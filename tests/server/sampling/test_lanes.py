@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from support.served import MODEL, QUICK, Api, served
-from tinkex.engine.messages import Sample
+from tinkex.engine.messages import Progress, Sample, SamplingParams
+from tinkex.server.sampling.lanes import ServedWeights
 from tinkex.server.settings import Scheduling
 
 IMPATIENT = dataclasses.replace(QUICK, unwatched_sample_s=0.0, poll_hold_s=30.0)
@@ -157,3 +160,31 @@ async def test_a_sample_given_up_before_its_weights_are_loaded_never_reaches_the
         seen = api.engine.current.seen
         await until(lambda: any("weights" in each.op for each in seen))
         assert not any(isinstance(each, Sample) for each in seen)
+
+
+async def test_who_watches_a_sample_gets_each_token_once_though_the_engine_died(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as api:
+        come: list[int] = []
+        engine = next(iter(api.core.engines))
+        params = SamplingParams(max_tokens=ENDLESS)
+        command = Sample("", "", np.array([1], np.int32), params)
+
+        def watch(progress: Progress) -> None:
+            come.extend(progress.tokens.tolist())
+
+        ride = api.core.sampling.lanes.enter("me", engine, ServedWeights(), command, watch)
+        await until(lambda: api.engine.workers and api.engine.current.held)
+        seeds = [api.engine.current.held[0].params.seed]
+        api.engine.current.draw(ride.op, [5, 6])
+        await until(lambda: come == [5, 6])
+        api.engine.current.die()
+        await until(lambda: len(api.engine.workers) == 2 and api.engine.current.held)
+        seeds.append(api.engine.current.held[0].params.seed)
+        for tokens in ([5], [6, 7], [8]):
+            api.engine.current.draw(ride.op, tokens)
+        await until(lambda: len(come) == 4)
+        assert come == [5, 6, 7, 8]
+        assert seeds[0] is not None
+        assert seeds[0] == seeds[1], "what is drawn again is the same"

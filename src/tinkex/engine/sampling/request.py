@@ -126,18 +126,21 @@ class Branch:
 
     def result(self) -> Sequence:
         assert self.reason is not None
-        topk = None
-        if self.request.command.topk_sample_logprobs:
-            width = self.request.command.topk_sample_logprobs
-            topk = TopK(
-                np.asarray(self.topk_ids, np.int32).reshape(-1, width),
-                np.asarray(self.topk_logprobs, np.float32).reshape(-1, width),
-            )
         return Sequence(
             np.asarray(self.generated, np.int32),
             np.asarray(self.logprobs, np.float32),
             self.reason,
-            topk,
+            self.topk(0),
+        )
+
+    def topk(self, start: int) -> TopK | None:
+        """The likeliest tokens in the places of those from `start` on; None if nobody asked."""
+        width = self.request.command.topk_sample_logprobs
+        if not width:
+            return None
+        return TopK(
+            np.asarray(self.topk_ids[start:], np.int32).reshape(-1, width),
+            np.asarray(self.topk_logprobs[start:], np.float32).reshape(-1, width),
         )
 
 

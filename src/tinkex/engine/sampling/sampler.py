@@ -143,7 +143,8 @@ class Sampler:
             raise UserError(f"op: {command.op!r} is under way already; choose another")
         vocab = self._decoder.config.vocab_size
         room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
-        stopping = Stopping(command.params.stop, self._ending.eos, room, self._ending.tokenizer)
+        params, ending = command.params, self._ending
+        stopping = Stopping(params.stop, ending.eos, room, ending.tokenizer, params.stop_at_eos)
         version = self.versions.acquire(command.weights)
         request = self._request(command, version, stopping)
         self._requests[command.op] = request
@@ -503,13 +504,13 @@ def _by_version(chunk: Chunk) -> tuple[int, tuple[int, int]]:
 
 
 def _progress(op: str, branch: Branch) -> Progress:
-    new = slice(branch.streamed, None)
-    branch.streamed = len(branch.generated)
+    start, branch.streamed = branch.streamed, len(branch.generated)
     return Progress(
         op,
         branch.index,
-        np.asarray(branch.generated[new], np.int32),
-        np.asarray(branch.logprobs[new], np.float32),
+        np.asarray(branch.generated[start:], np.int32),
+        np.asarray(branch.logprobs[start:], np.float32),
+        branch.topk(start),
     )
 
 

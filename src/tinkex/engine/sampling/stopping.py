@@ -25,12 +25,13 @@ class Stopping:
 
     def __init__(
         self,
-        stop: tuple[int, ...] | tuple[str, ...] | None,
+        stop: tuple[int | str, ...] | None,
         eos: Iterable[int],
         max_tokens: int,
         tokenizer: Tokenizer | None,
+        at_eos: bool = False,
     ) -> None:
-        wanted: tuple[int | str, ...] = tuple(eos) if stop is None else stop
+        wanted = (*(stop or ()), *(eos if stop is None or at_eos else ()))
         self._ids = frozenset(item for item in wanted if isinstance(item, int))
         self._texts = tuple(item for item in wanted if isinstance(item, str))
         self.max_tokens = max_tokens

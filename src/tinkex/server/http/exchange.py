@@ -32,6 +32,13 @@ logger = logging.getLogger(__name__)
 PROTOBUF = "application/x-protobuf"
 _INLINE_JSON = 32 * 1024
 
+
+class Broken(Refusal):
+    """A bug of ours."""
+
+    status = 500
+
+
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -58,7 +65,13 @@ def _asking(request: Request) -> str:
     tenants, visit = core_of(request).tenants, visit_of(request)
     if visit is not None:
         return tenants.of_digest(visit.digest, is_owner=visit.invited)
-    return tenants.identify(request.headers.get("x-api-key"), is_owner=is_owner(request))
+    return tenants.identify(_key(request), is_owner=is_owner(request))
+
+
+def _key(request: Request) -> str | None:
+    """The API key: in a header of its own, or as other APIs have it, as a bearer token."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return request.headers.get("x-api-key") or (token if kind.lower() == "bearer" else None)
 
 
 def viewer_of(request: Request) -> str | None:
@@ -90,12 +103,12 @@ def sees_all(request: Request) -> bool:
     visit, tenants = visit_of(request), core_of(request).tenants
     if visit is not None:
         return visit.invited or tenants.is_operator(visit.digest)
-    return is_owner(request) or tenants.is_operator(hash_key(request.headers.get("x-api-key", "")))
+    return is_owner(request) or tenants.is_operator(hash_key(_key(request) or ""))
 
 
 def visit_of(request: Request) -> Visit | None:
     """The visit to the dashboard a request belongs to. A key that is shown counts instead."""
-    if "x-api-key" in request.headers or PAGE_HEADER not in request.headers:
+    if _key(request) is not None or PAGE_HEADER not in request.headers:
         return None
     visits = core_of(request).visits
     return visits.read(request.cookies.get(visits.cookie), request.headers[PAGE_HEADER])
@@ -173,10 +186,12 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
         gone.cancel()
 
 
-def answer(values: Mapping[str, Any], status: int = 200) -> Response:
+def answer(
+    values: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """A JSON answer."""
     body = json.dumps(values, separators=(",", ":"), allow_nan=False)
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, headers, media_type="application/json")
 
 
 def nothing() -> Response:
@@ -196,9 +211,11 @@ def _reason(error: Exception) -> str:
     return error.strerror or "error" if isinstance(error, OSError) else str(error)
 
 
-def guarded(handler: Handler, path: str) -> Handler:
+def guarded(
+    handler: Handler, path: str, refused: Callable[[Refusal], Response] = refused
+) -> Handler:
     """A handler whose refusals are answers, and whose bugs are logged and give nothing away.
-    `path` is what the route is called where it is told of."""
+    `path` is what the route is called where it is told of, `refused` the shape of a refusal."""
 
     async def guard(request: Request) -> Response:
         try:
@@ -213,7 +230,6 @@ def guarded(handler: Handler, path: str) -> Handler:
             return refused(Unavailable(f"the disk did not take this: {_reason(error)}", 5.0))
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.url.path)
-            kind = type(error).__name__
-            return answer({"detail": f"the server failed on this request ({kind})"}, 500)
+            return refused(Broken(f"the server failed on this request ({type(error).__name__})"))
 
     return guard

@@ -190,6 +190,10 @@ class Fields:
             raise self._refuse(name, f"must be an object, not {_kind(value)}")
         return Fields(value, f"{self._where}{name}.")
 
+    def given(self) -> dict[str, Any]:
+        """All fields that are there, for a reader that knows them by a type."""
+        return {name: value for name, value in self._values.items() if value is not None}
+
     def has(self, name: str) -> bool:
         return self._values.get(name) is not None
 

@@ -97,8 +97,8 @@ class Sampling:
         self._encode = encode
         self._clock = clock
         self._timings = settings.timings
-        self._lanes = Lanes(engines, clock, settings.scheduling)
-        self._admission = Admission(settings.limits)
+        self.lanes = Lanes(engines, clock, settings.scheduling)
+        self.admission = Admission(settings.limits)
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}
@@ -123,7 +123,7 @@ class Sampling:
                 raise Refusal(f"seq_id {request.seq_id} was already used for another sample")
             known.asked_at = self._clock.monotonic()
             return known
-        self._admission.check(tenant, size)
+        self.admission.check(tenant, size)
         clone = request.seq_id // CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
             oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
@@ -144,12 +144,12 @@ class Sampling:
         weights = ServedWeights()
         if sampler.folder is not None:
             weights = ServedWeights(sampler.folder, self._folders.path(sampler.folder))
-        ride = self._lanes.enter(tenant, engine, weights, request.command, on_progress)
+        ride = self.lanes.enter(tenant, engine, weights, request.command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()
         job = Job(request, request_id, sampler, ride, promise, size, now, asked)
         self._jobs[request_id] = job
-        self._admission.begin(tenant, size)
+        self.admission.begin(tenant, size)
         task = asyncio.get_running_loop().create_task(self._see_through(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -170,7 +170,7 @@ class Sampling:
         """Stop a sample nobody wants any more. Unknown or finished ones are no error."""
         job = self.find(tenant, request_id)
         if job is not None:
-            self._lanes.cancel(job.ride)
+            self.lanes.cancel(job.ride)
 
     # ---- to its end
 
@@ -217,7 +217,7 @@ class Sampling:
     def _finish(self, job: Job, outcome: Outcome) -> None:
         job.finished_at = self._clock.monotonic()
         self._traces.sample(job.sampler.session_id, self._span(job, outcome))
-        self._admission.end(job.sampler.tenant, job.size, len(outcome.body))
+        self.admission.end(job.sampler.tenant, job.size, len(outcome.body))
         self._finished.append(job)
         job.promise.resolve(outcome)
         stream = self._streams.get(job.stream)
@@ -289,7 +289,7 @@ class Sampling:
             return "paused_capacity", engine.reason
         if job.ride.sent_at is not None:
             return "active", "the engine is sampling"
-        ahead = self._lanes.ahead_of(job.ride)
+        ahead = self.lanes.ahead_of(job.ride)
         return "active", f"{ahead} samples of this key are queued before it"
 
     def lost(self, tenant: str, request_id: str) -> Gone | None:
@@ -350,14 +350,14 @@ class Sampling:
         """Stop a sample and forget it: who comes back for it is told to submit it again."""
         self._finish(job, failure("server", "nobody waits for this sample any more"))
         self._drop(job)
-        self._lanes.cancel(job.ride)
+        self.lanes.cancel(job.ride)
 
     def busy(self) -> set[str]:
         """The samplers with a sample under way."""
         return {job.sampler.sampler_id for job in self._unfinished()}
 
     def in_flight(self) -> int:
-        return len(self._admission)
+        return len(self.admission)
 
     def dismiss(self) -> None:
         """Answer every batched poll with what there is."""
@@ -366,7 +366,7 @@ class Sampling:
 
     async def stop(self) -> None:
         """End every sample where it stands: nobody could fetch its result any more."""
-        await self._lanes.stop()
+        await self.lanes.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -376,4 +376,4 @@ class Sampling:
         if self._jobs.pop(job.request_id, None) is not None:
             self._promises.drop(job.request_id)
             outcome = job.promise.outcome
-            self._admission.forget(0 if outcome is None else len(outcome.body))
+            self.admission.forget(0 if outcome is None else len(outcome.body))

@@ -2,8 +2,9 @@
 
 Every engine has lanes, one per tenant. A tenant's window bounds what it has with the engine, so
 that cancelling is cheap and one tenant's queue stays here; between tenants the engine itself is
-fair, because it alone knows what each step costs. A sample lost with the engine is sent again.
-Knows nothing of numbers, polls, retention or any protocol.
+fair, because it alone knows what each step costs. A sample lost with the engine is sent again, with
+the same seed, and who watches it gets each token once all the same. Knows nothing of numbers,
+polls, retention or any protocol.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
+from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult, TopK
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.loaded_weights import BASE, LoadedWeights
@@ -47,10 +49,26 @@ class Ride:
     result: asyncio.Future[SampleResult]
     sent_at: float | None = None
     deaths: int = 0
+    _told: dict[int, int] = field(default_factory=dict)
+    _come: dict[int, int] = field(default_factory=dict)
 
     @property
     def sequences(self) -> int:
         return self.command.num_samples
+
+    def begin(self) -> None:
+        """It is sent: its tokens will come from the first on."""
+        self._come = {}
+
+    def tell(self, progress: Progress) -> None:
+        """Hand on what has not been handed on before."""
+        index, count = progress.index, len(progress.tokens)
+        start = self._come.get(index, 0)
+        self._come[index] = start + count
+        known = max(0, self._told.get(index, 0) - start)
+        if known < count and self.on_progress is not None and not self.result.done():
+            self._told[index] = start + count
+            self.on_progress(_without(progress, known) if known else progress)
 
 
 @dataclass(slots=True)
@@ -98,7 +116,12 @@ class Lanes:
         engine.wake()
         op = f"sample:{next(self._ops)}"
         stream = on_progress is not None
-        command = replace(command, op=op, weights=weights.name, lane=tenant, stream=stream)
+        params = command.params
+        if stream and params.seed is None:
+            params = replace(params, seed=secrets.randbits(64))
+        command = replace(
+            command, op=op, weights=weights.name, lane=tenant, stream=stream, params=params
+        )
         result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
         ride = Ride(op, tenant, engine, weights, command, on_progress, result)
         self._lane(ride).queue.append(ride)
@@ -168,7 +191,9 @@ class Lanes:
             async with track.weights.use(ride.weights.name, path):
                 if ride.result.done():
                     return
-                found = await track.engine.submit(ride.command, ride.on_progress)
+                ride.begin()
+                watch = None if ride.on_progress is None else ride.tell
+                found = await track.engine.submit(ride.command, watch)
         except EngineLost:
             self._lost(ride)
         except CommandFailed as failed:
@@ -204,6 +229,17 @@ class Lanes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _without(progress: Progress, known: int) -> Progress:
+    """What lies behind its first `known` tokens."""
+    topk = progress.topk
+    return replace(
+        progress,
+        tokens=progress.tokens[known:],
+        logprobs=progress.logprobs[known:],
+        topk=None if topk is None else TopK(topk.ids[known:], topk.logprobs[known:]),
+    )
 
 
 def _end(ride: Ride, found: SampleResult | CommandFailed) -> None:

@@ -1,0 +1,172 @@
+"""Samples for these routes: admitted, through the lanes, metered, stopped when nobody waits.
+
+A `Draw` is all prompts of one request. Its news is gathered while its client is slow to take it, so
+that a stream holds at most what its sequences hold. Knows tokens only: no text, no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
+from tinkex.server.endpoints.errors import from_engine
+from tinkex.server.endpoints.targets import Target
+from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.sampling.admission import Admission
+from tinkex.server.sampling.lanes import Lanes, Ride
+from tinkex.server.storage.database.usage import Source
+from tinkex.server.tenancy.usage import Meter
+
+Best = list[tuple[int, float]]
+"""The likeliest tokens of one place, and their logprobs."""
+
+HEARTBEAT_S = 10.0
+"""How long a stream may be silent."""
+
+_EMPTY = -99999.0
+
+
+@dataclass(slots=True)
+class News:
+    """New tokens of sequence `index` of prompt `prompt`."""
+
+    prompt: int
+    index: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    best: list[Best] = field(default_factory=list)
+
+    def extend(self, progress: Progress) -> None:
+        self.tokens += progress.tokens.tolist()
+        self.logprobs += progress.logprobs.tolist()
+        self.best += likeliest(progress.topk)
+
+
+class Draws:
+    """Makes draws."""
+
+    def __init__(self, lanes: Lanes, admission: Admission, meter: Meter) -> None:
+        self._lanes = lanes
+        self._admission = admission
+        self._meter = meter
+
+    def begin(
+        self, tenant: str, target: Target, commands: Sequence[Sample], *, stream: bool = False
+    ) -> Draw:
+        """Queue the samples of one request; raises `Busy` where there is no room for them."""
+        self._admission.check(tenant, sum(command.prompt.nbytes for command in commands))
+        return Draw(self._lanes, self._admission, self._meter, tenant, target, commands, stream)
+
+
+class Draw:
+    """The samples of one request. Whoever makes one ends it with `close`, whatever happened."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        admission: Admission,
+        meter: Meter,
+        tenant: str,
+        target: Target,
+        commands: Sequence[Sample],
+        stream: bool,
+    ) -> None:
+        self.target = target
+        self._lanes = lanes
+        self._admission = admission
+        self._meter = meter
+        self._tenant = tenant
+        self._news: dict[tuple[int, int], News] = {}
+        self._told: Counter[int] = Counter()
+        self._changed = asyncio.Event()
+        self._rides = [
+            self._enter(number, command, stream) for number, command in enumerate(commands)
+        ]
+
+    def _enter(self, number: int, command: Sample, stream: bool) -> Ride:
+        target = self.target
+        watch = (lambda progress: self._note(number, progress)) if stream else None
+        ride = self._lanes.enter(self._tenant, target.engine, target.weights, command, watch)
+        size = command.prompt.nbytes
+        self._admission.begin(self._tenant, size)
+        ride.result.add_done_callback(lambda _: self._ended(ride, size))
+        return ride
+
+    async def news(self, beat_s: float = HEARTBEAT_S) -> AsyncIterator[News | None]:
+        """New tokens as they come, None when there were none for a while, until all samples have
+        ended; raises why one failed."""
+        while True:
+            news, self._news = self._news, {}
+            for each in news.values():
+                yield each
+            if not news and all(ride.result.done() for ride in self._rides):
+                break
+            if not self._news and not await self._wait(beat_s):
+                yield None
+        await self.results()
+
+    async def results(self) -> list[SampleResult]:
+        """What became of each prompt, in their order."""
+        try:
+            return [await asyncio.shield(ride.result) for ride in self._rides]
+        except CommandFailed as failed:
+            raise from_engine(failed) from None
+
+    async def begun(self, seconds: float) -> None:
+        """Wait until there is news or an end, at most so long; raises if that is a failure."""
+        await self._wait(seconds)
+        ended = [ride.result for ride in self._rides if ride.result.done()]
+        if any(result.exception() for result in ended):
+            await self.results()
+
+    async def _wait(self, seconds: float) -> bool:
+        """Whether something changed since it was last waited for, or within so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    def close(self) -> None:
+        """Stop what is still under way; its rows are free within a step."""
+        for number, ride in enumerate(self._rides):
+            if not ride.result.done():
+                self._lanes.cancel(ride)
+                self._count(len(ride.command.prompt), 0, self._told[number])
+
+    def _note(self, number: int, progress: Progress) -> None:
+        key = number, progress.index
+        news = self._news.setdefault(key, News(number, progress.index))
+        news.extend(progress)
+        self._told[number] += len(progress.tokens)
+        self._changed.set()
+
+    def _ended(self, ride: Ride, size: int) -> None:
+        self._admission.end(self._tenant, size, 0)
+        self._changed.set()
+        if ride.result.exception() is None:
+            result = ride.result.result()
+            drawn = sum(len(sequence.tokens) for sequence in result.sequences)
+            self._count(len(ride.command.prompt), result.cached_tokens, drawn)
+
+    def _count(self, prompt: int, cached: int, drawn: int) -> None:
+        source = Source(self._tenant, "", "", self.target.made_by.base_model)
+        self._meter.add(source, "sampling_prefill", prompt - cached)
+        self._meter.add(source, "sampling_prefill", cached, cached=True)
+        self._meter.add(source, "sampling_sample", drawn)
+
+
+def likeliest(topk: TopK | None) -> list[Best]:
+    """A row for each place; unused cells left out."""
+    if topk is None:
+        return []
+    rows = zip(topk.ids.tolist(), topk.logprobs.tolist(), strict=True)
+    return [
+        [cell for cell in zip(ids, logprobs, strict=True) if cell[1] != _EMPTY]
+        for ids, logprobs in rows
+    ]

@@ -1,0 +1,100 @@
+"""Refusals in the two shapes that clients of these APIs read, and what is only wrong with them.
+
+    OpenAI      {"error": {"message", "type", "code", "param"}}
+    Anthropic   {"type": "error", "error": {"type", "message"}, "request_id"}
+
+A body that does not fit is a 400 here: these clients know it for what it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.http.exchange import answer
+from tinkex.server.refusals import Refusal
+
+_OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
+    400: ("invalid_request_error", None),
+    401: ("authentication_error", "invalid_api_key"),
+    404: ("invalid_request_error", "model_not_found"),
+    413: ("invalid_request_error", "request_too_large"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+    503: ("server_error", "overloaded"),
+}
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+_NAMED = re.compile(r"([a-z_]{2,40}): ")
+_CONTEXT = "context_length_exceeded"
+
+
+class Unfit(Refusal):
+    """A request these routes cannot serve; `param` is the field that is wrong."""
+
+    status = 400
+
+    def __init__(self, detail: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(detail)
+        self.param = param
+        self.code = code
+
+
+class Failure(Refusal):
+    """The engine could not finish what it had begun."""
+
+    status = 500
+
+
+def from_engine(failed: CommandFailed) -> Refusal:
+    """What the engine said, as a refusal: its own mistakes are not the client's."""
+    if failed.kind != "user":
+        return Failure(failed.message)
+    named = _NAMED.match(failed.message)
+    code = _CONTEXT if "exceed the context" in failed.message else None
+    return Unfit(failed.message, named[1] if named else None, code)
+
+
+def openai_error(refusal: Refusal) -> dict[str, Any]:
+    kind, code = _OPENAI_TYPES.get(_status(refusal), ("server_error", None))
+    found = {
+        "message": refusal.detail,
+        "type": kind,
+        "code": getattr(refusal, "code", None) or code,
+        "param": getattr(refusal, "param", None),
+    }
+    return {"error": found}
+
+
+def anthropic_error(refusal: Refusal) -> dict[str, Any]:
+    kind = _ANTHROPIC_TYPES.get(_status(refusal), "api_error")
+    return {"type": "error", "error": {"type": kind, "message": refusal.detail}}
+
+
+def openai_refused(refusal: Refusal) -> Response:
+    return _answer(openai_error(refusal), refusal)
+
+
+def anthropic_refused(refusal: Refusal) -> Response:
+    return _answer(anthropic_error(refusal), refusal)
+
+
+def _answer(values: Mapping[str, Any], refusal: Refusal) -> Response:
+    response = answer(values, _status(refusal))
+    if refusal.retry_after is not None:
+        response.headers["retry-after"] = str(math.ceil(refusal.retry_after))
+    return response
+
+
+def _status(refusal: Refusal) -> int:
+    return 400 if refusal.status == Refusal.status else refusal.status

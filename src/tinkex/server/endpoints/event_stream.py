@@ -1,0 +1,39 @@
+"""Server-sent events: an answer that comes in parts, each as soon as it is there.
+
+An event is made only when the one before it was taken: a client that reads slowly makes its own
+stream coarser, not the server's memory larger. A client that goes away ends the making of events
+at once, whatever it was at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+CONTENT_TYPE = "text/event-stream"
+DONE = b"data: [DONE]\n\n"
+BEAT = b": heartbeat\n\n"
+
+
+def event(values: Mapping[str, Any], name: str | None = None) -> bytes:
+    """One event; `name` for APIs that name theirs."""
+    data = json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {data}\n\n".encode()
+
+
+class EventStream(StreamingResponse):
+    def __init__(self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        kept = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, media_type=CONTENT_TYPE, headers={**headers, **kept})
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._events.aclose()

@@ -1,0 +1,55 @@
+"""What all endpoints share: weights by name, text, draws; and what every request passes first."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from tinkex.server.core import Core
+from tinkex.server.endpoints.declared import Declared
+from tinkex.server.endpoints.draws import Draws
+from tinkex.server.endpoints.targets import Target, Targets
+from tinkex.server.endpoints.texts import Texts
+from tinkex.server.http.exchange import bearer_of, core_of, read_body, tenant_of
+
+_INLINE_BYTES = 32 * 1024
+
+D = TypeVar("D", bound=Declared)
+
+
+class Endpoints:
+    """The parts behind these routes, over one core."""
+
+    def __init__(self, core: Core) -> None:
+        self.targets = Targets(core.engines, core.checkpoints, core.weights)
+        self.draws = Draws(core.sampling.lanes, core.sampling.admission, core.meter)
+        self.texts = Texts()
+
+    def close(self) -> None:
+        self.texts.close()
+
+
+def endpoints_of(request: Request) -> Endpoints:
+    found: Endpoints = request.app.state.endpoints
+    return found
+
+
+async def read(request: Request, kind: type[D]) -> D:
+    """The body as a declared request; large ones are read off the event loop."""
+    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
+    if len(body) <= _INLINE_BYTES:
+        return kind.read(body)
+    return await asyncio.to_thread(kind.read, body)
+
+
+async def target_of(request: Request, name: str) -> Target:
+    """The weights a request names, if its key may use them."""
+    bearer = bearer_of(request, name)
+    return await endpoints_of(request).targets.find(tenant_of(request), name, bearer)
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{secrets.token_hex(12)}"

@@ -1,0 +1,91 @@
+"""What a `model` names: a served base model, or saved weights that this key may read.
+
+The same rule as for samplers: own and published checkpoints, everything else does not exist. The
+weights that answer are told by path and hash, never guessed from the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinkex.server.checkpoints.rules import SCHEME
+from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.pool import Engines
+from tinkex.server.refusals import NotFound
+from tinkex.server.sampling.lanes import ServedWeights
+from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.storage.folders import Folders
+from tinkex.types.sampling import SampledWeights
+
+_CHECKED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Weights on an engine. `name` is what the client called them."""
+
+    name: str
+    engine: Engine
+    weights: ServedWeights
+    made_by: SampledWeights
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Which weights answer, for those who do not read bodies."""
+        found = {"x-tinkex-weights": self.made_by.path or self.made_by.base_model}
+        digest = self.made_by.digest
+        return found if digest is None else {**found, "x-tinkex-weights-hash": digest}
+
+    @property
+    def told(self) -> dict[str, str | None]:
+        """The same for those who do."""
+        weights = self.made_by
+        return {"base_model": weights.base_model, "path": weights.path, "hash": weights.digest}
+
+
+class Targets:
+    """Finds targets. Saved weights are checked byte for byte when they are first asked for."""
+
+    def __init__(self, engines: Engines, checkpoints: Checkpoints, folders: Folders) -> None:
+        self._engines = engines
+        self._checkpoints = checkpoints
+        self._folders = folders
+        self._checked: dict[tuple[str, str], None] = {}
+
+    async def find(self, tenant: str, name: str, bearer: str | None = None) -> Target:
+        """Raises `NotFound` for what this key cannot read and for what is not served."""
+        if name.startswith(SCHEME):
+            return await self._saved(tenant, name, bearer)
+        engine = self.served(name)
+        return Target(name, engine, ServedWeights(), SampledWeights(engine.spec.name))
+
+    def served(self, name: str) -> Engine:
+        """The engine of a base model."""
+        engine = self._engines.find(name)
+        if engine is None:
+            known = ", ".join(self._engines.names())
+            raise NotFound(
+                f"model {name[:200]!r} is not served here; served are: {known}, and saved weights "
+                f"by their path {SCHEME}…"
+            )
+        return self._engines.get(name)
+
+    async def _saved(self, tenant: str, path: str, bearer: str | None) -> Target:
+        row = self._checkpoints.find(tenant, path, bearer)
+        if row.kind == "external_weights":
+            raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
+        engine = self.served(row.base_model)
+        await self._check(row)
+        weights = ServedWeights(row.folder, self._folders.path(row.folder))
+        made_by = SampledWeights(engine.spec.name, row.path, row.digest or None)
+        return Target(path, engine, weights, made_by)
+
+    async def _check(self, row: CheckpointRow) -> None:
+        key = row.folder, row.digest
+        if key not in self._checked:
+            await self._checkpoints.verified(row)
+            if len(self._checked) >= _CHECKED:
+                self._checked.pop(next(iter(self._checked)))
+            self._checked[key] = None

@@ -1,0 +1,57 @@
+"""The text side of the served models, read when first needed; heavy text work off the event loop.
+
+Templates and tokenizers run in threads of their own, few of them: however much text one client
+sends, the loop and the threads that everything else uses stay free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.engines.engine import Engine
+from tinkex.text.model_text import ModelText
+
+T = TypeVar("T")
+
+_THREADS = 2
+_INLINE_CHARACTERS = 8 * 1024
+"""Text up to this size is worked on at once: a thread would take longer to get to it."""
+
+
+class Texts:
+    """One `ModelText` per served model."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "tinkex-text")
+        self._loaded: dict[str, asyncio.Task[ModelText]] = {}
+
+    async def of(self, engine: Engine) -> ModelText:
+        """The text of the model an engine serves."""
+        name = engine.spec.name
+        loading = self._loaded.get(name)
+        if loading is None or (loading.done() and loading.exception() is not None):
+            loading = asyncio.get_running_loop().create_task(self._load(engine))
+            self._loaded[name] = loading
+        return await asyncio.shield(loading)
+
+    async def work(self, size: int, work: Callable[[], T]) -> T:
+        """Do some work on text of so many characters."""
+        if size <= _INLINE_CHARACTERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _load(self, engine: Engine) -> ModelText:
+        folder, name = engine.spec.tokenizer, engine.spec.name
+        if folder is None:
+            raise Unfit(f"model {name!r} has no tokenizer here: it is served by token ids only")
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, ModelText, Path(folder), name
+        )

@@ -1,0 +1,72 @@
+"""Text of tokens as they come: whole characters, nothing of a stop string."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinkex.server.engines.model_sources import default_cache, resolve
+from tinkex.text.model_text import ModelText
+from tinkex.text.stop_strings import StopStrings
+
+TEXT = "Grüße 😀🏽 日本語 “x”\n ab"
+
+
+@pytest.fixture(scope="module", params=["tinkex/tiny-llama", "HuggingFaceTB/SmolLM2-135M-Instruct"])
+def model(request: pytest.FixtureRequest) -> ModelText:
+    source = resolve(request.param, default_cache(os.environ), os.environ)
+    return ModelText(source.folder, source.name)
+
+
+def test_parts_make_the_text_and_each_is_whole(model: ModelText) -> None:
+    voice = model.detokenizer()
+    parts = [voice.add([token]) for token in model.encode(TEXT)] + [voice.end()]
+    assert "".join(parts) == TEXT
+    assert not any("\ufffd" in part for part in parts)
+
+
+def test_what_never_becomes_a_character_comes_at_the_end(model: ModelText) -> None:
+    tokens = model.encode("x日")[:-1]
+    voice = model.detokenizer()
+    held = "".join(voice.add([token]) for token in tokens)
+    assert held == "x"
+    assert set(voice.end()) == {"\ufffd"}
+
+
+def test_bytes_that_are_no_text_do_not_hold_a_stream_up_for_ever(model: ModelText) -> None:
+    half = model.encode("日")[-1]
+    voice = model.detokenizer()
+    said = "".join(voice.add([half]) for _ in range(500))
+    assert 490 <= len(said) <= 500
+
+
+def test_special_tokens_are_hidden_unless_asked_for(model: ModelText) -> None:
+    tokens = model.encode("a<|im_end|>b")
+    assert model.detokenizer().add(tokens) == "ab"
+    assert model.detokenizer(show_special=True).add(tokens) == "a<|im_end|>b"
+
+
+def test_tokens_spell_the_texts_bytes(model: ModelText) -> None:
+    spelt = b"".join(model.pieces[token] for token in model.encode(TEXT))
+    assert spelt.decode() == TEXT
+    assert model.pieces[10**7] == b""
+
+
+@given(
+    st.text("ab", max_size=12),
+    st.lists(st.text("ab", min_size=1, max_size=3), max_size=3),
+    st.data(),
+)
+def test_text_ends_before_the_first_stop_string_however_it_is_cut(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    gate = StopStrings(stops)
+    said = "".join(gate.add(text[a:b]) for a, b in itertools.pairwise([0, *cuts, len(text)]))
+    said += gate.end()
+    places = [text.index(stop) for stop in stops if stop in text]
+    assert said == (text[: min(places)] if places else text)
