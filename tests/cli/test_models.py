@@ -55,6 +55,30 @@ def test_a_wrong_limit_is_wrong_usage(limit: str, words: str) -> None:
     assert words in ran.err
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("kv_byte=7", "kv_bytes"),
+        ("kv_bytes=much", "above 0"),
+        ("kv_bytes=-1", "above 0"),
+        ("sampling_share=inf", "above 0"),
+        ("sampling_share=1.5", "between 0 and 1"),
+    ],
+)
+def test_a_wrong_setting_of_an_engine_is_wrong_usage(setting: str, words: str) -> None:
+    ran = CommandLine()("serve", "--engine", setting)
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_settings_of_an_engine_are_read_as_what_they_are() -> None:
+    from tinkex.cli.commands.serve import read_engine
+
+    chosen = read_engine(("max_runs=3", "sampling_share=0.25"))
+    assert chosen == {"max_runs": 3, "sampling_share": 0.25}
+    assert isinstance(chosen["max_runs"], int)
+
+
 def test_limits_are_read_as_what_they_are() -> None:
     from tinkex.cli.commands.serve import read_limits
 

@@ -119,11 +119,14 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A whole server. `keys` maps a key's hash to its tenant; without it any well-formed key is a
-    tenant of its own, which is only right on loopback. `operators` are the hashes of the keys that
-    see everything. `aliases` maps further public names to the
-    name of a model in `models`: the same engine serves both. With `engines_on_demand` an engine is
-    started by the first work for it, not with the server."""
+    """A whole server.
+
+    `keys` maps a key's hash to its tenant; without it any well-formed key is a tenant of its own,
+    which is only right on loopback. `operators` are the hashes of the keys that see everything.
+    `aliases` maps further public names to the name of a model in `models`: the same engine serves
+    both. `engine` holds numbers of an engine's own settings, by name. With `engines_on_demand` an
+    engine is started by the first work for it, not with the server.
+    """
 
     home: Path
     models: tuple[ModelSpec, ...]
@@ -134,6 +137,7 @@ class Settings:
     aliases: Mapping[str, str] = field(default_factory=dict)
     device: str = "auto"
     dtype: str = "auto"
+    engine: Mapping[str, float] = field(default_factory=dict)
     engines_on_demand: bool = False
     inline_bytes: int = 64 * KIB
     limits: Limits = field(default_factory=Limits)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +82,16 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     metavar="NAME=NUMBER",
     help="Change a limit, such as runs_per_tenant=16; repeatable. Limits are listed in the docs.",
 )
-def serve(context: CommandContext, limits: tuple[str, ...], **options: Any) -> None:
+@click.option(
+    "--engine",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Change a setting of the engines, such as kv_bytes=4000000000; repeatable. All are listed "
+    "in the docs.",
+)
+def serve(
+    context: CommandContext, limits: tuple[str, ...], engine: tuple[str, ...], **options: Any
+) -> None:
     """Serve the API on this machine, to the official client and to this one.
 
     Prints its address and models when it is ready. Ctrl-C finishes what is running and exits; a
@@ -92,7 +103,7 @@ def serve(context: CommandContext, limits: tuple[str, ...], **options: Any) -> N
     from tinkex.server.hosting.serve import ServeOptions
     from tinkex.server.hosting.serve import serve as serve_until_stopped
 
-    chosen = ServeOptions(**options, limits=read_limits(limits))
+    chosen = ServeOptions(**options, limits=read_limits(limits), engine=read_engine(engine))
     raise click.exceptions.Exit(serve_until_stopped(chosen))
 
 
@@ -100,19 +111,38 @@ def read_limits(given: tuple[str, ...]) -> Limits:
     """The default limits with the given ones changed; a wrong one is a usage error."""
     from tinkex.server.settings import Limits
 
-    known = {field.name: field for field in dataclasses.fields(Limits)}
-    changes: dict[str, Any] = {}
+    names = [field.name for field in dataclasses.fields(Limits)]
+    known = {name: float if name.endswith("_s") else int for name in names}
+    return Limits(**_numbers(given, known, "--limit", "limits"))
+
+
+def read_engine(given: tuple[str, ...]) -> dict[str, Any]:
+    """The engine settings that were given; a wrong one is a usage error."""
+    from tinkex.server.engines.child_process import engine_numbers
+
+    chosen = _numbers(given, engine_numbers(), "--engine", "settings of an engine")
+    if chosen.get("sampling_share", 0.5) >= 1:
+        text = f"sampling_share={chosen['sampling_share']}"
+        raise click.BadParameter(f"{text!r}: give a part between 0 and 1", param_hint="--engine")
+    return chosen
+
+
+def _numbers(
+    given: tuple[str, ...], known: Mapping[str, type], option: str, noun: str
+) -> dict[str, Any]:
+    """NAME=NUMBER, each of a known name and above zero."""
+    numbers: dict[str, Any] = {}
     for text in given:
         name, _, number = text.partition("=")
         if name not in known:
             raise click.BadParameter(
-                f"{text!r}: the limits are {', '.join(known)}", param_hint="--limit"
+                f"{text!r}: the {noun} are {', '.join(known)}", param_hint=option
             )
         try:
-            value = float(number) if name.endswith("_s") else int(number)
+            value = known[name](number)
         except ValueError:
             value = 0
-        if value <= 0:
-            raise click.BadParameter(f"{text!r}: give a number above 0", param_hint="--limit")
-        changes[name] = value
-    return Limits(**changes)
+        if not 0 < value < math.inf:
+            raise click.BadParameter(f"{text!r}: give a number above 0", param_hint=option)
+        numbers[name] = value
+    return numbers

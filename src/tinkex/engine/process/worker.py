@@ -376,7 +376,10 @@ def _failure(op: str, error: Exception) -> Failed:
 
 def _short(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return "out of memory: send less at once, or give the engine a smaller kv_bytes"
+        return (
+            "out of memory: send less at once, or give the engine a smaller cache "
+            "(tinkex serve --engine kv_bytes=NUMBER)"
+        )
     text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
     return text[:500]
 

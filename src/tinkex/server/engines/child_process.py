@@ -6,6 +6,7 @@ The engine is found by name when the first worker starts; this floor imports onl
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from tinkex.engine.messages import Command, Event, Ready
 from tinkex.server.engines.worker import Launch, Worker, WorkerDied
 from tinkex.server.settings import ModelSpec, Settings
 
+_SPARE_RUNS = 8
+"""An engine takes some more than the server ever sends: the server's count is what is kept."""
 _CLOSE_S = 2.0
 """For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
 
@@ -29,14 +32,28 @@ def engine_processes(settings: Settings) -> Launch:
     return launch
 
 
+def engine_numbers() -> dict[str, type[int] | type[float]]:
+    """The engine's settings that are numbers, by name: what an operator may choose."""
+    fields = dataclasses.fields(_config())
+    kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields}
+    numbers: dict[str, type[int] | type[float]] = {"int": int, "float": float}
+    return {name: numbers[kind] for name, kind in kinds.items() if kind in numbers}
+
+
+def _config() -> Any:
+    return importlib.import_module("tinkex.engine.settings").WorkerConfig
+
+
+def worker_config(spec: ModelSpec, settings: Settings) -> Any:
+    """An engine's settings for one model of a server."""
+    chosen = {"max_runs": settings.scheduling.resident_runs, **settings.engine}
+    chosen["max_runs"] += _SPARE_RUNS
+    return _config()(model=spec.source, device=settings.device, dtype=settings.dtype, **chosen)
+
+
 def _start(spec: ModelSpec, settings: Settings) -> Any:
-    config = importlib.import_module("tinkex.engine.settings").WorkerConfig(
-        model=spec.source,
-        device=settings.device,
-        dtype=settings.dtype,
-        max_runs=settings.scheduling.resident_runs + 8,
-    )
-    return importlib.import_module("tinkex.engine.process.parent").RemoteWorker(config)
+    remote = importlib.import_module("tinkex.engine.process.parent")
+    return remote.RemoteWorker(worker_config(spec, settings))
 
 
 class ProcessWorker:

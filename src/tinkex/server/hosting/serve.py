@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
-from tinkex.server.settings import Limits, ModelSpec, Settings, is_loopback
+from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, is_loopback
 from tinkex.server.storage.home import Home, HomeTaken, default_home
 from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
 
@@ -38,6 +38,7 @@ class ServeOptions:
     log_format: LogFormat = "text"
     quiet: bool = False
     limits: Limits = field(default_factory=Limits)
+    engine: Mapping[str, float] = field(default_factory=dict)
 
 
 class CannotServe(Exception):
@@ -95,7 +96,15 @@ def _settings(
         device=options.device,
         dtype=options.dtype,
         limits=options.limits,
+        engine=options.engine,
+        scheduling=_scheduling(options.engine),
     )
+
+
+def _scheduling(engine: Mapping[str, float]) -> Scheduling:
+    """The server sends an engine no more runs than that was told to take."""
+    runs = engine.get("max_runs")
+    return Scheduling() if runs is None else Scheduling(resident_runs=int(runs))
 
 
 def _keys(home: Path, host: str) -> Mapping[str, str] | None:
