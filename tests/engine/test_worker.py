@@ -46,6 +46,7 @@ from tinkex.engine.messages import (
     Ready,
     SampleResult,
     SaveRun,
+    ServeRun,
     Stats,
 )
 from tinkex.engine.process.parent import RemoteWorker, WorkerDied
@@ -407,6 +408,52 @@ def test_weights_stay_what_they_were_when_a_name_is_loaded_again(
     assert tokens(answers(local, command)["s"]) == first
     answers(local, DropWeights("d", "w"), LoadWeights("l3", "w", str(two)))
     assert tokens(answers(local, command)["s"]) != first
+
+
+def test_a_run_is_sampled_from_at_once_and_says_what_its_files_say(
+    local: Local, tmp_path: Path
+) -> None:
+    (tmp_path / "now").mkdir()
+    done = answers(
+        local,
+        CreateRun("create", "run", LoraSpec(8, seed=1)),
+        forward_backward("fb", "run", datum(0)),
+        step("step", "run"),
+        ServeRun("serve", "run", "served", str(tmp_path / "never")),
+        SaveRun("save", "run", str(tmp_path / "now"), training=False),
+        forward_backward("fb2", "run", datum(1)),
+        step("step2", "run"),
+        ServeRun("serve2", "run", "moved", str(tmp_path / "never")),
+    )
+    assert all(isinstance(event, Done) for event in done.values())
+    answers(local, LoadWeights("load", "filed", str(tmp_path / "now")))
+    asks = {"prompt_logprobs": True}
+    found = answers(
+        local,
+        *(sample(name, datum(0).tokens, weights=name, asks=asks)
+          for name in ("served", "filed", "moved")),
+    )  # fmt: skip
+    assert_same(result_of(found["served"]), result_of(found["filed"]))
+    with pytest.raises(AssertionError):
+        assert_same(result_of(found["served"]), result_of(found["moved"]))
+
+
+def test_weights_whose_folder_is_still_to_come_are_never_let_go(tmp_path: Path) -> None:
+    local = Local(adapter_bytes=1)
+    assert isinstance(local.receive(), Ready)
+    folder = tmp_path / "later"
+    create = CreateRun("create", "run", LoraSpec(8, seed=1))
+    answers(local, create, ServeRun("serve", "run", "w", str(folder)))
+    command = sample("before", prompt_of(1, 9), weights="w", temperature=0.0)
+    before = tokens(answers(local, command)["before"])
+    folder.mkdir()
+    answers(local, SaveRun("save", "run", str(folder), training=False), DropRun("drop", "run"))
+    after = sample("after", prompt_of(1, 9), weights="w", temperature=0.0)
+    assert tokens(answers(local, after)["after"]) == before
+    stats = result_of(answers(local, Ping("ping"))["ping"])
+    assert isinstance(stats, Stats)
+    assert stats.adapter_bytes == 0, "let go once it can be read again"
+    local.close()
 
 
 def test_a_long_forward_pass_does_not_join_a_short_one(local: Local) -> None:

@@ -125,6 +125,7 @@ async def test_a_jump_of_the_clock_ends_no_weights_of_an_ended_session(tmp_path:
         body = {"model_id": await api.model(session), "seq_id": 1, "sampling_session_seq_id": 0}
         saved = await api.post("save_weights_for_sampler", body)
         await api.result(saved["request_id"])
+        await api.on_disk()
         await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
         for name in api.core.weights.names():
             os.utime(api.core.weights.path(name), (1.0, 1.0))

@@ -19,7 +19,9 @@ FORGETFUL = dataclasses.replace(QUICK, sampler_retention_s=0.0)
 async def save(api: Api, model: str, seq: int, **more: Any) -> Any:
     body = {"model_id": model, "seq_id": seq, **more}
     answer = await api.post("save_weights_for_sampler", body)
-    return await api.result(answer["request_id"])
+    result = await api.result(answer["request_id"])
+    await api.on_disk()
+    return result
 
 
 def age(api: Api) -> None:

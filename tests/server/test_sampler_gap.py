@@ -71,6 +71,7 @@ async def test_it_is_measured_while_the_weights_are_those_that_were_sampled(
         await api.post("save_weights_for_sampler", {"model_id": model, "seq_id": 2, **name})
         await api.forward(model, 3, content=rollout(model, 3))
         await api.result(f"{model}:3")
+        await api.result(f"{model}:2")
         assert await told(api, model) == {"mean": 0.5, "max": 0.5, "tokens": 2}
         assert "tinkex_sampler_gap_nats 0.5" in (await api.client.get("/metrics")).text
 

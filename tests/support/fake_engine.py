@@ -3,7 +3,8 @@
 A run's whole state is the list of what was applied to it, so tests can see order, repetition and
 loss. `loss_fn` names choose failures: `user_error`, `server_error`, `die` (once per engine life and
 datum), `poison` (every time), `slow`. It takes in `max_runs` runs at most, and saves none of the
-`unsavable`; `most_runs` is how many it ever held at once.
+`unsavable`; `most_runs` is how many it ever held at once. Saves wait for `disk`,
+if there is one, and are of the moment they were asked for all the same.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from tinkex.engine.messages import (
     SampleResult,
     SaveResult,
     SaveRun,
+    ServeRun,
 )
 from tinkex.engine.messages import Sequence as Sampled
 from tinkex.server.engines.worker import Worker, WorkerDied
@@ -59,6 +61,7 @@ class FakeEngine:
         self.max_runs = 1000
         self.most_runs = 0
         self.unsavable: set[str] = set()
+        self.disk: asyncio.Event | None = None
         self.died_of: set[str] = set()
 
     def launch(self, _: ModelSpec) -> Worker:
@@ -81,6 +84,7 @@ class FakeWorker:
         self.weights: dict[str, list[str]] = {}
         self.seen: list[Command] = []
         self.held: list[Sample] = []
+        self._saving: set[asyncio.Task[None]] = set()
         self._dead = False
 
     async def start(self) -> Ready:
@@ -95,6 +99,18 @@ class FakeWorker:
         if self._engine.gate is not None:
             await self._engine.gate.wait()
         self.seen.append(command)
+        if self._engine.disk is not None and isinstance(command, SaveRun):
+            self._saving.add(asyncio.create_task(self._save_later(command, self._engine.disk)))
+            return
+        self._answer(command)
+
+    async def _save_later(self, command: SaveRun, disk: asyncio.Event) -> None:
+        state = list(self._state(command.run))
+        await disk.wait()
+        if not self._dead:
+            self._events.put_nowait(Done(command.op, _write(state, command.folder)))
+
+    def _answer(self, command: Command) -> None:
         try:
             result = self._apply(command)
         except _Refused as refused:
@@ -136,6 +152,8 @@ class FakeWorker:
                 return OptimStepResult({"steps": float(len(self._state(command.run)))})
             case SaveRun():
                 return self._save(command)
+            case ServeRun():
+                self.weights[command.weights] = list(self._state(command.run))
             case LoadRun():
                 self._load(command)
                 return RunInfo(LoraSpec(8), "adamw", 0)
@@ -187,12 +205,10 @@ class FakeWorker:
             self.runs[command.run] = state
 
     def _save(self, command: SaveRun) -> SaveResult:
-        state, folder = self._state(command.run), Path(command.folder)
+        state = self._state(command.run)
         if command.run in self._engine.unsavable:
             raise _Refused("server", f"told not to save {command.run}")
-        (folder / "adapter_config.json").write_text("{}")
-        (folder / "adapter_model.safetensors").write_text(json.dumps(state))
-        return SaveResult(sum(entry.startswith("step") for entry in state), 100)
+        return _write(state, command.folder)
 
     def _sample(self, command: Sample) -> SampleResult:
         if command.weights and command.weights not in self.weights:
@@ -225,6 +241,12 @@ class _Refused(Exception):
 
 class _Deadly(Exception):
     """The command kills the process."""
+
+
+def _write(state: list[str], folder: str) -> SaveResult:
+    (Path(folder) / "adapter_config.json").write_text("{}")
+    (Path(folder) / "adapter_model.safetensors").write_text(json.dumps(state))
+    return SaveResult(sum(entry.startswith("step") for entry in state), 100)
 
 
 def _read(folder: str) -> list[str]:

@@ -109,6 +109,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "kernels": "",
         "messages": "",
         "to_device": "",
+        "to_host": "",
         "model": "cpu errors kernels to_device",
         "adapters": "cpu errors kernels messages model to_device",
         "builtin": "",
@@ -117,7 +118,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "losses": "errors frames limits messages to_device",
         "sampling": "adapters cpu errors kernels messages model to_device",
         "settings": "",
-        "training": "adapters cpu errors kernels limits losses messages model to_device",
+        "training": "adapters cpu errors kernels limits losses messages model to_device to_host",
         "process": "adapters cpu errors frames limits messages model sampling settings training",
     },
 }

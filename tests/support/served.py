@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -85,6 +86,11 @@ class Api:
                 return response.content if protobuf else response.json()
             assert response.status_code == 408, response.text
         raise AssertionError(f"{request_id} never ended")
+
+    async def on_disk(self) -> None:
+        """Wait until no weights are served that are not yet written."""
+        while len(self.core.unwritten):
+            await asyncio.sleep(0.001)
 
     def applied(self, model: str) -> list[str]:
         """What the engine did to a run, its creation left out."""

@@ -111,6 +111,17 @@ class SaveRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ServeRun:
+    """Make the run's adapter as it is now sampleable as `weights`, at once and from memory. Its
+    files will lie in `folder`, which may not be there yet: until it is, nothing is let go."""
+
+    op: str
+    run: str
+    weights: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadRun:
     """Replace a run's weights from a folder `SaveRun` wrote; `optimizer` restores its state too,
     otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
@@ -231,6 +242,7 @@ Command: TypeAlias = (
     | ForwardBackward
     | OptimStep
     | SaveRun
+    | ServeRun
     | LoadRun
     | DropRun
     | CheckLoss

@@ -18,10 +18,11 @@ from tinkex.server.dashboard.door import Guesses, Invitations
 from tinkex.server.dashboard.visits import Visits
 from tinkex.server.engines.child_process import engine_processes
 from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.engines.worker import Launch
 from tinkex.server.listening import Listening
 from tinkex.server.maintenance import Reaper
-from tinkex.server.operations import kinds
+from tinkex.server.operations import kinds, save
 from tinkex.server.operations.base import Around
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.run import Run
@@ -107,7 +108,16 @@ class Core:
             settings,
         )
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
-        around = Around(self.checkpoints, self.unnamed, self.losses, pins, self.engines, clock)
+        self.unwritten = UnwrittenWeights()
+        self.around = around = Around(
+            self.checkpoints,
+            self.unnamed,
+            self.unwritten,
+            self.losses,
+            pins,
+            self.engines,
+            clock,
+        )
         self.snapshots = Snapshots(
             self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
         )
@@ -144,6 +154,7 @@ class Core:
         self.sampling = Sampling(
             self.samplers,
             self.engines,
+            self.unwritten,
             self.weights,
             self.promises,
             SampleWindows(self.store),
@@ -265,3 +276,4 @@ class Core:
         for entry in run.log.entries.values():
             if entry.state == "waiting":
                 self.promises.add(entry.request_id, run.tenant)
+                save.expect(self.around, entry)

@@ -161,7 +161,8 @@ class SampledWeights:
     """Which weights made a sample: the base model's own, or with those of an adapter, at `path`.
 
     `digest` is the SHA-256 of the adapter's manifest, which lists the hash of every file; two
-    samples with the same one come from the same bytes. Weights without a name have no path.
+    samples with the same one come from the same bytes. Weights without a name have no path, and no
+    digest until they are on disk: a sampler answers before that.
     """
 
     base_model: str

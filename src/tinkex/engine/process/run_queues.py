@@ -19,9 +19,10 @@ from tinkex.engine.messages import (
     LoadRun,
     OptimStep,
     SaveRun,
+    ServeRun,
 )
 
-SingleCommand: TypeAlias = CreateRun | OptimStep | SaveRun | LoadRun | DropRun
+SingleCommand: TypeAlias = CreateRun | OptimStep | SaveRun | ServeRun | LoadRun | DropRun
 RunCommand: TypeAlias = SingleCommand | ForwardBackward
 
 

@@ -44,6 +44,7 @@ from tinkex.engine.messages import (
     Result,
     Sample,
     SaveRun,
+    ServeRun,
     Stats,
 )
 from tinkex.engine.model.loading import load_decoder
@@ -252,8 +253,15 @@ class Worker:
                 self._answer(command.op, lambda: self._trainer.load_run(command))
             case DropRun():
                 self._answer(command.op, lambda: self._trainer.drop_run(command))
+            case ServeRun():
+                self._answer(command.op, lambda: self._publish(command))
             case SaveRun():
                 self._save(command)
+
+    def _publish(self, command: ServeRun) -> None:
+        """Hand the run's weights over to sampling without a detour by the disk."""
+        weights = self._trainer.weights(command.run)
+        self._sampler.versions.serve(command.weights, command.folder, weights)
 
     def _save(self, command: SaveRun) -> None:
         """Copy the run now, write the copy in the background; later commands need not wait."""

@@ -1,7 +1,8 @@
 """The adapters that can be sampled from, by name. What a name stands for never changes.
 
 Their tensors are kept up to a budget; beyond it those not in use for longest are let go and read
-again from their folders when asked for. A version in use is never let go.
+again from their folders when asked for. A version in use is never let go, nor is one that came from
+a run in memory and whose folder is still to be written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -85,10 +87,17 @@ class VersionStore:
 
     def add(self, name: str, folder: str) -> None:
         """Serve the adapter in `folder` under `name`; a name already served stays as it is."""
-        if name in self._versions:
-            return
+        if name not in self._versions:
+            self._take_in(name, folder, self._read(folder))
+
+    def serve(self, name: str, folder: str, weights: AdapterWeights) -> None:
+        """Serve these weights under `name`; their files will be in `folder` later."""
+        if name not in self._versions:
+            self._take_in(name, folder, weights)
+
+    def _take_in(self, name: str, folder: str, weights: AdapterWeights) -> None:
         version = Version(self._next_id, folder)
-        self._load(version)
+        self._fill(version, weights)
         self._next_id += 1
         self._versions[name] = version
         self._let_go()
@@ -105,7 +114,8 @@ class VersionStore:
         if version is None:
             raise UserError(f"weights: {name!r} is not loaded; send LoadWeights first")
         if version.products is None:
-            self._load(version)
+            assert version.folder is not None
+            self._fill(version, self._read(version.folder))
         version.users += 1
         self._versions.move_to_end(name)
         self._let_go()
@@ -120,13 +130,11 @@ class VersionStore:
         for version in self._versions.values():
             if total <= self._budget:
                 return
-            if not version.users and version.folder is not None:
+            if not version.users and version.folder is not None and Path(version.folder).is_dir():
                 total -= version.nbytes
                 version.products, version.experts, version.nbytes = None, {}, 0
 
-    def _load(self, version: Version) -> None:
-        assert version.folder is not None
-        weights = self._read(version.folder)
+    def _fill(self, version: Version, weights: AdapterWeights) -> None:
         self._check_fit(weights)
         version.products, version.blocks = self._products(weights)
         version.experts = self._experts(weights)
@@ -156,12 +164,15 @@ class VersionStore:
         found, blocks = {}, {}
         step = GPU_RANKS if self._device.type == "cuda" else 1
         for name, placed in self._slots.items():
+            alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
             for layer in () if placed.slot.of_experts else placed.layers:
-                ranks = _slot_blocks(weights, layer, placed.slot, step)
+                alike.setdefault(_slot_blocks(weights, layer, placed.slot, step), []).append(layer)
+            for ranks, layers in alike.items():
                 if any(rank for _, rank in ranks):
-                    product = _slot_product(weights, layer, placed.slot, ranks)
+                    product = _slot_products(weights, layers, placed.slot, ranks)
                     a, b = (part.to(self._device, self._dtype) for part in product)
-                    found[layer, name], blocks[layer, name] = (a, b), ranks
+                    for depth, layer in enumerate(layers):
+                        found[layer, name], blocks[layer, name] = (a[depth], b[depth]), ranks
         return found, blocks
 
     def _check_fit(self, weights: AdapterWeights) -> None:
@@ -206,18 +217,20 @@ def _slot_blocks(
     return tuple(blocks)
 
 
-def _slot_product(
-    weights: AdapterWeights, layer: int, slot: Slot, blocks: Sequence[tuple[int, int]]
+def _slot_products(
+    weights: AdapterWeights, layers: Sequence[int], slot: Slot, blocks: Sequence[tuple[int, int]]
 ) -> tuple[Tensor, Tensor]:
-    """The slot's modules as one product: A's side by side, B's on the diagonal."""
+    """The slot's modules as one product for each layer: A's side by side, B's on the diagonal. All
+    layers in a few operations: on a GPU each small one costs more to launch than to run."""
     ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
     device = next(iter(weights.factors.values()))[0].device
-    a = torch.zeros(slot.in_features, ranks, dtype=torch.float32, device=device)
-    b = torch.zeros(ranks, sum(widths), dtype=torch.float32, device=device)
+    a = torch.zeros(len(layers), slot.in_features, ranks, device=device)
+    b = torch.zeros(len(layers), ranks, sum(widths), device=device)
     for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
         if rank:
-            down, up = weights.factors[layer, module]
-            column, stop = sum(widths[:index]), row + down.shape[0]
-            a[:, row:stop] = down.T
-            b[row:stop, column : column + width] = up.T
+            down = torch.stack([weights.factors[layer, module][0] for layer in layers])
+            up = torch.stack([weights.factors[layer, module][1] for layer in layers])
+            column, stop = sum(widths[:index]), row + down.shape[1]
+            a[:, :, row:stop] = down.mT
+            b[:, row:stop, column : column + width] = up.mT
     return a, b.mul_(weights.scaling)

@@ -18,10 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tinkex.engine.adapters.layout import Adapter, AdapterWeights, check_fit
+from tinkex.engine.adapters.layout import Adapter, AdapterLayout, AdapterWeights, check_fit
 from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
+from tinkex.engine.to_host import mark, to_host
 from tinkex.engine.training.optimizers import Bounds, Optimizer
 
 RUN = "run.json"
@@ -72,20 +73,29 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment. `training` holds what only a training checkpoint needs."""
+    """A run at one moment, `made` by then. `master` is its adapter's vector, `training` holds what
+    only a training checkpoint needs."""
 
     info: RunInfo
-    weights: AdapterWeights
+    layout: AdapterLayout
+    master: Tensor
     training: dict[str, Tensor] | None
+    made: torch.cuda.Event | None
+
+    def weights(self) -> AdapterWeights:
+        """In the host's memory."""
+        modules = self.layout.modules(to_host(self.master, self.made))
+        return AdapterWeights(self.layout.spec.rank, self.layout.scaling, modules)
 
 
 def take_snapshot(run: Run, training: bool) -> Snapshot:
-    tensors = None
+    tensors, master = None, run.adapter.master
     if training:
         tensors = {name: tensor.clone() for name, tensor in run.optimizer.tensors.items()}
         if run.gradient is not None:
             tensors[_GRADIENT] = run.gradient.clone()
-    return Snapshot(run.info, run.adapter.weights(), tensors)
+    copy = master.clone()
+    return Snapshot(run.info, run.adapter.layout, copy, tensors, mark(master.device))
 
 
 def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:
@@ -93,7 +103,7 @@ def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"folder: {str(path)!r} is not an existing folder")
-    write_adapter(snapshot.weights, path)
+    write_adapter(snapshot.weights(), path)
     info = snapshot.info
     facts = {
         "version": 1,
@@ -103,7 +113,8 @@ def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:
     }
     (path / RUN).write_text(json.dumps(facts, indent=2) + "\n")
     if snapshot.training is not None:
-        save_file({k: t.cpu() for k, t in snapshot.training.items()}, str(path / TRAINING))
+        tensors = {k: to_host(t, snapshot.made) for k, t in snapshot.training.items()}
+        save_file(tensors, str(path / TRAINING))
     size = sum(file.stat().st_size for file in path.iterdir())
     return SaveResult(info.step, size)
 

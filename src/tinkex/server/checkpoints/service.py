@@ -77,9 +77,14 @@ class Checkpoints:
                 "delete some, or give them a ttl_seconds"
             )
 
-    def begin(self) -> Path:
-        """A draft folder for an engine to write into: sealed in the end, or abandoned."""
-        return self._folders.begin()
+    def begin(self, name: str | None = None) -> Path:
+        """A draft folder for an engine to write into: sealed in the end, as `name` if one is given,
+        or abandoned."""
+        return self._folders.begin(name)
+
+    def place(self, name: str) -> Path:
+        """Where the folder of that name lies once it is sealed."""
+        return self._folders.path(name)
 
     def abandon(self, draft: Path) -> None:
         self._folders.abandon(draft)

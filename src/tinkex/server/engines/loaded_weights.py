@@ -1,7 +1,7 @@
 """Which weights an engine has loaded for sampling: brought in when needed, dropped when not.
 
 Kept per life of the engine; the least recently used go when there are too many, never while a
-sample uses them.
+sample uses them or while their files are still to come.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from pathlib import Path
 
 from tinkex.engine.messages import DropWeights, LoadWeights
 from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 
 BASE = ""
 
 
 @dataclass(slots=True)
 class _Loaded:
-    loading: asyncio.Task[None]
+    loading: asyncio.Future[None]
     users: int = 0
 
 
 class LoadedWeights:
     """The weights in one engine's memory beside the base model's."""
 
-    def __init__(self, engine: Engine, limit: int) -> None:
+    def __init__(self, engine: Engine, limit: int, unwritten: UnwrittenWeights) -> None:
         self._engine = engine
         self._limit = limit
+        self._unwritten = unwritten
+        unwritten.listen(engine, self._adopt)
         self._life = 0
         self._loaded: dict[str, _Loaded] = {}
         self._ops = itertools.count()
@@ -54,10 +57,21 @@ class LoadedWeights:
             if loaded.loading.done() and _failed(loaded.loading):
                 self._forget(weights, loaded)
 
-    def _take(self, weights: str, folder: Path) -> _Loaded:
+    def _adopt(self, weights: str) -> None:
+        """The engine has these already: a run in its memory handed them over."""
+        self._look_at_life()
+        self._make_room()
+        loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loading.set_result(None)
+        self._loaded[weights] = _Loaded(loading)
+
+    def _look_at_life(self) -> None:
         if self._life != self._engine.life:
             self._life = self._engine.life
             self._loaded = {}
+
+    def _take(self, weights: str, folder: Path) -> _Loaded:
+        self._look_at_life()
         loaded = self._loaded.pop(weights, None)
         if loaded is None:
             self._make_room()
@@ -68,7 +82,11 @@ class LoadedWeights:
         return loaded
 
     def _make_room(self) -> None:
-        unused = [name for name, loaded in self._loaded.items() if loaded.users == 0]
+        unused = [
+            name
+            for name, loaded in self._loaded.items()
+            if loaded.users == 0 and name not in self._unwritten
+        ]
         for name in unused[: max(0, len(self._loaded) - self._limit + 1)]:
             del self._loaded[name]
             drop = self._engine.submit(DropWeights(f"weights:{next(self._ops)}", name))
@@ -87,5 +105,5 @@ async def _only(submit: object) -> None:
     await submit  # type: ignore[misc]
 
 
-def _failed(task: asyncio.Task[None]) -> bool:
-    return task.cancelled() or task.exception() is not None
+def _failed(loading: asyncio.Future[None]) -> bool:
+    return loading.cancelled() or loading.exception() is not None

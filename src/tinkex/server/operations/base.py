@@ -10,6 +10,7 @@ from tinkex.engine.messages import Command, Result
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
@@ -38,18 +39,24 @@ class Conclusion:
 def _nothing() -> None: ...
 
 
+def _nothing_of(_: Exception) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """An operation ready for the engine.
 
     `commands` are sent in order; the answer to the last one goes to `conclude`. `abandon` cleans up
-    when it is never reached.
+    when it is never reached. With `early`, what it gives once the first command is answered is told
+    to those who wait: the rest only makes it last, and `kept_back` is told why if it cannot.
     """
 
     commands: tuple[Command, ...]
     conclude: Callable[[Result], Awaitable[Conclusion]]
     tokens: int = 0
     abandon: Callable[[], None] = _nothing
+    early: Callable[[], Awaitable[Outcome]] | None = None
+    kept_back: Callable[[Exception], None] = _nothing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class Around:
 
     checkpoints: Checkpoints
     unnamed: UnnamedWeights
+    unwritten: UnwrittenWeights
     losses: Losses
     pins: Pins
     engines: Engines

@@ -52,9 +52,16 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     return Prepared((command,), conclude, request.tokens)
 
 
-FORWARD = OperationKind(name="forward", chunked=True, pipelined=True, prepare=_prepare)
+FORWARD = OperationKind(
+    name="forward", chunked=True, pipelined=True, beside_saves=True, prepare=_prepare
+)
 FORWARD_BACKWARD = OperationKind(
-    name="forward_backward", changes="gradient", chunked=True, pipelined=True, prepare=_prepare
+    name="forward_backward",
+    changes="gradient",
+    chunked=True,
+    pipelined=True,
+    beside_saves=True,
+    prepare=_prepare,
 )
 
 

@@ -23,6 +23,10 @@ class Kind:
     """Whether one call may be several operations, of which the first is sent last."""
     pipelined: bool = False
     """Whether it may be with the engine before the operation ahead of it has ended."""
+    saves: bool = False
+    """Whether it only writes the run down: what comes behind it need not wait for its end."""
+    beside_saves: bool = False
+    """Whether it need not wait itself for saves ahead of it that are still being written."""
     pins: bool = False
     """Whether it reads files that are kept for its repetition until a snapshot covers it."""
     is_step: bool = False

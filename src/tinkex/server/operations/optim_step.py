@@ -85,6 +85,7 @@ OPTIM_STEP = OperationKind(
     name="optim_step",
     changes="weights",
     pipelined=True,
+    beside_saves=True,
     is_step=True,
     prepare=_prepare,
     path=routes.OPTIM_STEP,

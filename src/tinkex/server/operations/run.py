@@ -60,6 +60,7 @@ class Run:
         "_progress",
         "_restoring",
         "_row",
+        "_saves",
         "_sending",
         "_settled_at",
         "_snapshot",
@@ -94,6 +95,7 @@ class Run:
         self._failed_evictions = 0
         self._turns = self._sending = self._active = 0
         self._latest: asyncio.Task[None] | None = None
+        self._saves: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
         self._snapshot, self._before, self._spare_bytes = snapshot, before, spare_bytes
         self._steps = 0
@@ -192,10 +194,10 @@ class Run:
     def is_sending(self) -> bool:
         return self._sending != 0
 
-    @property
-    def latest(self) -> asyncio.Task[None] | None:
-        """Carries its newest operation."""
-        return self._latest
+    def errands_before(self, entry: Entry) -> list[asyncio.Task[None]]:
+        """Those that must be over before the end of this operation can be written."""
+        saves = [] if entry.kind.beside_saves else self._saves
+        return [*saves, *([] if self._latest is None else [self._latest])]
 
     def begin_errand(self) -> int:
         """Its number is for `sent` and `end_errand`."""
@@ -214,9 +216,13 @@ class Run:
         self.sent(errand)
         self._progress.set()
 
-    def carried_by(self, task: asyncio.Task[None]) -> None:
-        """The next operation's end is written after this one's."""
-        self._latest = task
+    def carried_by(self, task: asyncio.Task[None], entry: Entry) -> None:
+        """The next operation's end is written after this one's, unless this one only saves."""
+        if not entry.kind.saves:
+            self._latest = task
+            return
+        self._saves.add(task)
+        task.add_done_callback(self._saves.discard)
 
     async def progress(self) -> None:
         """Wait until something of this run has come to its end."""

@@ -18,6 +18,7 @@ from tinkex.engine.messages import Progress, SampleResult
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.promises import Outcome, Promise, Promises
 from tinkex.server.protocol.outcomes import failure
 from tinkex.server.protocol.sample_request import SampleRequest
@@ -78,6 +79,7 @@ class Sampling:
         self,
         samplers: Samplers,
         engines: Engines,
+        unwritten: UnwrittenWeights,
         folders: Folders,
         promises: Promises,
         windows: SampleWindows,
@@ -89,6 +91,7 @@ class Sampling:
     ) -> None:
         self._samplers = samplers
         self._engines = engines
+        self._unwritten = unwritten
         self._folders = folders
         self._promises = promises
         self._windows = windows
@@ -97,7 +100,7 @@ class Sampling:
         self._encode = encode
         self._clock = clock
         self._timings = settings.timings
-        self.lanes = Lanes(engines, clock, settings.scheduling)
+        self.lanes = Lanes(engines, unwritten, clock, settings.scheduling)
         self.admission = Admission(settings.limits)
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
@@ -192,8 +195,10 @@ class Sampling:
         return Outcome("protobuf", self._encode(result, made_by))
 
     async def _weights(self, sampler: SamplerRow) -> SampledWeights:
-        """Which weights a sampler serves; they never change."""
+        """Which weights a sampler serves; they never change, but they may have no hash yet."""
         known = self._named.get(sampler.sampler_id)
+        if sampler.folder is not None and sampler.folder in self._unwritten:
+            return SampledWeights(sampler.base_model, sampler.model_path)
         if known is None:
             digest = None
             if sampler.folder is not None:
@@ -287,6 +292,8 @@ class Sampling:
         engine = job.ride.engine
         if not engine.is_ready:
             return "paused_capacity", engine.reason
+        if self._unwritten.lacks(job.ride.weights.name, engine):
+            return "paused_capacity", "its weights were lost with the engine and are made again"
         if job.ride.sent_at is not None:
             return "active", "the engine is sampling"
         ahead = self.lanes.ahead_of(job.ride)

@@ -23,9 +23,15 @@ from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.loaded_weights import BASE, LoadedWeights
 from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.settings import Scheduling
 
 logger = logging.getLogger(__name__)
+
+_GONE = (
+    "this sampler's weights are gone: its session ended and they were dropped, or they could not "
+    "be written to the disk and were lost with the engine; save the run's weights again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +97,18 @@ class _Track:
 class Lanes:
     """All samples of all engines."""
 
-    def __init__(self, engines: Engines, clock: Clock, limits: Scheduling) -> None:
+    def __init__(
+        self, engines: Engines, unwritten: UnwrittenWeights, clock: Clock, limits: Scheduling
+    ) -> None:
+        self._unwritten = unwritten
         self._clock = clock
         self._limits = limits
         self._ops = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._tracks = {
-            engine.spec.name: _Track(engine, LoadedWeights(engine, limits.loaded_weights))
+            engine.spec.name: _Track(
+                engine, LoadedWeights(engine, limits.loaded_weights, unwritten)
+            )
             for engine in engines
         }
         for engine in engines:
@@ -182,13 +193,13 @@ class Lanes:
 
     async def _through_engine(self, ride: Ride, track: _Track) -> None:
         """Set the result, unless the sample has to be sent again."""
-        path = ride.weights.path
-        if path is not None and not path.is_dir():
-            gone = "this sampler's session ended and its weights were dropped"
-            _end(ride, CommandFailed("user", gone))
+        name, path = ride.weights.name, ride.weights.path
+        await self._unwritten.usable(name, track.engine)
+        if path is not None and name not in self._unwritten and not path.is_dir():
+            _end(ride, CommandFailed("user", _GONE))
             return
         try:
-            async with track.weights.use(ride.weights.name, path):
+            async with track.weights.use(name, path):
                 if ride.result.done():
                     return
                 ride.begin()

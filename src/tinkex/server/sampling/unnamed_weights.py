@@ -21,7 +21,7 @@ from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import samplers as table
-from tinkex.server.storage.database.samplers import Unnamed
+from tinkex.server.storage.database.samplers import SamplerRow, Unnamed
 from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,17 @@ class UnnamedWeights:
                     "or raise --limit unnamed_sampler_bytes_per_tenant"
                 )
 
+    def known(self, sampler_id: str) -> SamplerRow | None:
+        return self._store.read(lambda db: table.get(db, sampler_id))
+
+    def promised(self, folder: str) -> bool:
+        """Whether a sampler was told that it serves this folder."""
+        return self._store.read(lambda db: table.serves(db, folder))
+
+    async def promise(self, row: SamplerRow) -> None:
+        """Make a sampler whose folder is there or will be; once."""
+        await self._store.write(lambda db: table.insert_once(db, row))
+
     async def collect(self, why: str) -> Freed:
         """Let go of everybody's that are not live."""
         async with self._turn:
@@ -94,13 +105,13 @@ class UnnamedWeights:
     async def _rows(self, tenant: str | None) -> list[Unnamed]:
         rows = await self._store.query(lambda db: table.unnamed(db, tenant))
         new = [row.folder for row in rows if row.folder not in self._sizes]
-        self._sizes |= await asyncio.to_thread(
-            lambda: {name: self._folders.size(name) for name in new}
-        )
+        found = await asyncio.to_thread(lambda: {name: self._folders.size(name) for name in new})
+        # One without bytes is still to be written: it is looked at again.
+        self._sizes |= {name: size for name, size in found.items() if size}
         return rows
 
     def _size(self, rows: Iterable[Unnamed]) -> int:
-        return sum(self._sizes[name] for name in {row.folder for row in rows})
+        return sum(self._sizes.get(name, 0) for name in {row.folder for row in rows})
 
     async def _let_go(self, rows: list[Unnamed], wanted: int, why: str) -> Freed:
         chosen: list[Unnamed] = []

@@ -28,18 +28,22 @@ class Folders:
         for leftover in root.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(leftover)
 
-    def begin(self) -> Path:
-        """A new empty folder for someone to write into."""
-        folder = self._root / f"{_TEMPORARY}{secrets.token_hex(16)}"
+    def begin(self, name: str | None = None) -> Path:
+        """A new empty folder for someone to write into; `name` is what `seal` will call it."""
+        folder = self._root / f"{_TEMPORARY}{name or secrets.token_hex(16)}"
         folder.mkdir()
         return folder
 
     def seal(self, folder: Path) -> str:
-        """Make what was written durable and give it its final name."""
+        """Make what was written durable and give it its final name. One that has it already stays:
+        it was sealed by an earlier try at the same thing."""
+        name = folder.name.removeprefix(_TEMPORARY)
+        if (self._root / name).is_dir():
+            self.abandon(folder)
+            return name
         for path in sorted(folder.rglob("*")):
             _sync(path)
         _sync(folder)
-        name = folder.name.removeprefix(_TEMPORARY)
         folder.rename(self._root / name)
         sync_folder(self._root)
         return name

@@ -1,7 +1,8 @@
 """Carries one operation: prepare, send, wait, conclude, commit, wake who waits.
 
-An operation's end is written after that of the one before it. What was lost with the engine is left
-in the log as it is, to be sent again once the run is restored; if that happens too often, it fails.
+An operation's end is written after that of the one before it, but nothing waits for a save: it
+changes nothing of the run. What was lost with the engine is left in the log as it is, to be sent
+again once the run is restored; if that happens too often, it fails.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Callable
 
 from tinkex.engine.messages import Result
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
-from tinkex.server.operations import kinds
+from tinkex.server.operations import kinds, save
 from tinkex.server.operations.base import Around, Conclusion, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
+from tinkex.server.promises import Outcome
 from tinkex.server.protocol.outcomes import Category, failure
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Scheduling
@@ -51,12 +53,13 @@ class Carrier:
         run: Run,
         entry: Entry,
         engine: Engine,
-        before: asyncio.Task[None] | None,
+        before: list[asyncio.Task[None]],
         sent: Callable[[], None],
     ) -> None:
-        """See one operation through, after the one `before` it; `sent` is called when the engine
-        may get the run's next."""
+        """See one operation through, after those `before` it; `sent` is called when the engine may
+        get the run's next."""
         prepared: Prepared | None = None
+        told: Outcome | None = None
         residence, life = run.residence, run.life
         try:
             if not entry.kind.pipelined:
@@ -65,6 +68,10 @@ class Carrier:
             prepared = await kinds.prepare(self._around, run, entry, body)
             answers = [await engine.send(command, life) for command in prepared.commands]
             sent()
+            if prepared.early is not None:
+                await answers[0]
+                told = await prepared.early()
+                self._endings.tell(run, entry, told)
             result = await _last(answers)
             conclusion = await prepared.conclude(result)
         except EngineLost as lost:
@@ -73,6 +80,7 @@ class Carrier:
             residence, deaths = None, run.log.lose(entry)
             if deaths < self._limits.deaths_before_poison:
                 return
+            save.give_up(self._around, entry)
             conclusion = Conclusion(
                 failure("server", f"the engine died {deaths} times while it ran this: {lost}")
             )
@@ -82,6 +90,9 @@ class Carrier:
         except Exception as error:
             _abandon(prepared)
             conclusion = _failed(entry, error)
+            if prepared is not None and told is not None:
+                prepared.kept_back(error)
+                conclusion = Conclusion(told)
         await _over(before)
         if run.residence != residence:
             # One before it was lost with the engine; what rests on that one is not final either.
@@ -96,6 +107,7 @@ class Carrier:
         outcome = failure(category, f"this run cannot continue: {run.refusal}")
         for entry in list(run.log.entries.values()):
             if entry.state in ("waiting", "running") and not entry.replay:
+                save.give_up(self._around, entry)
                 await self._endings.write(run, entry, None, Conclusion(outcome))
                 run.log.finish(entry, failed=True)
 
@@ -129,10 +141,11 @@ class Carrier:
             )
 
 
-async def _over(task: asyncio.Task[None] | None) -> None:
-    """Wait until an errand has ended, however it did."""
-    if task is not None and not task.done():
-        await asyncio.wait([task])
+async def _over(errands: list[asyncio.Task[None]]) -> None:
+    """Wait until errands have ended, however they did."""
+    under_way = [errand for errand in errands if not errand.done()]
+    if under_way:
+        await asyncio.wait(under_way)
 
 
 async def _last(answers: list[asyncio.Future[Result]]) -> Result:

@@ -82,6 +82,11 @@ class Endings:
         self._narrator.ended(run, entry, prepared, conclusion)
         return failed
 
+    def tell(self, run: Run, entry: Entry, outcome: Outcome) -> None:
+        """Let those who wait know an outcome that rests on nothing but what is durable: if what is
+        left of the operation is lost, repeating it gives the same. `write` follows."""
+        self._promises.add(entry.request_id, run.tenant).resolve(outcome)
+
     async def _commit(
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
     ) -> None:

@@ -199,8 +199,9 @@ class Scheduler:
             run.log.begin(entry)
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
-            carry = self._carrier.carry(run, entry, engine, run.latest, sent)
-            run.carried_by(self._spawn(run, errand, window, _cost(entry), carry))
+            before = run.errands_before(entry)
+            carry = self._carrier.carry(run, entry, engine, before, sent)
+            run.carried_by(self._spawn(run, errand, window, _cost(entry), carry), entry)
         elif run.refusal is not None:
             self._spawn(run, errand, window, 0, self._give_up(run))
         elif run.residence != engine.residence:

@@ -56,6 +56,12 @@ def get(connection: sqlite3.Connection, sampler_id: str) -> SamplerRow | None:
     return None if row is None else SamplerRow(**dict(row))
 
 
+def serves(connection: sqlite3.Connection, folder: str) -> bool:
+    """Whether a sampler points at this folder."""
+    found = connection.execute("SELECT 1 FROM samplers WHERE folder = ?", (folder,)).fetchone()
+    return found is not None
+
+
 def of_session(connection: sqlite3.Connection, session_id: str) -> list[SamplerRow]:
     rows = connection.execute(
         "SELECT * FROM samplers WHERE session_id = ? ORDER BY created_at, sampler_id",
