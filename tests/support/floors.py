@@ -116,7 +116,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "frames": "",
         "limits": "",
         "losses": "errors frames limits messages to_device",
-        "sampling": "adapters cpu errors kernels messages model to_device",
+        "sampling": "adapters cpu errors frames kernels messages model to_device",
         "settings": "",
         "training": "adapters cpu errors kernels limits losses messages model to_device to_host",
         "process": "adapters cpu errors frames limits messages model sampling settings training",
@@ -124,7 +124,15 @@ ROOMS: dict[str, dict[str, str]] = {
 }
 """Floor -> its rooms, lowest first -> the other rooms of that floor each may import."""
 
-ENGINE_LIBRARIES = {"torch", "numpy", "safetensors", "tokenizers", "gguf", "triton"}
+ENGINE_LIBRARIES = {
+    "torch",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "gguf",
+    "triton",
+    "llguidance",
+}
 """What an engine may need: it runs on machines that have nothing else."""
 
 

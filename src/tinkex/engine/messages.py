@@ -203,6 +203,28 @@ class SamplingControls:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """Text, one JSON value of a schema (which is given as JSON), text: an answer or a tool call."""
+
+    begin: str = ""
+    schema: str = '{"type": "object"}'
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a sample's text must be: one of the forms, and with a `separator` any number, each but
+    the first after it. With `thinking_end` free text up to that comes first.
+
+    A sample ends when its text is complete, or where it may be complete and an end-of-sequence or
+    stop id is drawn; before that, those are not drawn."""
+
+    forms: tuple[AnswerForm, ...]
+    separator: str | None = None
+    thinking_end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """`lane` is whose work this is, any text: lanes get equal parts of the engine."""
 
@@ -220,6 +242,7 @@ class Sample:
     stream: bool = False
     lane: str = ""
     controls: SamplingControls = field(default_factory=SamplingControls)
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

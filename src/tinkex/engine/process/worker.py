@@ -157,6 +157,7 @@ class Worker:
                 continue
             self._accept(self._inbox.get())
         self._writer.shutdown()
+        self._sampler.grammars.close()
 
     def _took_more(self) -> bool:
         """Whether a command came soon after the last: a client that awaits each result is back
@@ -239,7 +240,7 @@ class Worker:
 
     def _begin_sample(self, command: Sample) -> None:
         try:
-            self._sampler.submit(command)
+            self._sampler.submit(command, lambda: self._inbox.put(_Wake()))
         except Exception as error:
             self._emit(_failure(command.op, error))
 

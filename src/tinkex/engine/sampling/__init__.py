@@ -10,6 +10,7 @@ attention  attention over pages, for one step's tokens
 projection matrix products with each token's own adapter
 versions   the adapters that can be sampled from
 decode_graph, decode_rows, adapter_table and the kernels: on a GPU, steps of single tokens
+grammar    which tokens a grammar allows next
 controls   allowed tokens, bias and penalties on logits
 draw       logits to tokens, reproducibly
 stopping   when a sequence ends

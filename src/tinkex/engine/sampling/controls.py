@@ -1,4 +1,4 @@
-"""Logits processors: allowed tokens, logit bias and penalties, applied before a draw.
+"""Logits processors: allowed tokens, a grammar's mask, logit bias and penalties before a draw.
 
 What each does and in which order is said at `SamplingControls`. Rows are changed one by one, in
 copies: the logits that logprobs are read from stay the model's own, and a row without controls is
@@ -67,7 +67,6 @@ class Steering:
         self._prompt = prompt
         self.repeats = controls.repetition_penalty != 1.0
         self.counts = self.repeats or bool(controls.frequency_penalty or controls.presence_penalty)
-        self.fixed = Changes(self)
 
     @property
     def changes_logits(self) -> bool:
@@ -104,15 +103,21 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one draw's logits are changed by: fixed controls, and what was drawn before it."""
+    """What one draw's logits are changed by: fixed controls, and what was drawn before it, as
+    counts and as a grammar's mask."""
 
     steering: Steering
     counts: Counts | None = None
+    mask: NDArray[np.int32] | None = None
+
+    @property
+    def matter(self) -> bool:
+        return self.mask is not None or self.steering.changes_logits
 
 
 def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
     """The logits [R, V] to draw from; the same tensor if no row has controls."""
-    rows = [row for row, change in enumerate(changes) if change.steering.changes_logits]
+    rows = [row for row, change in enumerate(changes) if change.matter]
     if not rows:
         return logits
     picked = [changes[row] for row in rows]
@@ -130,6 +135,14 @@ def _ban(logits: Tensor, changes: Sequence[Changes]) -> None:
         banned = change.steering.banned(row)
         if banned is not None:
             row.masked_fill_(banned, -torch.inf)
+        if change.mask is not None:
+            row.masked_fill_(to_device(_unset(change.mask, len(row)), row.device), -torch.inf)
+
+
+def _unset(mask: NDArray[np.int32], size: int) -> Tensor:
+    """The ids whose bit is 0."""
+    bits = np.unpackbits(mask.view(np.uint8), count=size, bitorder="little")
+    return torch.from_numpy(bits == 0)
 
 
 def _add_bias(logits: Tensor, changes: Sequence[Changes]) -> None:

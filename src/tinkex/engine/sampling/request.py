@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,13 @@ from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
 from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
+from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
 from tinkex.engine.sampling.stopping import Stopping, StopReason
+
+if TYPE_CHECKING:
+    from tinkex.engine.sampling.grammar.compiling import Compiled
 
 
 @dataclass(eq=False)
@@ -35,6 +40,7 @@ class Request:
     prompt: NDArray[np.int32]
     started: float
     cached_tokens: int | None = None
+    grammar: Compiled | None = None
     branches: list[Branch] = field(default_factory=list)
 
     @functools.cached_property
@@ -52,7 +58,8 @@ class Request:
         rule = self.rule
         filtered = rule.filtered and not rule.greedy
         topk = bool(self.command.topk_sample_logprobs)
-        return filtered or topk or self.steering.changes_logits
+        steered = self.steering.changes_logits or self.command.grammar is not None
+        return filtered or topk or steered
 
     @property
     def done(self) -> bool:
@@ -77,6 +84,7 @@ class Branch:
     reason: StopReason | None = None
     past: Past = field(default_factory=Past)
     counts: Counts | None = None
+    constraint: Constraint | None = None
 
     @property
     def lane(self) -> str:
@@ -107,22 +115,29 @@ class Branch:
     def guess(self, count: int) -> tuple[int, ...]:
         """Up to `count` tokens that may come next."""
         self.past.extend(self.tokens(len(self.past), self.length).tolist())
-        return self.past.guess(count)
+        guesses = self.past.guess(count)
+        return guesses if self.constraint is None else self.constraint.acceptable(guesses)
 
     def changes(self, guesses: tuple[int, ...]) -> Changes:
         """What the request's controls change about the logits after its tokens and `guesses`."""
+        mask = None if self.constraint is None else self.constraint.mask(guesses)
+        return Changes(self.request.steering, self._counted(guesses), mask)
+
+    def _counted(self, guesses: tuple[int, ...]) -> Counts | None:
         steering = self.request.steering
         if not steering.counts:
-            return steering.fixed
+            return None
         if self.counts is None:
             self.counts = steering.none_counted()
         self.counts.extend(self.generated[len(self.counts) :])
-        return Changes(steering, self.counts.followed_by(guesses))
+        return self.counts.followed_by(guesses)
 
     def append(self, token: int, logprob: float) -> None:
         self.generated.append(token)
         self.logprobs.append(logprob)
         self.reason = self.request.stopping.reason(self.generated)
+        if self.constraint is not None and self.constraint.take(token):
+            self.reason = "stop"
 
     def result(self) -> Sequence:
         assert self.reason is not None

@@ -32,6 +32,8 @@ from tinkex.engine.sampling.checks import check_sample
 from tinkex.engine.sampling.controls import steered
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.forward import Forward
+from tinkex.engine.sampling.grammar.compiling import Grammars, Promised
+from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
 from tinkex.engine.sampling.scheduling.scheduler import Chunk, Scheduler
@@ -94,6 +96,8 @@ class Sampler:
         )
         self._forward = Forward(decoder, self._cache, self._states)
         self._drawer = Drawer(config.vocab_size, device)
+        self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
+        self._compiling: dict[str, Promised] = {}
         self._graphs = self._decode_graphs()
         self._ahead: DecodeStep | None = None
         self._requests: dict[str, Request] = {}
@@ -124,7 +128,9 @@ class Sampler:
 
     @property
     def busy(self) -> bool:
-        return bool(self._requests)
+        """Whether a step would do anything; not while all that is left waits for its grammar."""
+        compiled = any(future.done() for future in self._compiling.values())
+        return compiled or len(self._requests) > len(self._compiling)
 
     @property
     def context(self) -> int:
@@ -137,18 +143,44 @@ class Sampler:
             return True
         return self._graphs is not None and self._graphs.prepare()
 
-    def submit(self, command: Sample) -> None:
-        """Queue a command; `step` answers it. Raises UserError, having changed nothing."""
+    def submit(self, command: Sample, wake: Callable[[], None] = lambda: None) -> None:
+        """Queue a command; `step` answers it. Raises UserError, having changed nothing. Where a
+        grammar has to be compiled first, `wake` is called, by another thread, once it is."""
         if command.op in self._requests:
             raise UserError(f"op: {command.op!r} is under way already; choose another")
         vocab = self._decoder.config.vocab_size
         room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
         params, ending = command.params, self._ending
         stopping = Stopping(params.stop, ending.eos, room, ending.tokenizer, params.stop_at_eos)
+        compiled = self._compiled(command)
         version = self.versions.acquire(command.weights)
         request = self._request(command, version, stopping)
         self._requests[command.op] = request
-        self.scheduler.add(request.branches[0])
+        if compiled is None:
+            self.scheduler.add(request.branches[0])
+        else:
+            self._compiling[command.op] = compiled
+            compiled.add_done_callback(lambda _: wake())
+
+    def _compiled(self, command: Sample) -> Promised | None:
+        if command.grammar is None:
+            return None
+        return self.grammars.compiled(command.grammar, command.lane)
+
+    def _begin_compiled(self) -> list[Event]:
+        """Queue those whose grammar is there by now; fail those who will have none."""
+        failed: list[Event] = []
+        for op in [op for op, future in self._compiling.items() if future.done()]:
+            request, future = self._requests[op], self._compiling.pop(op)
+            error = future.exception()
+            if error is None:
+                request.grammar = future.result()
+                self._constrain(request.branches[0])
+                self.scheduler.add(request.branches[0])
+            else:
+                kind: FailKind = "user" if isinstance(error, UserError) else "server"
+                failed.append(self._fail(request, kind, str(error)))
+        return failed
 
     def cancel(self, op: str) -> Failed | None:
         """Stop the command `op` and free its pages now; None if it is not under way."""
@@ -166,6 +198,7 @@ class Sampler:
 
     def step(self) -> list[Event]:
         """Compute one step; returns what became known by it. Nothing under way, nothing done."""
+        failed = self._begin_compiled() if self._compiling else []
         ahead, self._ahead = self._ahead, None
         with torch.inference_mode():
             if ahead is not None and any(self._continues(branch) for branch in ahead.branches):
@@ -175,7 +208,7 @@ class Sampler:
                 requests, events = self._planned()
         for request in requests:
             events.extend(self._report(request))
-        return events
+        return failed + events
 
     def took(self, seconds: float) -> None:
         """Note what the oldest step took of those not yet accounted for."""
@@ -345,10 +378,13 @@ class Sampler:
         for branch, token, logprob in zip(branches, tokens, logprobs, strict=True):
             if branch.request.command.op not in self._requests:
                 continue
-            if not math.isfinite(logprob):
-                events.append(self._fail(branch.request, "user", _NOT_FINITE))
+            broken = branch.constraint and branch.constraint.failed
+            if broken or not math.isfinite(logprob):
+                events.append(self._fail(branch.request, "user", broken or _NOT_FINITE))
                 continue
             branch.append(token, logprob)
+            if branch.constraint is not None and branch.constraint.failed:
+                events.append(self._fail(branch.request, "user", branch.constraint.failed))
             self.sampled_tokens += 1
         return events
 
@@ -442,7 +478,17 @@ class Sampler:
         return request
 
     def _branch(self, request: Request, index: int) -> Branch:
-        return Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
+        branch = Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
+        return self._constrain(branch)
+
+    def _constrain(self, branch: Branch) -> Branch:
+        """Put it at the start of its request's grammar, if that is there."""
+        request = branch.request
+        if request.grammar is not None:
+            ends = request.stopping.ids.union(self._ending.eos)
+            vocab = self._decoder.config.vocab_size
+            branch.constraint = Constraint(request.grammar, vocab, ends)
+        return branch
 
     def _fail(self, request: Request, kind: FailKind, message: str) -> Failed:
         for branch in request.branches:
@@ -452,6 +498,7 @@ class Sampler:
 
     def _forget(self, request: Request) -> None:
         del self._requests[request.command.op]
+        self._compiling.pop(request.command.op, None)
         self.versions.release(request.version)
         if not self._requests:
             self._check_idle()

@@ -32,7 +32,7 @@ class Stopping:
         at_eos: bool = False,
     ) -> None:
         wanted = (*(stop or ()), *(eos if stop is None or at_eos else ()))
-        self._ids = frozenset(item for item in wanted if isinstance(item, int))
+        self.ids = frozenset(item for item in wanted if isinstance(item, int))
         self._texts = tuple(item for item in wanted if isinstance(item, str))
         self.max_tokens = max_tokens
         if self._texts and tokenizer is None:
@@ -44,7 +44,7 @@ class Stopping:
 
     def reason(self, generated: Sequence[int]) -> StopReason | None:
         """Why the sequence ends after its last token, or None if it goes on."""
-        if generated and generated[-1] in self._ids:
+        if generated and generated[-1] in self.ids:
             return "stop"
         if generated and self._texts and self._text_found(generated):
             return "stop"
