@@ -80,24 +80,28 @@ ROOMS: dict[str, dict[str, str]] = {
         "operations": (
             "checkpoints clock engines promises protocol refusals sampling settings storage"
         ),
+        "recording": "clock engines operations sampling settings storage tenancy",
         "polls": "clock engines operations promises refusals sampling settings storage",
         "fairness": "",
         "training": (
-            "checkpoints clock engines fairness operations promises protocol refusals "
+            "checkpoints clock engines fairness operations promises protocol recording refusals "
             "settings storage tenancy"
         ),
         "maintenance": (
-            "checkpoints clock listening operations polls sampling settings storage tenancy "
-            "training"
+            "checkpoints clock listening operations polls recording sampling settings storage "
+            "tenancy training"
         ),
-        "views": "checkpoints clock operations refusals storage tenancy",
+        "views": (
+            "checkpoints clock engines operations polls recording refusals sampling settings "
+            "storage tenancy training"
+        ),
         "core": (
             "budgets checkpoints clock dashboard engines listening maintenance operations polls "
-            "promises protocol sampling settings storage tenancy tracing training views"
+            "promises protocol recording sampling settings storage tenancy tracing training views"
         ),
         "http": (
-            "checkpoints core dashboard engines operations polls promises protocol refusals "
-            "sampling settings storage tenancy tracing training views"
+            "checkpoints core dashboard engines operations polls promises protocol recording "
+            "refusals sampling settings storage tenancy tracing training views"
         ),
         "endpoints": "checkpoints core engines http protocol refusals sampling storage tenancy",
         "app": "clock connections core endpoints engines http settings storage",

@@ -128,6 +128,7 @@ async def served(
     operators: Container[str] = (),
     model: str = MODEL,
     engines_on_demand: bool = False,
+    record_samples: bool = True,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
@@ -137,6 +138,7 @@ async def served(
         keys=keys,
         operators=operators,
         engines_on_demand=engines_on_demand,
+        record_samples=record_samples,
         limits=limits or Limits(),
         timings=timings,
         scheduling=scheduling or Scheduling(),

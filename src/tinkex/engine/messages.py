@@ -360,7 +360,10 @@ Result: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first event of a worker: the model is loaded. The facts a server publishes."""
+    """The first event of a worker: the model is loaded. The facts a server publishes.
+
+    `page_bytes` is what one page of the sampling cache takes, `memory_bytes` what the device has.
+    """
 
     architecture: str
     vocab_size: int
@@ -369,6 +372,8 @@ class Ready:
     device: str
     dtype: str
     max_rank: int
+    page_bytes: int = 0
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from tinkex.server.http.routes import (
     checkpoints,
     config,
     dashboard,
+    dashboard_json,
     describing,
     downloads,
     files,
@@ -38,6 +39,7 @@ from tinkex.server.http.routes import (
     telemetry,
     tokenizers,
     training,
+    watching,
 )
 from tinkex.server.http.routes import (
     home as home_routes,
@@ -63,6 +65,8 @@ ROUTES: list[BaseRoute] = [
     *describing.ROUTES,
     *metrics.ROUTES,
     *dashboard.ROUTES,
+    *dashboard_json.ROUTES,
+    *watching.ROUTES,
     *ENDPOINTS,
 ]
 

@@ -30,6 +30,10 @@ from tinkex.server.operations.runs import Runs
 from tinkex.server.polls import Futures
 from tinkex.server.promises import Promises
 from tinkex.server.protocol.forward_codec import encode_sample
+from tinkex.server.recording.events import Events
+from tinkex.server.recording.recorder import Recorder
+from tinkex.server.recording.samples import SampleRing
+from tinkex.server.recording.watch import Watch
 from tinkex.server.sampling.accepted_numbers import SampleWindows
 from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.sampling.samplers import Samplers
@@ -58,7 +62,10 @@ from tinkex.server.training.scheduler import Scheduler
 from tinkex.server.training.service import Training
 from tinkex.server.training.snapshots import Snapshots
 from tinkex.server.training.submission import Submissions
+from tinkex.server.views.dashboard import Dashboard
+from tinkex.server.views.now import Now
 from tinkex.server.views.queries import Browsing
+from tinkex.server.views.token_texts import TokenTexts
 
 
 class Core:
@@ -87,6 +94,9 @@ class Core:
         self.promises = Promises()
         self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
         self.meter = Meter(self.store, clock)
+        self.events = Events()
+        self.samples = SampleRing(self.store, self.events, clock, recording=settings.record_samples)
+        self.recorder = Recorder(self.store, self.events, self.samples, clock)
         self.narrator = Narrator(clock, lambda: int(self.meter.totals.get("sampling_sample", 0)))
         self.traces = Traces(self.store, clock)
         self.engines = Engines(settings, launch or engine_processes(settings), clock)
@@ -126,7 +136,14 @@ class Core:
             around,
             Bodies(self.store, self.blobs),
             Endings(
-                self.store, self.blobs, self.promises, self.meter, self.narrator, clock, settings
+                self.store,
+                self.blobs,
+                self.promises,
+                self.meter,
+                self.narrator,
+                self.recorder,
+                clock,
+                settings,
             ),
             self.snapshots,
             settings.scheduling,
@@ -161,6 +178,7 @@ class Core:
             self.meter,
             self.traces,
             encode_sample,
+            self.samples.sampled,
             clock,
             settings,
         )
@@ -197,6 +215,7 @@ class Core:
             self.checkpoints,
             self.losses,
             self.meter,
+            self.recorder,
             clock,
             self.listening,
             settings,
@@ -209,9 +228,34 @@ class Core:
             clock,
             self.scheduler.pump,
             self.reaper.end_runs,
+            self.recorder,
         )
         self.integrity = Integrity(self.store, self.blobs, self.weights, snapshot_folders)
         self.disk = DiskWatch(home.root, self._relieve, clock)
+        self.watch = Watch(
+            self.store,
+            self.samples,
+            self.meter,
+            self.engines,
+            self.runs,
+            self.sampling,
+            clock,
+        )
+        self.now = Now(
+            self.engines,
+            self.runs,
+            self.scheduler,
+            self.sampling,
+            self.futures,
+            self.watch,
+            self.recorder,
+            self.disk,
+            clock,
+            settings,
+        )
+        self.dashboard = Dashboard(
+            self.store, self.meter, self.samples, self.now, TokenTexts(self.engines), clock
+        )
         self._background: list[asyncio.Task[None]] = []
 
     @property
@@ -227,6 +271,8 @@ class Core:
         for run in self.runs:
             self._promise(run)
         await self.reaper.sweep()
+        if not self.samples.recording:
+            await self.samples.forget_all()
         self.engines.start()
         timings, create = self.settings.timings, asyncio.get_running_loop().create_task
         self._background = [
@@ -234,11 +280,13 @@ class Core:
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
             create(self.narrator.live()),
             create(self.disk.live()),
+            create(self.watch.live()),
         ]
 
     def dismiss_polls(self) -> None:
         """Answer every held poll now with what there is; clients ask again by themselves."""
         self.promises.dismiss()
+        self.events.close()
         self.sampling.dismiss()
 
     async def stop(self, drain_s: float = 0.0) -> None:
@@ -249,6 +297,7 @@ class Core:
         await self.scheduler.drain(drain_s)
         await self.scheduler.stop()
         await self.sampling.stop()
+        await self.watch.stop()
         await self.losses.stop()
         await self.engines.stop()
         self.futures.flush()

@@ -20,10 +20,11 @@ from tinkex.server.operations.kinds import PINNING
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.runs import Runs
 from tinkex.server.polls import Futures
+from tinkex.server.recording.recorder import Recorder
 from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.settings import Settings
 from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store, checkpoints, samplers
+from tinkex.server.storage.database import Store, checkpoints, kept_samples, samplers
 from tinkex.server.storage.database import operations as operations_table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database import snapshots as snapshots_table
@@ -58,6 +59,7 @@ class Reaper:
         saved: Checkpoints,
         losses: Losses,
         meter: Meter,
+        recorder: Recorder,
         clock: Clock,
         listening: Listening,
         settings: Settings,
@@ -76,6 +78,7 @@ class Reaper:
         self._saved = saved
         self._losses = losses
         self._meter = meter
+        self._recorder = recorder
         self._clock = clock
         self._listening = listening
         self._timings = settings.timings
@@ -164,6 +167,7 @@ class Reaper:
         except Exception:
             self._runs.put_back(run)  # its place in the engine must stay counted
             raise
+        self._recorder.changed(run.tenant, run.model_id, "ended")
         await self._residency.drop(run)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
@@ -194,7 +198,12 @@ class Reaper:
     async def _forget_old(self) -> None:
         """The records of runs go long after the runs themselves."""
         before = self._listening.before(self._timings.record_retention_s)
-        await self._store.write(lambda db: operations_table.forget_old(db, before))
+
+        def work(db: sqlite3.Connection) -> None:
+            operations_table.forget_old(db, before)
+            kept_samples.delete_old(db, before)
+
+        await self._store.write(work)
 
     async def _delete_garbage(self) -> None:
         await self._delete_unnamed_weights(self._listening.before(_YOUNG_S))

@@ -125,7 +125,8 @@ class Settings:
     which is only right on loopback. `operators` are the hashes of the keys that see everything.
     `aliases` maps further public names to the name of a model in `models`: the same engine serves
     both. `engine` holds numbers of an engine's own settings, by name. With `engines_on_demand` an
-    engine is started by the first work for it, not with the server.
+    engine is started by the first work for it, not with the server. Without `record_samples` no
+    sample is kept to be read.
     """
 
     home: Path
@@ -139,6 +140,7 @@ class Settings:
     dtype: str = "auto"
     engine: Mapping[str, float] = field(default_factory=dict)
     engines_on_demand: bool = False
+    record_samples: bool = True
     inline_bytes: int = 64 * KIB
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)

@@ -74,6 +74,11 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     show_default=True,
     help="How to log runs, steps, saves, refusals and engines: lines, or JSON objects.",
 )
+@click.option(
+    "--record-samples/--no-record-samples",
+    default=True,
+    help="Keep some recent samples to be read on the dashboard (default), or none.",
+)
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 @click.option(
     "--limit",

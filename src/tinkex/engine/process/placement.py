@@ -108,9 +108,16 @@ def _device(name: str) -> torch.device:
     return device
 
 
+def memory_of(device: torch.device) -> int:
+    """All the memory of a device, whoever uses it."""
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        return int(total)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _kv_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * _GPU_KV_SHARE)
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(_CPU_KV_BYTES, int(total * _CPU_KV_SHARE))
+    return min(_CPU_KV_BYTES, int(memory_of(device) * _CPU_KV_SHARE))

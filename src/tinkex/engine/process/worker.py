@@ -52,11 +52,13 @@ from tinkex.engine.process.device_clock import Stopwatch, marks_of
 from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
+    memory_of,
     sampling_limits,
     training_limits,
 )
 from tinkex.engine.process.run_queues import RunCommand, RunQueues, SingleCommand
 from tinkex.engine.process.warmup import warm_up
+from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
@@ -105,6 +107,8 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
             device=str(placement.device),
             dtype=str(placement.dtype).removeprefix("torch."),
             max_rank=config.max_rank,
+            page_bytes=page_bytes(decoder.config, decoder.dtype),
+            memory_bytes=memory_of(placement.device),
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))

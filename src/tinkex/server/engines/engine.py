@@ -80,6 +80,8 @@ class Engine:
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
         self._pings = itertools.count()
+        self._busy_s = 0.0
+        self._busy_since: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -125,8 +127,18 @@ class Engine:
 
     async def is_prepared(self) -> bool:
         """Whether a sample sent now would start at once. Raises `EngineLost`."""
+        stats = await self.stats()
+        return stats is None or stats.prepared
+
+    async def stats(self) -> Stats | None:
+        """What it holds and has done in this life. Raises `EngineLost`."""
         stats = await self.submit(Ping(f"ping-{next(self._pings)}"))
-        return not isinstance(stats, Stats) or stats.prepared
+        return stats if isinstance(stats, Stats) else None
+
+    def busy_seconds(self) -> float:
+        """How long it has had something to do, over all its lives."""
+        since = self._busy_since
+        return self._busy_s + (0.0 if since is None else self._clock.monotonic() - since)
 
     async def submit(
         self,
@@ -153,6 +165,8 @@ class Engine:
             raise EngineLost("the engine was restarted before this was sent")
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._answers[command.op] = answer
+        if self._busy_since is None:
+            self._busy_since = self._clock.monotonic()
         if on_progress is not None:
             self._streams[command.op] = on_progress
         try:
@@ -237,10 +251,17 @@ class Engine:
 
     def _forget(self, op: str) -> asyncio.Future[Result] | None:
         self._streams.pop(op, None)
-        return self._answers.pop(op, None)
+        answer = self._answers.pop(op, None)
+        if not self._answers:
+            self._rest()
+        return answer
+
+    def _rest(self) -> None:
+        self._busy_s, self._busy_since = self.busy_seconds(), None
 
     def _lose(self, why: str) -> None:
         answers, self._answers = self._answers, {}
+        self._rest()
         self._streams.clear()
         for answer in answers.values():
             if not answer.done():

@@ -37,6 +37,7 @@ class ServeOptions:
     dtype: str = "auto"
     log_format: LogFormat = "text"
     quiet: bool = False
+    record_samples: bool = True
     limits: Limits = field(default_factory=Limits)
     engine: Mapping[str, float] = field(default_factory=dict)
 
@@ -92,6 +93,7 @@ def _settings(
         port=listener.getsockname()[1],
         keys=keys,
         operators=OperatorKeys(KeyFile(home)),
+        record_samples=options.record_samples,
         aliases=catalog.aliases,
         device=options.device,
         dtype=options.dtype,

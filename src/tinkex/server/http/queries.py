@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
@@ -32,6 +33,19 @@ class Query:
         if not (given.isascii() and given.isdigit()) or len(given) > 20 or int(given) > FARTHEST:
             raise Refusal(f"{name} is {given[:32]!r}: give a whole number of 0 or more")
         return int(given)
+
+    def optional_amount(self, name: str) -> float | None:
+        """A finite number of any size, if one is given."""
+        given = self._values.get(name)
+        if not given:
+            return None
+        try:
+            found = float(given)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise Refusal(f"{name} is {given[:32]!r}: give a number")
+        return found
 
     def choice(self, name: str, options: Sequence[str]) -> str:
         """One of the options; the first when nothing is said."""

@@ -18,6 +18,8 @@ from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.reading import Reader
 from tinkex.wire.routes import API_PREFIX
 
+DASHBOARD_PREFIX = "/api/dashboard"
+
 
 @dataclass(frozen=True, slots=True)
 class Contract:
@@ -58,3 +60,11 @@ def route(
     statuses = {**({200: answers} if answers else {}), **(also or {})}
     contract = Contract(reads, asks, statuses, needs_key, checked_later)
     return ApiRoute(full, handler, method, contract)
+
+
+def dashboard_route(
+    path: str, handler: Handler, answers: Any, *, asks: Callable[[Query], object] | None = None
+) -> ApiRoute:
+    """A route of the dashboard: reads something below its own prefix."""
+    contract = Contract(asks=asks, answers={200: (answers,)})
+    return ApiRoute(f"{DASHBOARD_PREFIX}{path}", handler, "GET", contract)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tinkex.engine.messages import Command, Result
+from tinkex.engine.messages import Command, Datum, Result, Tensor
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
@@ -21,6 +21,9 @@ from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database.commit import Work
 from tinkex.server.storage.pins import Pins
 
+Example: TypeAlias = tuple[Datum, Mapping[str, Tensor]]
+"""A datum that was trained on, and the loss's outputs for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
@@ -34,6 +37,10 @@ class Conclusion:
     """Of the checkpoint that was saved, likewise."""
     sampler: str | None = None
     """The sampler that was made, likewise."""
+    datums: int = 0
+    """In how many it was measured, likewise."""
+    example: Example | None = None
+    """One of them, likewise."""
 
 
 def _nothing() -> None: ...

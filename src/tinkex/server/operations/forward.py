@@ -11,7 +11,8 @@ from tinkex.server.operations.base import Around, Conclusion, OperationKind, Pre
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
-from tinkex.server.operations.sampler_gap import measure
+from tinkex.server.operations.sampled_data import signals
+from tinkex.server.operations.sampler_gap import SamplerGap, measure
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.forward_codec import ForwardRequest, decode, encode_forward
 from tinkex.server.refusals import Refusal
@@ -19,6 +20,7 @@ from tinkex.server.storage.database import runs as runs_table
 
 _SMALL_BYTES = 512 * 1024
 _FEW_DATUMS = 128
+_FEW_TOKENS = 16_384
 
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
@@ -39,6 +41,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, ForwardBackwardResult)
+        gap: SamplerGap | None = None
         if counts is not None and any("logprobs" in datum.inputs for datum in request.data):
             gap = await asyncio.to_thread(measure, request.data, result.outputs)
             run.gaps.measured(counts, gap)
@@ -47,7 +50,9 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
             return Conclusion(outcome)
         tokens, loss = request.tokens, loss_per_token(result.metrics)
         trained = (lambda db: runs_table.trained(db, run.model_id, tokens, loss),)
-        return Conclusion(outcome, trained, result.metrics)
+        seen = {**result.metrics, **await _signals(request), **_shown(gap)}
+        example = next(zip(request.data, result.outputs, strict=True), None)
+        return Conclusion(outcome, trained, seen, datums=len(request.data), example=example)
 
     return Prepared((command,), conclude, request.tokens)
 
@@ -79,6 +84,19 @@ def loss_per_token(metrics: Mapping[str, float]) -> float | None:
     tokens = metrics.get("tokens:sum", 0.0)
     loss = metrics["loss:sum"] / tokens if tokens else math.nan
     return loss if math.isfinite(loss) else None
+
+
+async def _signals(request: ForwardRequest) -> Mapping[str, float]:
+    """What reinforcement data says of itself; little of it is looked at here and now."""
+    if not any("logprobs" in datum.inputs for datum in request.data):
+        return {}
+    if len(request.data) <= _FEW_DATUMS and request.tokens <= _FEW_TOKENS:
+        return signals(request.data)
+    return await asyncio.to_thread(signals, request.data)
+
+
+def _shown(gap: SamplerGap | None) -> Mapping[str, float]:
+    return {} if gap is None else {"sampler_gap:mean": gap.mean, "sampler_gap_max:max": gap.max}
 
 
 async def _encoded(result: ForwardBackwardResult) -> bytes:

@@ -46,8 +46,8 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, RunInfo)
         step = result.step
-        stepped = (lambda db: runs_table.set_step(db, run.model_id, step),)
-        return Conclusion(_loaded(run, path), stepped)
+        origin = (lambda db: runs_table.set_origin(db, run.model_id, path, step),)
+        return Conclusion(_loaded(run, path), origin)
 
     return Prepared((command,), conclude)
 
@@ -76,7 +76,7 @@ async def _prepare_creation(around: Around, run: Run, entry: Entry, body: bytes)
             _loaded(run, path),
             (
                 lambda db: runs_table.set_lora(db, row),
-                lambda db: runs_table.set_step(db, row.model_id, step),
+                lambda db: runs_table.set_origin(db, row.model_id, path, step),
             ),
         )
 

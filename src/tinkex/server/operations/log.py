@@ -35,8 +35,8 @@ GAP_CAP = 5
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation. `arrived` is on the monotonic clock. `body` stays while likely needed;
-    `content` is what was already made of it."""
+    """One operation. `arrived` and `begun`, its last turn with an engine, are on the monotonic
+    clock. `body` stays while likely needed; `content` is what was already made of it."""
 
     request_id: str
     seq_id: int
@@ -48,6 +48,7 @@ class Entry:
     state: State = "accepting"
     replay: bool = False
     deaths: int = 0
+    begun: float | None = None
     body: bytes | None = None
     content: object | None = None
 

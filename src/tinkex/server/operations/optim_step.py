@@ -28,7 +28,8 @@ async def _prepare(_: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
         assert isinstance(result, OptimStepResult)
         outcome = success({"metrics": _finite(dict(result.metrics))})
         stepped = (lambda db: runs_table.stepped(db, run.model_id),)
-        return Conclusion(outcome, stepped, result.metrics)
+        used = {"learning_rate": params["learning_rate"]}
+        return Conclusion(outcome, stepped, {**result.metrics, **used})
 
     return Prepared((command,), conclude)
 

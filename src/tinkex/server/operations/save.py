@@ -74,6 +74,7 @@ async def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepa
         base_model=run.row.base_model,
         created_at=around.clock.now(),
         folder=name,
+        model_id=run.model_id,
     )
     await _admit(around, row, number)
     draft = await asyncio.to_thread(around.checkpoints.begin, name)

@@ -19,6 +19,15 @@ class Admission:
         """Samples in flight."""
         return sum(self._per_tenant.values())
 
+    def of(self, tenant: str) -> int:
+        """A tenant's samples in flight."""
+        return self._per_tenant.get(tenant, 0)
+
+    @property
+    def tenants(self) -> set[str]:
+        """Whose samples are in flight."""
+        return set(self._per_tenant)
+
     def check(self, tenant: str, size: int) -> None:
         """Raises `Busy` where a sample whose body has `size` bytes finds no room."""
         limits = self._limits

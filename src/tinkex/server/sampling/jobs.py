@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinkex.engine.messages import Progress, SampleResult
+from tinkex.engine.messages import Progress, Sample, SampleResult
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.engines.pool import Engines
@@ -26,7 +26,7 @@ from tinkex.server.refusals import Gone, Refusal
 from tinkex.server.sampling.accepted_numbers import SampleWindows
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.completion_feed import Completions
-from tinkex.server.sampling.lanes import Lanes, Ride, ServedWeights
+from tinkex.server.sampling.lanes import Lanes, Load, Ride, ServedWeights
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings
 from tinkex.server.storage import manifest
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 Encode = Callable[[SampleResult, SampledWeights], bytes]
 OnProgress = Callable[[Progress], None]
+OnSampled = Callable[[SamplerRow, Sample, SampleResult], None]
+"""Hears of samples that ended well: the sampler, what was asked, what came of it."""
 _NAMED = 4096
 CLONE_STRIDE = 10**9
 _IDLE_S = 600.0
@@ -86,6 +88,7 @@ class Sampling:
         meter: Meter,
         traces: Traces,
         encode: Encode,
+        on_sampled: OnSampled,
         clock: Clock,
         settings: Settings,
     ) -> None:
@@ -98,6 +101,7 @@ class Sampling:
         self._meter = meter
         self._traces = traces
         self._encode = encode
+        self._on_sampled = on_sampled
         self._clock = clock
         self._timings = settings.timings
         self.lanes = Lanes(engines, unwritten, clock, settings.scheduling)
@@ -192,6 +196,7 @@ class Sampling:
             logger.exception("sample %s broke", job.request_id)
             return failure("server", f"the server failed on this: {type(error).__name__}")
         self._count(job, result)
+        self._on_sampled(job.sampler, job.request.command, result)
         return Outcome("protobuf", self._encode(result, made_by))
 
     async def _weights(self, sampler: SamplerRow) -> SampledWeights:
@@ -365,6 +370,17 @@ class Sampling:
 
     def in_flight(self) -> int:
         return len(self.admission)
+
+    def of_tenant(self, tenant: str) -> int:
+        return self.admission.of(tenant)
+
+    def tenants(self) -> set[str]:
+        """Whose samples are in flight."""
+        return self.admission.tenants
+
+    def loads(self) -> list[Load]:
+        """What waits for engines, and what is with them."""
+        return self.lanes.loads()
 
     def dismiss(self) -> None:
         """Answer every batched poll with what there is."""

@@ -44,7 +44,8 @@ class ServedWeights:
 
 @dataclass(slots=True, eq=False)
 class Ride:
-    """One sample in a lane. `result` ends with what the engine said, or `CommandFailed`."""
+    """One sample in a lane since `entered`, on the monotonic clock. `result` ends with what the
+    engine said, or `CommandFailed`."""
 
     op: str
     tenant: str
@@ -53,6 +54,7 @@ class Ride:
     command: Sample
     on_progress: Callable[[Progress], None] | None
     result: asyncio.Future[SampleResult]
+    entered: float
     sent_at: float | None = None
     deaths: int = 0
     _told: dict[int, int] = field(default_factory=dict)
@@ -75,6 +77,18 @@ class Ride:
         if known < count and self.on_progress is not None and not self.result.done():
             self._told[index] = start + count
             self.on_progress(_without(progress, known) if known else progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a tenant has in a model's lane: samples that wait, the time in seconds the oldest of
+    them has, and sequences with the engine."""
+
+    model: str
+    tenant: str
+    waiting: int
+    waited_s: float
+    sequences: int
 
 
 @dataclass(slots=True)
@@ -134,7 +148,8 @@ class Lanes:
             command, op=op, weights=weights.name, lane=tenant, stream=stream, params=params
         )
         result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
-        ride = Ride(op, tenant, engine, weights, command, on_progress, result)
+        entered = self._clock.monotonic()
+        ride = Ride(op, tenant, engine, weights, command, on_progress, result, entered)
         self._lane(ride).queue.append(ride)
         self.pump()
         return ride
@@ -155,6 +170,21 @@ class Lanes:
         """How many samples of its tenant will be sent before this one."""
         lane = self._tracks[ride.engine.spec.name].lanes.get(ride.tenant)
         return lane.queue.index(ride) if lane is not None and ride in lane.queue else 0
+
+    def loads(self) -> list[Load]:
+        """Every lane with something in it."""
+        now = self._clock.monotonic()
+        return [
+            Load(
+                model,
+                tenant,
+                len(lane.queue),
+                now - lane.queue[0].entered if lane.queue else 0.0,
+                lane.sequences,
+            )
+            for model, track in self._tracks.items()
+            for tenant, lane in track.lanes.items()
+        ]
 
     def pump(self) -> None:
         """Send what fits into the windows."""

@@ -116,4 +116,5 @@ class Samplers:
             created_at=self._clock.now(),
             model_path=model_path,
             folder=checkpoint.folder,
+            model_id=checkpoint.model_id if checkpoint.tenant == tenant else None,
         )

@@ -28,6 +28,10 @@ class DiskWatch:
         self._clock = clock
         self._warned: float | None = None
 
+    @property
+    def is_low(self) -> bool:
+        return self._warned is not None
+
     async def live(self) -> None:
         """Look for ever."""
         while True:

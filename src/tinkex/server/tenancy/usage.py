@@ -7,6 +7,7 @@ at most what gathered since the last one. Knows no prices.
 from __future__ import annotations
 
 import sqlite3
+from collections import OrderedDict
 from dataclasses import replace
 
 from tinkex.server.clock import Clock
@@ -15,17 +16,19 @@ from tinkex.server.storage.database import usage as table
 from tinkex.server.storage.database.usage import Measure, Source, Use
 
 _Key = tuple[int, Source, Measure, bool]
+_TENANTS = 1024
 
 
 class Meter:
     """What has been used since the last flush, by hour, source and measure; `totals` since the
-    start, by measure alone."""
+    start, by measure alone, and `by_tenant`, of those who used something lately."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._amounts: dict[_Key, float] = {}
         self.totals: dict[Measure, float] = {}
+        self.by_tenant: OrderedDict[str, dict[Measure, float]] = OrderedDict()
 
     def add(self, source: Source, measure: Measure, amount: float, *, cached: bool = False) -> None:
         """Count an amount; the session's project is looked up when it is written."""
@@ -33,6 +36,14 @@ class Meter:
             key = (table.hour_of(self._clock.now()), source, measure, cached)
             self._amounts[key] = self._amounts.get(key, 0.0) + amount
             self.totals[measure] = self.totals.get(measure, 0.0) + amount
+            self._add_to_tenant(source.tenant, measure, amount)
+
+    def _add_to_tenant(self, tenant: str, measure: Measure, amount: float) -> None:
+        used = self.by_tenant.setdefault(tenant, {})
+        used[measure] = used.get(measure, 0.0) + amount
+        self.by_tenant.move_to_end(tenant)
+        if len(self.by_tenant) > _TENANTS:
+            self.by_tenant.popitem(last=False)
 
     async def flush(self) -> None:
         """Write down what gathered."""

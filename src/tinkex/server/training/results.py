@@ -22,6 +22,7 @@ from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome, Promises
 from tinkex.server.protocol.forward_codec import same_result
 from tinkex.server.protocol.outcomes import failure
+from tinkex.server.recording.recorder import Recorder
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Settings
 from tinkex.server.storage.blobs import BlobStore
@@ -29,6 +30,7 @@ from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.operations import Finish
+from tinkex.server.storage.database.points import Point
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.training.progress_reports import Narrator
@@ -48,6 +50,7 @@ class Endings:
         promises: Promises,
         meter: Meter,
         narrator: Narrator,
+        recorder: Recorder,
         clock: Clock,
         settings: Settings,
     ) -> None:
@@ -56,6 +59,7 @@ class Endings:
         self._promises = promises
         self._meter = meter
         self._narrator = narrator
+        self._recorder = recorder
         self._clock = clock
         self._inline_bytes = settings.inline_bytes
 
@@ -65,7 +69,7 @@ class Endings:
         """Make an ending durable and known; return whether the operation failed after all."""
         while True:
             try:
-                await self._commit(run, entry, prepared, conclusion)
+                point = await self._commit(run, entry, prepared, conclusion)
                 break
             except Refusal as refusal:
                 conclusion = Conclusion(failure("user", refusal.detail))
@@ -80,6 +84,7 @@ class Endings:
         promise.resolve(conclusion.outcome)
         self._promises.retire(promise)
         self._narrator.ended(run, entry, prepared, conclusion)
+        self._recorder.ended(run, entry, conclusion, point)
         return failed
 
     def tell(self, run: Run, entry: Entry, outcome: Outcome) -> None:
@@ -89,7 +94,8 @@ class Endings:
 
     async def _commit(
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
-    ) -> None:
+    ) -> Point | None:
+        """Returns what became of the run's history."""
         outcome, now = conclusion.outcome, self._clock.now()
         size = len(outcome.body)
         blob = self._blobs.reserve(size) if size > self._inline_bytes else None
@@ -105,14 +111,17 @@ class Endings:
             tokens=tokens,
         )
 
-        def work(db: sqlite3.Connection) -> None:
+        measured = self._recorder.measured(run, entry, prepared, conclusion)
+
+        def work(db: sqlite3.Connection) -> Point | None:
             table.finish(db, finish)
             runs_table.touch(db, run.model_id, now)
             for write in conclusion.writes:
                 write(db)
+            return None if measured is None else measured.write(db)
 
         # Both begin now, not when the loop has dealt with what else came in.
-        writes: list[Awaitable[None]] = [self._store.write(work)]
+        writes: list[Awaitable[Point | None]] = [self._store.write(work)]
         if blob is not None:
             loop = asyncio.get_running_loop()
             writes.append(loop.run_in_executor(None, self._blobs.put, blob, outcome.body))
@@ -122,6 +131,8 @@ class Endings:
             if blob is not None:
                 self._blobs.delete(blob)
             raise errors[0]
+        point = results[0]
+        return point if isinstance(point, Point) else None
 
     async def matches(self, entry: Entry, outcome: Outcome) -> bool:
         """Whether a repeated operation came out as it was written down, if that is still known."""

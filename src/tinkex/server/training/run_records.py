@@ -14,9 +14,17 @@ from typing import Any
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.operations.runs import Runs
+from tinkex.server.recording.recorder import Recorder
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store, audit, operations
+from tinkex.server.storage.database import (
+    Store,
+    audit,
+    curves,
+    kept_samples,
+    operations,
+    points,
+)
 from tinkex.server.storage.database import runs as table
 from tinkex.server.storage.database.runs import RunRow
 
@@ -33,6 +41,7 @@ class RunRecords:
         clock: Clock,
         pump: Callable[[], None],
         end_runs: Callable[[], Awaitable[None]],
+        recorder: Recorder,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -41,6 +50,7 @@ class RunRecords:
         self._clock = clock
         self._pump = pump
         self._end_runs = end_runs
+        self._recorder = recorder
 
     async def rename(self, tenant: str, model_id: str, name: str | None) -> None:
         """Give a run a name people know it by; None takes it away."""
@@ -53,6 +63,7 @@ class RunRecords:
             self._audit(db, row, "run.rename", {"name": name, "from": row.name})
 
         await self._store.write(work)
+        self._recorder.changed(tenant, model_id, "changed")
 
     async def note(self, tenant: str, model_id: str, note: str | None) -> None:
         """Keep a remark with a run; None takes it away."""
@@ -62,6 +73,7 @@ class RunRecords:
             table.set_note(db, model_id, note)
 
         await self._store.write(work)
+        self._recorder.changed(tenant, model_id, "changed")
 
     async def stop(self, tenant: str, model_id: str) -> None:
         """End a run: what waits fails, nothing new is taken, checkpoints stay. Twice is once."""
@@ -89,10 +101,15 @@ class RunRecords:
             self._checkpoints.forget_run(db, model_id)
             blobs = operations.delete_run(db, model_id)
             table.delete(db, model_id)
+            points.delete(db, [model_id])
+            curves.delete(db, [model_id])
+            kept_samples.delete_runs(db, [model_id])
             self._audit(db, row, "run.delete", {})
             return blobs
 
-        for name in await self._store.write(work):
+        blobs = await self._store.write(work)
+        self._recorder.changed(tenant, model_id, "deleted")
+        for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
 
     def _audit(

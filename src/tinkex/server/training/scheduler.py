@@ -197,6 +197,7 @@ class Scheduler:
         sent = functools.partial(self._sent, run, errand)
         if entry is not None:
             run.log.begin(entry)
+            entry.begun = self._clock.monotonic()
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
             before = run.errands_before(entry)

@@ -95,6 +95,16 @@ def of_tenant(
     return page, total
 
 
+def stored(connection: sqlite3.Connection, tenant: str | None) -> list[tuple[str, int, int]]:
+    """(tenant, checkpoints, bytes) of one tenant or of all, largest first."""
+    rows = connection.execute(
+        """SELECT tenant, COUNT(*), SUM(size_bytes) AS size FROM checkpoints
+            WHERE ?1 IS NULL OR tenant = ?1 GROUP BY tenant ORDER BY size DESC""",
+        (tenant,),
+    )
+    return [(owner, count, size) for owner, count, size in rows]
+
+
 def expired(connection: sqlite3.Connection, now: float) -> list[CheckpointRow]:
     rows = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE expires_at <= ?", (now,))
     return [from_row(row) for row in rows]

@@ -40,6 +40,35 @@ def run_page(
     return page, total
 
 
+def search_runs(
+    connection: sqlite3.Connection,
+    tenant: str | None,
+    limit: int,
+    offset: int,
+    state: str,
+    search: str | None,
+) -> tuple[list[RunRow], int]:
+    """A page of a tenant's runs, or of everybody's, newest request first, and how many there are.
+    `state` is any, live or ended; `search` is looked for in names, ids, models and notes."""
+    where = """(?1 IS NULL OR r.tenant = ?1)
+        AND (?2 = 'any' OR (?2 = 'ended') = (r.state = 'ended'))
+        AND (?3 IS NULL OR instr(lower(r.model_id || char(10) || r.base_model || char(10)
+            || COALESCE(r.name, '') || char(10) || COALESCE(r.note, '') || char(10)
+            || COALESCE(r.user_metadata, '') || char(10) || COALESCE(s.display_name, '')),
+            lower(?3)))"""
+    tables = "runs r LEFT JOIN sessions s ON s.session_id = r.session_id"
+    rows = connection.execute(
+        f"""SELECT r.* FROM {tables} WHERE {where}
+            ORDER BY r.requested_at DESC, r.model_id LIMIT ?4 OFFSET ?5""",
+        (tenant, state, search, limit, offset),
+    )
+    page = [runs.from_row(row) for row in rows]
+    (total,) = connection.execute(
+        f"SELECT COUNT(*) FROM {tables} WHERE {where}", (tenant, state, search)
+    ).fetchone()
+    return page, total
+
+
 def runs_of_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
     rows = connection.execute(
         "SELECT model_id FROM runs WHERE session_id = ? ORDER BY created_at, model_id",

@@ -175,6 +175,27 @@ def _described_runs(connection: sqlite3.Connection) -> None:
     )
 
 
+def _recorded_runs(connection: sqlite3.Connection) -> None:
+    """Histories, kept samples, and where runs and samplers come from."""
+    _run(
+        connection,
+        "ALTER TABLE runs ADD COLUMN parent TEXT",
+        "ALTER TABLE samplers ADD COLUMN model_id TEXT",
+        """CREATE TABLE points (
+            owner TEXT NOT NULL, n INTEGER NOT NULL, seq_id INTEGER NOT NULL,
+            step INTEGER NOT NULL, at REAL NOT NULL, done INTEGER NOT NULL, data TEXT NOT NULL,
+            PRIMARY KEY (owner, n)) WITHOUT ROWID""",
+        """CREATE TABLE curves (
+            owner TEXT NOT NULL, metric TEXT NOT NULL, first INTEGER NOT NULL,
+            last INTEGER NOT NULL, level INTEGER NOT NULL, data BLOB NOT NULL,
+            PRIMARY KEY (owner, metric, first))""",
+        """CREATE TABLE kept_samples (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, model_id TEXT,
+            base_model TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL)""",
+        "CREATE INDEX kept_samples_by_source ON kept_samples (tenant, model_id, base_model, id)",
+    )
+
+
 def _run(connection: sqlite3.Connection, *statements: str) -> None:
     for statement in statements:
         connection.execute(statement)
@@ -188,4 +209,5 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _fetched_results,
     _two_hashed_snapshots,
     _described_runs,
+    _recorded_runs,
 ]

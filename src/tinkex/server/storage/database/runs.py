@@ -13,7 +13,8 @@ from typing import Any
 class RunRow:
     """A run as stored. `state` is live, stopping once its owner has stopped it, or ended once
     nothing may be asked of it any more. `name` and `note` are its owner's words for it. `step`
-    counts optimizer steps, `tokens` those trained on; `loss` is the newest, per token.
+    counts optimizer steps, `tokens` those trained on; `loss` is the newest, per token. `parent` is
+    the checkpoint it was made from or last loaded.
 
     `optimizer` is the optimizer's configuration as JSON text. The seed is chosen when the run is
     accepted, so that creating it again gives the same adapters.
@@ -39,6 +40,7 @@ class RunRow:
     loss: float | None = None
     tokens: int = 0
     ended_at: float | None = None
+    parent: str | None = None
 
 
 _COLUMNS = tuple(RunRow.__dataclass_fields__)
@@ -62,6 +64,16 @@ def get(connection: sqlite3.Connection, model_id: str) -> RunRow | None:
 def live(connection: sqlite3.Connection) -> list[RunRow]:
     """Every run that has not ended."""
     rows = connection.execute("SELECT * FROM runs WHERE state IN ('live', 'stopping')")
+    return [from_row(row) for row in rows]
+
+
+def children(connection: sqlite3.Connection, tenant: str, prefix: str) -> list[RunRow]:
+    """A tenant's runs whose parent's path begins so, oldest first."""
+    rows = connection.execute(
+        """SELECT * FROM runs WHERE tenant = ? AND substr(parent, 1, ?) = ?
+            ORDER BY created_at LIMIT 100""",
+        (tenant, len(prefix), prefix),
+    )
     return [from_row(row) for row in rows]
 
 
@@ -114,9 +126,16 @@ def stepped(connection: sqlite3.Connection, model_id: str) -> None:
     connection.execute("UPDATE runs SET step = step + 1 WHERE model_id = ?", (model_id,))
 
 
-def set_step(connection: sqlite3.Connection, model_id: str, step: int) -> None:
-    """Record where a run that loaded a checkpoint continues."""
-    connection.execute("UPDATE runs SET step = ? WHERE model_id = ?", (step, model_id))
+def set_origin(connection: sqlite3.Connection, model_id: str, parent: str, step: int) -> None:
+    """Record which checkpoint a run has loaded, and the step from which it continues."""
+    connection.execute(
+        "UPDATE runs SET parent = ?, step = ? WHERE model_id = ?", (parent, step, model_id)
+    )
+
+
+def step_of(connection: sqlite3.Connection, model_id: str) -> int:
+    row = connection.execute("SELECT step FROM runs WHERE model_id = ?", (model_id,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def from_row(row: sqlite3.Row) -> RunRow:

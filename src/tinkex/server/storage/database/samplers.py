@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SamplerRow:
+    """`model_id` is the tenant's own run whose weights it serves, if it is one's."""
+
     sampler_id: str
     session_id: str
     tenant: str
@@ -22,13 +24,14 @@ class SamplerRow:
     model_path: str | None = None
     folder: str | None = None
     clones: int = 0
+    model_id: str | None = None
 
 
 def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
     connection.execute(
         """INSERT INTO samplers
-            (sampler_id, session_id, tenant, base_model, created_at, model_path, folder)
-            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            (sampler_id, session_id, tenant, base_model, created_at, model_path, folder, model_id)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
         (
             row.sampler_id,
             row.session_id,
@@ -37,6 +40,7 @@ def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
             row.created_at,
             row.model_path,
             row.folder,
+            row.model_id,
         ),
     )
 

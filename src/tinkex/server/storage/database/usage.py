@@ -68,6 +68,40 @@ def between(connection: sqlite3.Connection, tenant: str, start: float, end: floa
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """A tenant's tokens with one model in the hour that starts at the Unix second `hour`."""
+
+    hour: int
+    tenant: str
+    model: str
+    training: int
+    prefill: int
+    prefill_cached: int
+    sampled: int
+
+
+def hourly(connection: sqlite3.Connection, tenant: str | None, since: float) -> list[Hour]:
+    """Tokens by hour, tenant and model, of one tenant or of all, oldest first."""
+    kinds = (
+        "measure = 'training'",
+        "measure = 'sampling_prefill' AND NOT cached",
+        "measure = 'sampling_prefill' AND cached",
+        "measure = 'sampling_sample'",
+    )
+    sums = ", ".join(
+        f"CAST(SUM(CASE WHEN {kind} THEN amount ELSE 0 END) AS INTEGER)" for kind in kinds
+    )
+    rows = connection.execute(
+        f"""SELECT hour, tenant, base_model, {sums} FROM usage
+            WHERE (?1 IS NULL OR tenant = ?1) AND hour >= ?2 AND base_model != ''
+            AND measure IN ('training', 'sampling_prefill', 'sampling_sample')
+            GROUP BY hour, tenant, base_model ORDER BY hour, tenant, base_model""",
+        (tenant, since),
+    )
+    return [Hour(*row) for row in rows]
+
+
 def hour_of(moment: float) -> int:
     return int(moment // HOUR) * HOUR
 

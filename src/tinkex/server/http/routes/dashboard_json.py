@@ -1,0 +1,165 @@
+"""The dashboard's JSON, as `docs/dashboard-api.md` has it. Reading only, each for its viewer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinkex.server.http import dashboard_shapes as shapes
+from tinkex.server.http.exchange import answer, core_of
+from tinkex.server.http.queries import Query
+from tinkex.server.http.routing import dashboard_route as route
+from tinkex.server.http.viewing import viewing
+from tinkex.server.recording.history import Wanted
+from tinkex.server.refusals import Refusal
+from tinkex.server.tracing.trace_events import CONTENT_TYPE as TRACE
+from tinkex.server.views.dashboard import RunState
+from tinkex.server.views.queries import Page
+
+MOST_BUCKETS = 4000
+MOST_METRICS = 64
+MOST_SAMPLES = 200
+MOST_HOURS = 336
+_SEARCH_LIMIT = 200
+_STATES: tuple[RunState, ...] = ("any", "live", "ended")
+
+
+async def now(request: Request) -> Response:
+    """The server at this moment."""
+    return answer(core_of(request).now.show(viewing(request)))
+
+
+async def list_runs(request: Request) -> Response:
+    """Runs with sparklines, newest request first."""
+    viewer, asked = viewing(request), _runs_asked(Query(request.query_params))
+    return await _encoded(await core_of(request).dashboard.runs(viewer, *asked))
+
+
+async def get_run(request: Request) -> Response:
+    """One run with its metrics, checkpoints and descendants."""
+    viewer = viewing(request)
+    return answer(await core_of(request).dashboard.run(viewer, request.path_params["run"]))
+
+
+async def run_history(request: Request) -> Response:
+    """A run's curves, any range at any resolution."""
+    viewer, wanted = viewing(request), _history_asked(Query(request.query_params))
+    run = request.path_params["run"]
+    return await _encoded(await core_of(request).dashboard.history(viewer, run, wanted))
+
+
+async def server_history(request: Request) -> Response:
+    """The server's own curves, over time."""
+    viewing(request)
+    wanted = _server_history_asked(Query(request.query_params))
+    return await _encoded(await core_of(request).dashboard.server_history(wanted))
+
+
+async def list_checkpoints(request: Request) -> Response:
+    """Checkpoints, newest first."""
+    viewer, page = viewing(request), _checkpoints_asked(Query(request.query_params))
+    return answer(await core_of(request).dashboard.checkpoints(viewer, page))
+
+
+async def list_samples(request: Request) -> Response:
+    """Recent samples and training examples, newest first."""
+    viewer, asked = viewing(request), _samples_asked(Query(request.query_params))
+    return await _encoded(await core_of(request).dashboard.samples(viewer, *asked))
+
+
+async def usage(request: Request) -> Response:
+    """Tokens by hour, and what is stored."""
+    viewer, hours = viewing(request), _usage_asked(Query(request.query_params))
+    return answer(await core_of(request).dashboard.usage(viewer, hours))
+
+
+async def trace(request: Request) -> Response:
+    """A session's timeline, for Perfetto."""
+    core, session_id = core_of(request), request.path_params["session_id"]
+    owner = await core.dashboard.session_owner(viewing(request), session_id)
+    return Response(await core.traces.encode(owner, session_id), media_type=TRACE)
+
+
+async def _encoded(values: Mapping[str, Any]) -> Response:
+    """A large answer, made into text off the event loop."""
+    body = await asyncio.to_thread(json.dumps, values, separators=(",", ":"), allow_nan=False)
+    return Response(body, media_type="application/json")
+
+
+# ---- what may be asked
+
+
+def _runs_asked(query: Query) -> tuple[Page, RunState, str | None]:
+    state = query.choice("state", _STATES)
+    search = query.optional_text("search")
+    if search is not None and len(search) > _SEARCH_LIMIT:
+        raise Refusal(f"search has {len(search)} characters; the limit is {_SEARCH_LIMIT}")
+    found = next(each for each in _STATES if each == state)
+    return query.page(20), found, search or None
+
+
+def _history_asked(query: Query) -> Wanted:
+    x = query.choice("x", ("step", "time"))
+    return Wanted(
+        _metrics(query),
+        "time" if x == "time" else "step",
+        query.optional_amount("from"),
+        query.optional_amount("to"),
+        _within(query, "buckets", 600, MOST_BUCKETS),
+    )
+
+
+def _server_history_asked(query: Query) -> Wanted:
+    ends = query.optional_amount("from"), query.optional_amount("to")
+    return Wanted(_metrics(query), "time", *ends, _within(query, "buckets", 600, MOST_BUCKETS))
+
+
+def _checkpoints_asked(query: Query) -> Page:
+    return query.page(100)
+
+
+def _samples_asked(query: Query) -> tuple[str | None, str | None, int | None, int]:
+    before = query.number("before", 0)
+    return (
+        query.optional_text("run"),
+        query.optional_text("model"),
+        before or None,
+        _within(query, "limit", 50, MOST_SAMPLES),
+    )
+
+
+def _usage_asked(query: Query) -> int:
+    return _within(query, "hours", 24, MOST_HOURS)
+
+
+def _metrics(query: Query) -> tuple[str, ...]:
+    names = tuple(name for name in (query.optional_text("metrics") or "").split(",") if name)
+    if len(names) > MOST_METRICS:
+        raise Refusal(f"metrics names {len(names)}; the limit is {MOST_METRICS}")
+    return names
+
+
+def _within(query: Query, name: str, default: int, most: int) -> int:
+    found = query.number(name, default)
+    if not 1 <= found <= most:
+        raise Refusal(f"{name} is {found}: give 1 to {most}")
+    return found
+
+
+ROUTES: list[Route] = [
+    route("/now", now, shapes.Now),
+    route("/runs", list_runs, shapes.Runs, asks=_runs_asked),
+    route("/runs/{run}", get_run, shapes.RunDetails),
+    route("/runs/{run}/history", run_history, shapes.History, asks=_history_asked),
+    route("/server/history", server_history, shapes.History, asks=_server_history_asked),
+    route("/checkpoints", list_checkpoints, shapes.Checkpoints, asks=_checkpoints_asked),
+    route("/samples", list_samples, shapes.Samples, asks=_samples_asked),
+    route("/usage", usage, shapes.Usage, asks=_usage_asked),
+    route("/sessions/{session_id}/trace", trace, TRACE),
+]

@@ -1,0 +1,226 @@
+"""A history, any range at any resolution; and its old points folded into blocks, within bounds.
+
+New points are rows of their own; every `BLOCK` of them become a block, a column per metric. Beyond
+`MOST_BLOCKS` the oldest pairs are merged, finer ones first: a history stops growing, and yesterday
+stays finer than last month. Runs on any thread, given a connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.server.recording.blocks import EXACT, Column, Numbers, decode, encode, halved
+from tinkex.server.recording.steps import shown
+from tinkex.server.storage.database import curves, points
+from tinkex.server.storage.database.curves import Block
+from tinkex.server.storage.database.points import Point
+
+BLOCK = 512
+MOST_BLOCKS = 128
+_MOST_METRICS = 64
+_LAST = 2**62
+
+Axis = Literal["step", "time"]
+
+
+# ---- growing old
+
+
+def fold_all(db: sqlite3.Connection) -> int:
+    """Fold every history that has enough for it; return how many blocks were made."""
+    owners = points.owners_of_many(db, 2 * BLOCK)
+    return sum(fold(db, owner) for owner in owners)
+
+
+def fold(db: sqlite3.Connection, owner: str) -> int:
+    """Make blocks of a history's oldest rows, as long as `BLOCK` newer ones stay."""
+    rows, made = points.of_owner(db, owner), 0
+    while len(rows) >= 2 * BLOCK:
+        part, rows = rows[:BLOCK], rows[BLOCK:]
+        block = Block(part[0].n, part[-1].n, 0)
+        for metric, column in _columns(part).items():
+            curves.put(db, owner, metric, block, encode(column, 0, metric in EXACT))
+        points.delete_through(db, owner, part[-1].n)
+        made += 1
+    while (found := _crowded(curves.blocks(db, owner, "at"))) is not None:
+        _merge(db, owner, found)
+    return made
+
+
+def _columns(part: Sequence[Point]) -> dict[str, Column]:
+    values = [values_of(point) for point in part]
+    often = Counter(name for each in values for name in each).most_common(_MOST_METRICS)
+    columns = {name: Column.of(_array(each.get(name) for each in values)) for name, _ in often}
+    columns["at"] = Column.of(_array(point.at for point in part))
+    columns["step"] = Column.of(_array(point.step for point in part))
+    return columns
+
+
+def _crowded(known: Sequence[Block]) -> tuple[Block, Block] | None:
+    """The two blocks to merge when there are too many: the oldest of the level with the most."""
+    if len(known) <= MOST_BLOCKS:
+        return None
+    level = max(
+        Counter(block.level for block in known).items(), key=lambda each: (each[1], -each[0])
+    )[0]
+    first, second, *_ = (block for block in known if block.level == level)
+    return first, second
+
+
+def _merge(db: sqlite3.Connection, owner: str, pair: tuple[Block, Block]) -> None:
+    first, second = pair
+    found: dict[str, dict[int, Column]] = {}
+    for metric in curves.metrics(db, owner):
+        for block, data in curves.read(db, owner, metric, first.first, second.first):
+            found.setdefault(metric, {})[block.first] = decode(data, block.level, metric in EXACT)
+    rows = {block.first: len(found["at"][block.first]) for block in pair}
+    curves.remove(db, owner, pair)
+    merged = Block(first.first, second.last, first.level + 1)
+    for metric, columns in found.items():
+        parts = [columns.get(each, Column.missing(rows[each])) for each in rows]
+        data = encode(halved(Column.join(parts)), merged.level, metric in EXACT)
+        curves.put(db, owner, metric, merged, data)
+
+
+# ---- being read
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A range of `x` at a resolution. No `metrics` means all of them."""
+
+    metrics: tuple[str, ...] = ()
+    x: Axis = "step"
+    low: float | None = None
+    high: float | None = None
+    buckets: int = 600
+
+
+def names(db: sqlite3.Connection, owner: str) -> list[str]:
+    """What a history has measured, the usual first."""
+    found = set(curves.metrics(db, owner)) - EXACT
+    for point in points.of_owner(db, owner):
+        found |= values_of(point).keys()
+    return sorted(found, key=lambda name: (_rank(name), name))
+
+
+def read(db: sqlite3.Connection, owner: str, wanted: Wanted) -> dict[str, Any]:
+    """`{"x", "from", "to", "last", "points", "series"}`, as the documentation has it."""
+    tail = points.of_owner(db, owner)
+    grid = _Grid.read(db, owner, wanted.x, tail)
+    rows = grid.within(wanted.low, wanted.high)
+    x = grid.x.mean[rows]
+    low, high = _ends(x, wanted)
+    series = {}
+    for metric in wanted.metrics or names(db, owner):
+        column = grid.column(db, owner, metric, tail).pick(rows)
+        if np.any(column.count > 0):
+            series[metric] = _bucketed(x, column, low, high, wanted.buckets)
+    count = int(grid.x.pick(rows).count.sum())
+    last = tail[-1].n if tail else 0
+    return {"x": wanted.x, "from": low, "to": high, "last": last, "points": count, "series": series}
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where the rows of a history lie on the axis: of each block, then of the tail."""
+
+    blocks: tuple[tuple[Block, int], ...]
+    x: Column
+
+    @staticmethod
+    def read(db: sqlite3.Connection, owner: str, axis: Axis, tail: Sequence[Point]) -> _Grid:
+        metric = "at" if axis == "time" else "step"
+        found = [
+            (block, decode(data, block.level, exact=True))
+            for block, data in curves.read(db, owner, metric, 0, _LAST)
+        ]
+        own = Column.of(_array(point.at if axis == "time" else point.step for point in tail))
+        blocks = tuple((block, len(column)) for block, column in found)
+        return _Grid(blocks, Column.join([*(column for _, column in found), own]))
+
+    def within(self, low: float | None, high: float | None) -> NDArray[np.intp]:
+        """The rows in a range, along the axis."""
+        x = self.x.mean
+        inside = np.ones(len(x), bool)
+        inside &= True if low is None else x >= low
+        inside &= True if high is None else x <= high
+        found = np.flatnonzero(inside)
+        order: NDArray[np.intp] = found[np.argsort(x[found], kind="stable")]
+        return order
+
+    def column(
+        self, db: sqlite3.Connection, owner: str, metric: str, tail: Sequence[Point]
+    ) -> Column:
+        known = {
+            block.first: decode(data, block.level, metric in EXACT)
+            for block, data in curves.read(db, owner, metric, 0, _LAST)
+        }
+        parts = [known.get(block.first) or Column.missing(rows) for block, rows in self.blocks]
+        own = Column.of(_array(values_of(point).get(metric) for point in tail))
+        return Column.join([*parts, own])
+
+
+def _ends(x: Numbers, wanted: Wanted) -> tuple[float | None, float | None]:
+    found = (float(x[0]), float(x[-1])) if len(x) else (None, None)
+    return (
+        found[0] if wanted.low is None else wanted.low,
+        found[1] if wanted.high is None else wanted.high,
+    )
+
+
+def _bucketed(
+    x: Numbers, column: Column, low: float | None, high: float | None, buckets: int
+) -> dict[str, Any]:
+    present = column.count > 0
+    x, column = x[present], column.pick(present)
+    if len(column) > buckets and low is not None and high is not None:
+        width = (high - low) / buckets or 1.0
+        places = np.minimum(((x - low) / width).astype(np.int64), buckets - 1)
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        x = np.add.reduceat(x, starts) / np.diff(np.append(starts, len(x)))
+        column = column.gathered(starts)
+    return {
+        "x": [round(value, 3) for value in x.tolist()],
+        "min": _short(column.low),
+        "max": _short(column.high),
+        "mean": _short(column.mean),
+        "count": column.count.astype(int).tolist(),
+    }
+
+
+def spark(db: sqlite3.Connection, owner: str, metric: str, width: int) -> dict[str, Any]:
+    """A curve's whole life in at most `width` values."""
+    series = read(db, owner, Wanted((metric,), buckets=width))["series"].get(metric)
+    return {
+        "metric": metric,
+        "x": series["x"] if series else [],
+        "y": series["mean"] if series else [],
+    }
+
+
+def values_of(point: Point) -> Mapping[str, float]:
+    return point.values if point.done else shown(point.values)
+
+
+def _array(values: Any) -> Numbers:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _short(values: Numbers) -> list[float]:
+    """As many digits as single precision has."""
+    return [float(f"{value:.7g}") for value in values.tolist()]
+
+
+_USUAL = ("loss", "learning_rate", "grad_norm", "update_norm", "tokens_per_s", "step_s", "tokens")
+
+
+def _rank(name: str) -> int:
+    return _USUAL.index(name) if name in _USUAL else len(_USUAL)

@@ -1,0 +1,74 @@
+"""The `points` table: the newest part of every history, one row per point.
+
+An owner is a run, or the server itself as "". A point gathers until it is `done`: what comes later
+starts the next one. `seq_id` is the newest operation in it, so that one that is written down twice
+counts once. `data` is JSON text, name to number. Older points lie in `curves`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+SERVER = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Point `n` of a history, 1 for the first."""
+
+    n: int
+    seq_id: int
+    step: int
+    at: float
+    done: bool
+    values: Mapping[str, float]
+
+
+_COLUMNS = "n, seq_id, step, at, done, data"
+
+
+def newest(connection: sqlite3.Connection, owner: str, count: int) -> list[Point]:
+    """The last points of a history, newest first."""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM points WHERE owner = ? ORDER BY n DESC LIMIT ?", (owner, count)
+    )
+    return [_point(row) for row in rows]
+
+
+def of_owner(connection: sqlite3.Connection, owner: str) -> list[Point]:
+    """All points that lie here, oldest first."""
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM points WHERE owner = ? ORDER BY n", (owner,))
+    return [_point(row) for row in rows]
+
+
+def put(connection: sqlite3.Connection, owner: str, point: Point) -> None:
+    """Add a point, or replace the one with its number."""
+    data = json.dumps(point.values, separators=(",", ":"))
+    connection.execute(
+        "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (owner, point.n, point.seq_id, point.step, point.at, point.done, data),
+    )
+
+
+def owners_of_many(connection: sqlite3.Connection, count: int) -> list[str]:
+    """Whose points have grown to at least `count`."""
+    rows = connection.execute(
+        "SELECT owner FROM points GROUP BY owner HAVING COUNT(*) >= ?", (count,)
+    )
+    return [owner for (owner,) in rows]
+
+
+def delete_through(connection: sqlite3.Connection, owner: str, n: int) -> None:
+    connection.execute("DELETE FROM points WHERE owner = ? AND n <= ?", (owner, n))
+
+
+def delete(connection: sqlite3.Connection, owners: Iterable[str]) -> None:
+    connection.executemany("DELETE FROM points WHERE owner = ?", [(owner,) for owner in owners])
+
+
+def _point(row: sqlite3.Row) -> Point:
+    n, seq_id, step, at, done, data = row
+    return Point(n, seq_id, step, at, bool(done), json.loads(data))

@@ -1,0 +1,22 @@
+"""Who looks: a tenant sees its own, an operator everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Someone who looks at the dashboard, as the tenant of a key."""
+
+    tenant: str
+    operator: bool = False
+
+    @property
+    def scope(self) -> str | None:
+        """Whose things are shown: None for everybody's."""
+        return None if self.operator else self.tenant
+
+    def sees(self, tenant: str | None) -> bool:
+        """Whether something of a tenant's, or of nobody's, is for this viewer."""
+        return self.operator or tenant is None or tenant == self.tenant
