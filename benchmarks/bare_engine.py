@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from tinkex.engine.messages import (
     LoadWeights,
     LoraSpec,
     OptimStep,
+    Ping,
     Result,
     Sample,
     SampleResult,
     SamplingParams,
     SaveRun,
+    Stats,
 )
 from tinkex.engine.process.parent import RemoteWorker
 from tinkex.engine.settings import WorkerConfig
@@ -39,6 +42,17 @@ class BareEngine:
         self._worker.ready()
         self._worker.send(CreateRun("create", "run", LoraSpec(rank, seed=0)))
         self._answers("create")
+
+    def settle(self, patience_s: float = 90.0) -> None:
+        """Wait until the engine has got ready in its idle time all that it would."""
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            self._worker.send(Ping("ping"))
+            stats = self._answers("ping")["ping"]
+            assert isinstance(stats, Stats)
+            if stats.prepared:
+                return
+            time.sleep(0.1)
 
     def step(self, batch: Sequence[NDArray[np.int64]]) -> float:
         """Next-token prediction on these sequences and an update; the summed loss."""

@@ -9,6 +9,8 @@ the same card: the engine alone (its own process spoken to directly) and plain t
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
 import tempfile
 import time
@@ -24,7 +26,7 @@ from peft_baseline import PeftTrainer
 from report import Row, write
 from sdk_client import RANK, SdkClient
 from seeded_model import write_seeded_folder
-from served_process import serving
+from served_process import ServedProcess, serving
 
 QWEN3_8B = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
@@ -68,6 +70,8 @@ def engine_alone(folder: Path, vocabulary: int, rounds: int) -> Rates:
     begun = time.perf_counter()
     engine = BareEngine(folder, RANK, "auto")
     found = {"ready": time.perf_counter() - begun}
+    engine.settle()
+    found["settled"] = time.perf_counter() - begun
     try:
         sequences, length = STEP
         step = timed(lambda: engine.step(tokens(sequences, length + 1)), rounds + 1)
@@ -158,12 +162,26 @@ def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def after_a_kill(client: SdkClient, server: ServedProcess, who: str) -> list[Row]:
+    """The engine is killed between two steps of a run that has just been written down."""
+    small = {"rounds": 1, "sequences": 4, "tokens": 30, "backward": True}
+    client.ask("begin")
+    client.ask("passes", **small)
+    for pid in server.engines:
+        os.kill(pid, signal.SIGKILL)
+    (took,) = client.ask("passes", **small)
+    return [Row(f"the next step after kill -9 of the engine, {who}", took, "s", bar="≤10 s")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--parts", default="peft,alone,door,beside,kill", help="what to measure")
+    parser.add_argument("--folder", type=Path, help="keep the seeded model here for another time")
+    parser.add_argument("--sdks", default=",".join(SDKS), help="with which clients")
     asked = parser.parse_args()
     facts = SMALL if asked.small else QWEN3_8B
     vocabulary = facts["vocab_size"]
@@ -171,12 +189,15 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder = place / "seeded-8b"
-        write_seeded_folder(facts, folder, device)
-        peft = peft_alone(folder, vocabulary)
+        folder = asked.folder or place / "seeded-8b"
+        if not folder.is_dir():
+            write_seeded_folder(facts, folder, device)
+        parts, sdks = asked.parts.split(","), asked.sdks.split(",")
+        peft = peft_alone(folder, vocabulary) if "peft" in parts else {}
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        bare = engine_alone(folder, vocabulary, asked.rounds)
+        bare = engine_alone(folder, vocabulary, asked.rounds) if "alone" in parts else {}
+        print("engine alone", bare, "transformers + PEFT", peft, flush=True)
         begun = time.perf_counter()
         server = stack.enter_context(serving("--model", str(folder)))
         rows = [Row("from start to ready", time.perf_counter() - begun, "s")]
@@ -184,16 +205,22 @@ def main() -> None:
             sdk: stack.enter_context(
                 SdkClient(sdk, server.url, f"tml-{sdk}", folder.name, vocabulary)
             )
-            for sdk in SDKS
+            for sdk in sdks
         }
         for sdk, client in clients.items():
-            rows += through_the_door(client, SDKS[sdk], bare, peft, asked.rounds)
-        rows += beside(clients["tinker"], clients["tinkex"], SDKS["tinkex"])
+            if "door" in parts:
+                rows += through_the_door(client, SDKS[sdk], bare, peft, asked.rounds)
+        if "beside" in parts:
+            rows += beside(clients[sdks[-1]], clients[sdks[0]], SDKS[sdks[0]])
+        if "kill" in parts:
+            rows += after_a_kill(clients[sdks[0]], server, SDKS[sdks[0]])
     note = (
         "“The alternative” is the engine alone (its process spoken to directly) for rates, unless "
-        f"the row says otherwise. Engine alone: ready after {bare['ready']:.1f} s. Rank {RANK}, "
-        "samples from an adapter of the run, seeded weights."
+        f"the row says otherwise. Rank {RANK}, samples from an adapter of the run, seeded weights."
     )
+    if bare:
+        ready = f"ready after {bare['ready']:.1f} s, all captured after {bare['settled']:.1f} s"
+        note += f" Engine alone: {ready}."
     name = "front_door_gpu" + ("_small" if asked.small else "")
     write(name, "Through the front door, 8B shape on a GPU", rows, note)
 

@@ -23,11 +23,15 @@ class ServedProcess:
     url: str
     pid: int
 
+    @property
+    def engines(self) -> list[int]:
+        """Its engines' processes."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # by the thread that started them
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
     def memory(self) -> tuple[int, int]:
         """Bytes resident now: the server's own process, and its engines'."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # by the thread that started them
-        children = [int(child) for task in tasks for child in task.read_text().split()]
-        return resident(self.pid), sum(map(resident, children))
+        return resident(self.pid), sum(map(resident, self.engines))
 
 
 def resident(pid: int) -> int:
