@@ -1,18 +1,31 @@
-"""A model's text: its tokenizer and what tokens spell, from the text files of its folder.
+"""A model's text: its tokenizer, its chat template and what tokens spell, from its folder.
 
 Made once per model and shared: nothing here changes after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinkex.text.chat_template import render_chat, variables_of
 from tinkex.text.detokenizer import Detokenizer
+from tinkex.text.errors import TokenizerError
+from tinkex.text.formats import thinking, untaught
+from tinkex.text.formats.chosen import Format, format_of
 from tinkex.text.light_tokenizer import Tokenizer
+from tinkex.text.literals import Literals
 from tinkex.text.token_bytes import TokenBytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation as the model reads it. `thinking` says that it ends inside reasoning."""
+
+    tokens: list[int]
+    thinking: bool
 
 
 class ModelText:
@@ -21,18 +34,13 @@ class ModelText:
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.tokenizer = Tokenizer(folder, name)
-        self.pieces = TokenBytes(self._backend)
+        self.backend = self.tokenizer._backend
+        self.pieces = TokenBytes(self.backend)
         self.special = frozenset(self.tokenizer.all_special_ids)
-
-    @property
-    def _backend(self) -> Any:
-        return self.tokenizer._backend
-
-    @cached_property
-    def template(self) -> str | None:
-        """The chat template, if the model has one."""
-        template: str | None = self.tokenizer.chat_template
-        return template
+        self.template: str | None = self.tokenizer.chat_template
+        self.format: Format = format_of(self.template)
+        self.variables = variables_of(self.template) if self.template else frozenset()
+        self._literals = Literals(self.pieces.text(token) for token in self.special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Tokens of a text; what spells a special token in it becomes one."""
@@ -42,6 +50,34 @@ class ModelText:
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens))
 
-    def detokenizer(self, show_special: bool = False) -> Detokenizer:
-        """For one sequence that is being drawn."""
-        return Detokenizer(self._backend, () if show_special else self.special)
+    def detokenizer(self, show_special: bool = False, visible: Collection[str] = ()) -> Detokenizer:
+        """For one sequence that is being drawn; of the special tokens only `visible` ones show."""
+        if show_special:
+            return Detokenizer(self.backend)
+        shown = {token for token in self.special if self.pieces.text(token) in visible}
+        return Detokenizer(self.backend, self.special - shown)
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], **variables: Any
+    ) -> Chat:
+        """Tokens of a conversation up to where the model answers. What spells a special token in
+        it stays text: only the template writes special tokens."""
+        text, mark = self._rendered(messages, tools, variables)
+        parts = text.split(mark)
+        tokens = [token for part in parts for token in self.encode(part, False)]
+        return Chat(tokens, parts[-1].rstrip().endswith(thinking.OPEN))
+
+    def _rendered(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], variables: Any
+    ) -> tuple[str, str]:
+        if self.template is None:
+            raise TokenizerError(
+                f"model {self.name!r} has no chat template: send token ids or text to completions"
+            )
+        if "tools" not in self.variables:
+            messages, tools = untaught.with_tools(messages, tools), ()
+        given = {"messages": list(messages), "tools": list(tools) or None, **variables}
+        marked, mark = self._literals.mark(given)
+        special = self.tokenizer.special_tokens_map
+        text = render_chat(self.template, add_generation_prompt=True, **{**special, **marked})
+        return text, mark

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinkex.text.formats.tags import overlap
+
 
 class StopStrings:
     """Text in, text out up to the first stop string. `found` is the one that was met."""
@@ -23,7 +25,7 @@ class StopStrings:
             place, self.found = min(places, key=lambda met: (met[0], -len(met[1])))
             self._held = ""
             return text[:place]
-        keep = max(_overlap(text, stop) for stop in self._stops)
+        keep = max(overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -31,11 +33,3 @@ class StopStrings:
         """What was held back in case a stop string went on."""
         held, self._held = self._held, ""
         return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How long an end of the text is that a stop string begins with."""
-    for size in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:size]):
-            return size
-    return 0

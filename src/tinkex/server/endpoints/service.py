@@ -37,12 +37,12 @@ def endpoints_of(request: Request) -> Endpoints:
     return found
 
 
-async def read(request: Request, kind: type[D]) -> D:
-    """The body as a declared request; large ones are read off the event loop."""
+async def read(request: Request, kind: type[D]) -> tuple[D, int]:
+    """The body as a declared request, and its size; large ones are read off the event loop."""
     body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
     if len(body) <= _INLINE_BYTES:
-        return kind.read(body)
-    return await asyncio.to_thread(kind.read, body)
+        return kind.read(body), len(body)
+    return await asyncio.to_thread(kind.read, body), len(body)
 
 
 async def target_of(request: Request, name: str) -> Target:

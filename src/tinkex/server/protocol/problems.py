@@ -21,8 +21,13 @@ _NAME_SHOWN = 128
 def refusal(error: ValidationError, values: Mapping[str, Any]) -> Refusal:
     """The first thing that is wrong with `values`."""
     found: Any = error.errors(include_url=False)[0]
-    sentence = _SENTENCES.get(found["type"], _as_it_is)
-    return Refusal(f"{shown(_place(found, values))} {sentence(found['input'], found)}")
+    return Refusal(f"{shown(place(found, values))} {sentence(found)}")
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What one of pydantic's errors says is wrong."""
+    said = _SENTENCES.get(found["type"], _as_it_is)
+    return said(found["input"], found)
 
 
 def unknown(place: Place, name: str, known: Iterable[str]) -> Refusal:
@@ -39,18 +44,18 @@ def shown(place: Place) -> str:
     return path.removeprefix(".") or "the body"
 
 
-def _place(found: Mapping[str, Any], values: Any) -> Place:
+def place(found: Mapping[str, Any], values: Any) -> Place:
     """Where the values are wrong. pydantic's own path also names the branches of a union, which
     are no part of the body: those are left out."""
-    place: list[str | int] = []
+    steps: list[str | int] = []
     for part in found["loc"]:
         if _has(values, part):
             values = values[part]
         elif found["type"] != "missing" or part != found["loc"][-1]:
             continue
-        place.append(part)
+        steps.append(part)
     by_type = found["type"].startswith("union_tag") and isinstance(found["input"], dict)
-    return (*place, "type") if by_type else tuple(place)
+    return (*steps, "type") if by_type else tuple(steps)
 
 
 def _has(values: Any, part: str | int) -> bool:
@@ -109,7 +114,7 @@ def _as_it_is(value: Any, found: Mapping[str, Any]) -> str:
 
 _SENTENCES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "missing": lambda value, found: "is required",
-    "extra_forbidden": lambda value, found: "does not belong there",
+    "extra_forbidden": lambda value, found: "is not a field of this request",
     "string_type": _kind("a string"),
     "int_type": _kind("an integer"),
     "float_type": _float,

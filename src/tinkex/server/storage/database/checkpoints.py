@@ -105,6 +105,20 @@ def stored(connection: sqlite3.Connection, tenant: str | None) -> list[tuple[str
     return [(owner, count, size) for owner, count, size in rows]
 
 
+def samplers_for(
+    connection: sqlite3.Connection, tenant: str, now: float, limit: int
+) -> list[CheckpointRow]:
+    """Sampler weights that a tenant may read, its own and published ones, newest first."""
+    rows = connection.execute(
+        f"""SELECT {_NAMES} FROM checkpoints
+            WHERE kind = 'sampler_weights' AND (tenant = ? OR public)
+              AND (expires_at IS NULL OR expires_at > ?)
+            ORDER BY created_at DESC, path LIMIT ?""",
+        (tenant, now, limit),
+    )
+    return [from_row(row) for row in rows]
+
+
 def expired(connection: sqlite3.Connection, now: float) -> list[CheckpointRow]:
     rows = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE expires_at <= ?", (now,))
     return [from_row(row) for row in rows]

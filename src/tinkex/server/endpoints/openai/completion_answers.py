@@ -7,24 +7,24 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinkex.engine.messages import SampleResult
-from tinkex.server.endpoints.completion_logprobs import (
+from tinkex.server.endpoints.draws import Draw, likeliest
+from tinkex.server.endpoints.errors import openai_error
+from tinkex.server.endpoints.event_stream import BEAT, DONE, event
+from tinkex.server.endpoints.openai.completion_logprobs import (
     CompletionLogprobs,
     Row,
     drawn_rows,
     prompt_rows,
 )
-from tinkex.server.endpoints.draws import Draw, likeliest
-from tinkex.server.endpoints.errors import openai_error
-from tinkex.server.endpoints.event_stream import BEAT, DONE, event
+from tinkex.server.endpoints.openai.usage import openai_usage
 from tinkex.server.endpoints.sequence_text import SequenceText
 from tinkex.server.endpoints.service import new_id
 from tinkex.server.endpoints.targets import Target
-from tinkex.server.endpoints.usage import openai_usage
 from tinkex.server.refusals import Refusal
 from tinkex.text.model_text import ModelText
 
 if TYPE_CHECKING:
-    from tinkex.server.endpoints.completions import CompletionRequest
+    from tinkex.server.endpoints.openai.completions import CompletionRequest
 
 
 class Completion:

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tinkex.engine.messages import SamplingParams
+from tinkex.engine.messages import SamplingControls, SamplingParams
 from tinkex.server.endpoints.declared import Declared, Refused
+from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.endpoints.values import (
+    TOKEN_LIMIT,
+    Chance,
+    ModelName,
+    StopText,
+    StopTexts,
+    Token,
+)
 
-TOKEN_LIMIT = 2**31 - 1
 TOP_LIMIT = 1000
-_STOPS = 64
 _STOP_IDS = 4096
+_PENALTY = 2.0
+_BIASES = 1024
 
-Token = Annotated[int, Field(ge=0, le=TOKEN_LIMIT)]
-StopText = Annotated[str, Field(min_length=1, max_length=1024)]
-StopTexts = Annotated[list[StopText], Field(max_length=_STOPS)]
-ModelName = Annotated[str, Field(min_length=1, max_length=4096)]
-Chance = Annotated[float, Field(gt=0, le=1)]
-
-CONTROLS: Mapping[str, Refused] = {
-    "frequency_penalty": Refused("leave it out, or 0", unless=(0, 0.0)),
-    "presence_penalty": Refused("leave it out, or 0", unless=(0, 0.0)),
-    "repetition_penalty": Refused("leave it out, or 1", unless=(1, 1.0)),
-    "logit_bias": Refused("leave it out, or empty", unless=({},)),
-    "min_p": Refused("leave it out, or 0", unless=(0, 0.0)),
-    "min_tokens": Refused("leave it out, or 0", unless=(0,)),
-}
 LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 """They tell a provider who asks, and for what; no answer depends on them."""
 
@@ -42,7 +37,7 @@ class SamplingFields(Declared):
     """What completions and chat have in common."""
 
     refused: ClassVar[Mapping[str, Refused]] = {
-        **CONTROLS,
+        "min_tokens": Refused("leave it out, or 0", unless=(0,)),
         "service_tier": Refused("there is one tier", unless=("auto", "default")),
         "store": Refused("nothing is kept here", unless=(False,)),
     }
@@ -61,6 +56,12 @@ class SamplingFields(Declared):
     skip_special_tokens: bool = True
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
+    min_p: float = Field(0.0, ge=0, le=1)
+    presence_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
+    frequency_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
+    repetition_penalty: float = Field(1.0, ge=0.01, le=100)
+    logit_bias: dict[str, float] = Field({}, max_length=_BIASES)
+    allowed_token_ids: list[Token] | None = Field(None, max_length=_BIASES)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 
@@ -82,3 +83,20 @@ class SamplingFields(Declared):
             top_p=self.top_p,
             stop_at_eos=bool(stops) and not self.ignore_eos,
         )
+
+    def controls(self) -> SamplingControls:
+        allowed = self.allowed_token_ids
+        return SamplingControls(
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias={_token(name): bias for name, bias in self.logit_bias.items()},
+            allowed_tokens=None if allowed is None else tuple(allowed),
+        )
+
+
+def _token(name: str) -> int:
+    if not name.isdecimal() or len(name) > 10:
+        raise Unfit(f"logit_bias.{name[:128]} must be a token id", f"logit_bias.{name[:128]}")
+    return int(name)

@@ -11,17 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tinkex.engine.messages import Sample
-from tinkex.server.endpoints.completion_answers import Completion
 from tinkex.server.endpoints.declared import Refused
 from tinkex.server.endpoints.draws import HEARTBEAT_S
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.event_stream import EventStream
-from tinkex.server.endpoints.sampling_fields import (
-    TOKEN_LIMIT,
-    TOP_LIMIT,
-    SamplingFields,
-)
+from tinkex.server.endpoints.openai.completion_answers import Completion
+from tinkex.server.endpoints.openai.sampling_fields import TOP_LIMIT, SamplingFields
 from tinkex.server.endpoints.service import endpoints_of, read, target_of
+from tinkex.server.endpoints.values import TOKEN_LIMIT
 from tinkex.server.http.exchange import answer, tenant_of, while_connected
 from tinkex.text.model_text import ModelText
 
@@ -98,13 +95,14 @@ class CompletionRequest(SamplingFields):
             prompt_logprobs=scored,
             topk_prompt_logprobs=(self.logprobs or 0) if scored else 0,
             topk_sample_logprobs=self.logprobs or 0,
+            controls=self.controls(),
         )
 
 
 async def completions(request: Request) -> Response:
     """Continue prompts."""
     tenant, ends = tenant_of(request), endpoints_of(request)
-    asked = await read(request, CompletionRequest)
+    asked, _ = await read(request, CompletionRequest)
     target = await target_of(request, asked.model)
     text = await ends.texts.of(target.engine)
     prompts = await ends.texts.work(asked.size, lambda: asked.prompts(text))

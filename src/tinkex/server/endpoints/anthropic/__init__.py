@@ -1,0 +1,1 @@
+"""The Anthropic-style routes: messages, and counting their tokens."""

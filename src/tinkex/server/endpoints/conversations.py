@@ -1,0 +1,165 @@
+"""A conversation with a model, whichever API it came by: rendered, drawn, told apart in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+
+from tinkex.engine.messages import Sample, SampleResult, SamplingControls, SamplingParams
+from tinkex.server.endpoints.draws import HEARTBEAT_S, Draw
+from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.endpoints.grammars import Must, grammar
+from tinkex.server.endpoints.sequence_text import SequenceText
+from tinkex.server.endpoints.service import endpoints_of, target_of
+from tinkex.server.endpoints.targets import Target
+from tinkex.server.http.exchange import tenant_of, while_connected
+from tinkex.text.errors import TokenizerError
+from tinkex.text.formats import chosen, forms
+from tinkex.text.formats.chosen import Format
+from tinkex.text.formats.pieces import Piece
+from tinkex.text.model_text import Chat, ModelText
+
+_OURS = frozenset({"messages", "tools", "add_generation_prompt"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What is asked. `messages` and `tools` are as chat templates have them, `variables` what the
+    template is told besides; `size` is about how many characters that is."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    size: int
+    tools: Sequence[Mapping[str, Any]] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    params: SamplingParams = field(default_factory=SamplingParams)
+    controls: SamplingControls = field(default_factory=SamplingControls)
+    n: int = 1
+    top_logprobs: int = 0
+    stream: bool = False
+    stops: Sequence[str] = ()
+    keep_stop: bool = False
+    show_special: bool = False
+    separate: bool = True
+    format: Format | None = None
+    effort: str | None = None
+    must: Must = field(default_factory=Must)
+
+
+class Answer:
+    """One sequence of an answer, in pieces."""
+
+    def __init__(self, text: SequenceText, parser: Any) -> None:
+        self._text = text
+        self._parser = parser
+
+    @property
+    def stopped_by(self) -> str | None:
+        return self._text.stopped_by
+
+    def add(self, tokens: Sequence[int]) -> list[Piece]:
+        found: list[Piece] = self._parser.add(self._text.add(tokens))
+        return found
+
+    def end(self) -> list[Piece]:
+        return [*self._parser.add(self._text.end()), *self._parser.end()]
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation under way. Whoever has one ends it with `close`."""
+
+    asked: Conversation
+    text: ModelText
+    chat: Chat
+    target: Target
+    draw: Draw
+
+    def answer(self) -> Answer:
+        """For one of the sequences."""
+        asked, text = self.asked, self.text
+        name = asked.format or text.format
+        name = forms.forced(name) if asked.must.call else name
+        voice = text.detokenizer(asked.show_special, chosen.markers(name))
+        schemas = {
+            tool["function"]["name"]: tool["function"].get("parameters") or {}
+            for tool in asked.tools
+        }
+        thinking, separate = self.chat.thinking, asked.separate
+        parser = chosen.parser(name, schemas, thinking=thinking, separate=separate)
+        return Answer(SequenceText(voice, asked.stops, asked.keep_stop), parser)
+
+    async def result(self, request: Request) -> SampleResult:
+        """All of it, unless the client goes away."""
+        try:
+            return (await while_connected(request, self.draw.results()))[0]
+        finally:
+            self.draw.close()
+
+
+async def rendered(request: Request, asked: Conversation) -> tuple[Target, ModelText, Chat]:
+    """The tokens of a conversation for the model it names."""
+    texts = endpoints_of(request).texts
+    target = await target_of(request, asked.model)
+    text = await texts.of(target.engine)
+    variables = _variables(asked, text)
+    try:
+        chat = await texts.work(
+            asked.size, lambda: text.chat(asked.messages, asked.tools, **variables)
+        )
+    except TokenizerError as error:
+        raise Unfit(str(error), "messages") from None
+    return target, text, chat
+
+
+def _variables(asked: Conversation, text: ModelText) -> dict[str, Any]:
+    """What the template is told; refuses what it would take no notice of."""
+    for name in asked.variables:
+        if name not in text.variables or name in _OURS:
+            raise Unfit(
+                f"chat_template_kwargs.{name[:128]} is not read by the chat template of "
+                f"{text.name}; it reads {', '.join(sorted(text.variables - _OURS)) or 'none'}",
+                f"chat_template_kwargs.{name[:128]}",
+            )
+    return {**_effort(asked.effort, text), **asked.variables}
+
+
+def _effort(effort: str | None, text: ModelText) -> dict[str, Any]:
+    if effort is None:
+        return {}
+    known: dict[str, Any] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    found = {name: value for name, value in known.items() if name in text.variables}
+    if not found and effort != "none":
+        raise Unfit(
+            f"reasoning_effort is not read by the chat template of {text.name}", "reasoning_effort"
+        )
+    return found
+
+
+async def begin(request: Request, asked: Conversation) -> Talk:
+    """Let the model answer. With a stream, what is wrong is known before its first event."""
+    target, text, chat = await rendered(request, asked)
+    name = asked.format or text.format
+    command = Sample(
+        op="",
+        weights="",
+        prompt=np.array(chat.tokens, np.int32),
+        params=asked.params,
+        num_samples=asked.n,
+        topk_sample_logprobs=asked.top_logprobs,
+        controls=asked.controls,
+        grammar=grammar(asked.must, name, asked.tools, chat.thinking),
+    )
+    draws = endpoints_of(request).draws
+    draw = draws.begin(tenant_of(request), target, [command], stream=asked.stream)
+    if asked.stream:
+        try:
+            await draw.begun(HEARTBEAT_S)
+        except BaseException:
+            draw.close()
+            raise
+    return Talk(asked, text, chat, target, draw)

@@ -1,0 +1,1 @@
+"""The OpenAI-style routes: completions, chat, responses, models and tokenizers."""

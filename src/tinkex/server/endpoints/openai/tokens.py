@@ -1,0 +1,91 @@
+"""POST /tokenize and /detokenize, GET /tokenizer_info: a model's tokenizer without its files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tinkex.server.endpoints.conversations import Conversation, rendered
+from tinkex.server.endpoints.declared import Declared
+from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.endpoints.openai.chat_request import ChatMessage, Tool
+from tinkex.server.endpoints.service import endpoints_of, read, target_of
+from tinkex.server.endpoints.values import MESSAGES_LIMIT, TOOLS_LIMIT, ModelName, Token
+from tinkex.server.http.exchange import answer, core_of, tenant_of
+from tinkex.text.model_text import ModelText
+
+_TOKENS = 4_000_000
+
+
+class TokenizeRequest(Declared):
+    """A text, or messages as the model's chat template has them."""
+
+    model: ModelName | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(None, min_length=1, max_length=MESSAGES_LIMIT)
+    tools: list[Tool] = Field([], max_length=TOOLS_LIMIT)
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+
+class DetokenizeRequest(Declared):
+    model: ModelName | None = None
+    tokens: Annotated[list[Token], Field(max_length=_TOKENS)]
+
+
+async def tokenize(request: Request) -> Response:
+    """The tokens of a text or a conversation."""
+    tenant_of(request)
+    asked, size = await read(request, TokenizeRequest)
+    if (asked.prompt is None) == (asked.messages is None):
+        raise Unfit("prompt or messages: give one of them", "prompt")
+    name = asked.model or _only_model(request)
+    if asked.messages is not None:
+        messages, tools = [each.told() for each in asked.messages], [t.told() for t in asked.tools]
+        told = Conversation(model=name, messages=messages, tools=tools, size=size)
+        target, text, chat = await rendered(request, told)
+        tokens = chat.tokens
+    else:
+        target, prompt = await target_of(request, name), asked.prompt or ""
+        texts = endpoints_of(request).texts
+        text = await texts.of(target.engine)
+        tokens = await texts.work(size, lambda: text.encode(prompt, asked.add_special_tokens))
+    facts = target.engine.facts
+    longest = None if facts is None else facts.max_context
+    values = {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
+    strings = [text.pieces.text(token) for token in tokens] if asked.return_token_strs else None
+    return answer({**values, "token_strs": strings})
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of tokens."""
+    asked, size = await read(request, DetokenizeRequest)
+    text = await _text(request, asked.model)
+    work = endpoints_of(request).texts.work
+    return answer({"prompt": await work(size, lambda: text.decode(asked.tokens))})
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """What a client must know to write prompts of its own."""
+    tokenizer = (await _text(request, request.query_params.get("model"))).tokenizer
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    found = {name: getattr(tokenizer, name) for name in names}
+    values = {"tokenizer_class": "PreTrainedTokenizerFast", "vocab_size": len(tokenizer)}
+    return answer({**values, **found, "chat_template": tokenizer.chat_template})
+
+
+async def _text(request: Request, name: str | None) -> ModelText:
+    tenant_of(request)
+    target = await target_of(request, name or _only_model(request))
+    return await endpoints_of(request).texts.of(target.engine)
+
+
+def _only_model(request: Request) -> str:
+    """Some clients know one model per server and do not name it."""
+    names = [engine.spec.name for engine in core_of(request).engines]
+    if len(names) != 1:
+        raise Unfit(f"model is required here; served are: {', '.join(names)}", "model")
+    return names[0]
