@@ -19,7 +19,6 @@ from tinkex.server.app import ROUTES
 from tinkex.server.checkpoints import rules as checkpoint_rules
 from tinkex.server.http.routing import ApiRoute
 from tinkex.server.protocol import sample_request
-from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.forward_codec import examine
 from tinkex.server.protocol.json_body import parse
 from tinkex.server.protocol.reading import Reader
@@ -41,24 +40,21 @@ class Decoder:
     is_json: bool = False
 
 
-def _reader(reads: Any) -> Callable[[bytes], object] | None:
-    if isinstance(reads, Reader):
-        fits = jsonschema_rs.validator_for(reads.schema()).is_valid
+def _reading(reader: Reader[Any]) -> Callable[[bytes], object]:
+    fits = jsonschema_rs.validator_for(reader.schema()).is_valid
 
-        def read(data: bytes) -> None:
-            reads.parse(data)
-            assert fits(parse(data)), "what is read is not as described"
+    def read(data: bytes) -> None:
+        reader.parse(data)
+        assert fits(parse(data)), "what is read is not as described"
 
-        return read
-    return (lambda data: reads(Fields.parse(data))) if callable(reads) else None
+    return read
 
 
 READERS = [
-    read
+    _reading(reader)
     for route in ROUTES
-    if isinstance(route, ApiRoute)
-    and not route.path.endswith("config")
-    and (read := _reader(route.contract.reads))
+    if isinstance(route, ApiRoute) and not route.path.endswith("config")
+    for reader in route.contract.readers
 ]
 """Of all routes but those that take whatever a client says about itself."""
 

@@ -32,7 +32,7 @@ from tinkex.server.core import Core
 from tinkex.server.operations.optim_step import OPTIM_STEP
 from tinkex.server.polls import Pending
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
 from tinkex.server.tenancy.sessions import NewSession
@@ -271,7 +271,8 @@ class Client:
             "base_model": MODEL,
             "lora_config": {"rank": 8, "seed": self._number},
         }
-        accepted = await world.ask(lambda core: core.training.create_model(tenant, Fields(made)))
+        asked = requests.CREATE_MODEL.read(made)
+        accepted = await world.ask(lambda core: core.training.create_model(tenant, asked))
         self._model = accepted.model_id
         first = await self._result(accepted.request_id)
         results: list[Any] = []
@@ -294,7 +295,7 @@ class Client:
             }
             body = json.dumps(values).encode()
             accepted = await world.ask(
-                lambda core: core.training.operation(tenant, OPTIM_STEP, Fields(values), body)
+                lambda core: core.training.operation(tenant, OPTIM_STEP, values, body)
             )
         if accepted.request_id != f"{self._model}:{seq_id}":
             raise Wrong(f"operation {seq_id} was promised as {accepted.request_id}")

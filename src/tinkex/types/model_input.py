@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias
 from pydantic import (
     Discriminator,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     Tag,
     field_serializer,
     field_validator,
@@ -20,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from tinkex.types.dmel import first_dimension
 from tinkex.types.strictness import Strict, exported
-from tinkex.types.tokens import Int32Array, keep_tokens, token_ids
+from tinkex.types.tokens import MAX_TOKEN_ID, Int32Array, keep_tokens, token_ids
 
 
 class _TokensSchema:
@@ -32,6 +33,13 @@ class _TokensSchema:
             keep_tokens,
             serialization=core_schema.plain_serializer_function_ser_schema(list),
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        token = {"type": "integer", "minimum": 0, "maximum": MAX_TOKEN_ID}
+        return {"type": "array", "items": token}
 
 
 @exported

@@ -95,7 +95,7 @@ class OptimStepRequest(Strict):
     """One optimizer step. Adam's numbers travel as `adam_params`, others as `optimizer_params`."""
 
     optim_params: OptimParams = Field(
-        validation_alias=AliasChoices("optim_params", "adam_params", "optimizer_params")
+        validation_alias=AliasChoices("adam_params", "optimizer_params", "optim_params")
     )
     model_id: str
     seq_id: int | None = None

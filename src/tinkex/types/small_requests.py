@@ -14,6 +14,12 @@ class OperationAddress(Strict):
     seq_id: int
 
 
+class LoadAddress(OperationAddress):
+    """What of a load must be right at once: a token is exchanged before anything is kept."""
+
+    weights_access_token: str | None = None
+
+
 class FinishSessionRequest(Strict):
     """How a client ends its session."""
 
@@ -55,3 +61,10 @@ class RunNoteRequest(Strict):
     """Keeps a remark with a run, or takes it away."""
 
     note: str | None = None
+
+
+class DashboardSignInRequest(Strict):
+    """Begins a visit of the dashboard, with a key or by invitation."""
+
+    key: str | None = None
+    invitation: str | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tinkex.types.csr import Csr, check_csr, csr_from_dense, dense_from_csr
@@ -140,6 +140,22 @@ class TensorData:
             _validated,
             serialization=core_schema.plain_serializer_function_ser_schema(tensor_fields),
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        sizes = {"type": "array", "items": {"type": "integer"}}
+        return {
+            "type": "object",
+            "properties": {
+                "data": {"type": "array", "items": {"type": "number"}},
+                "dtype": {"enum": list(get_args(TensorDtype))},
+                **dict.fromkeys(_FIELDS[2:], sizes),
+            },
+            "required": ["dtype"],
+            "additionalProperties": False,
+        }
 
 
 def _fill(
@@ -303,15 +319,18 @@ def _torch_to_numpy(tensor: "torch.Tensor") -> NDArray[Any]:
     return array
 
 
+_FIELDS = ("data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices")
+"""Of the JSON form."""
+
+
 def _validated(value: object) -> TensorData:
     if isinstance(value, TensorData):
         return value
     if not isinstance(value, dict):
         raise ValueError(f"expected a tensor object, got {type(value).__name__}")
-    known = ("data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices")
-    if unknown := sorted(set(value) - set(known)):
-        raise ValueError(f"unknown tensor fields {unknown}; known are {list(known)}")
+    if unknown := sorted(set(value) - set(_FIELDS)):
+        raise ValueError(f"unknown tensor fields {unknown}; known are {list(_FIELDS)}")
     try:
         return TensorData(**value)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from error

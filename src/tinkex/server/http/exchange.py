@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from tinkex.server.core import Core
 from tinkex.server.dashboard.visits import PAGE_HEADER, Visit
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.json_body import parse
 from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal, TooLarge, Unavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
@@ -158,17 +158,12 @@ async def read(request: Request, reader: Reader[M]) -> M:
     return await asyncio.to_thread(reader.parse, body)
 
 
-async def read_json(request: Request) -> Fields:
-    """The body as fields; large ones are parsed off the event loop."""
-    fields, _ = await read_json_and_body(request)
-    return fields
-
-
-async def read_json_and_body(request: Request) -> tuple[Fields, bytes]:
+async def read_values(request: Request) -> tuple[dict[str, Any], bytes]:
+    """A body's values, and the body, of work whose content is checked when its turn comes."""
     body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
     if len(body) <= _INLINE_JSON:
-        return Fields.parse(body), body
-    return await asyncio.to_thread(Fields.parse, body), body
+        return parse(body), body
+    return await asyncio.to_thread(parse, body), body
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:

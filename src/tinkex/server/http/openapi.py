@@ -1,7 +1,8 @@
 """The API as an OpenAPI 3.1 document, made from the table of routes.
 
-Bodies and queries are described by letting the routes' own readers read a probe, answers by the
-types clients decode them with, refusals by the tree of refusals: nothing is written down twice.
+Bodies are described by the types they are read as, answers by the types clients decode them with,
+queries by letting the routes' own readers read a probe, refusals by the tree of refusals: nothing
+is written down twice.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
 
 from tinkex.server.http.answers import Refused
-from tinkex.server.http.body_schemas import Schema, describe
 from tinkex.server.http.queries import FARTHEST, Query
 from tinkex.server.http.routing import ApiRoute, Contract
-from tinkex.server.protocol.reading import Reader
+from tinkex.server.protocol.reading import Schema
 from tinkex.server.refusals import Refusal, Unauthorized
 from tinkex.server.views.queries import Page
 
@@ -70,9 +70,8 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
 def _body(contract: Contract) -> dict[str, Any]:
     if isinstance(contract.reads, str):
         return {"required": True, "content": {contract.reads: {}}}
-    assert contract.reads is not None
-    reads = contract.reads
-    schema = reads.schema() if isinstance(reads, Reader) else describe(reads)
+    schemas = [reader.schema() for reader in contract.readers]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     body: dict[str, Any] = {"required": True, "content": {_JSON: {"schema": schema}}}
     if contract.checked_later:
         body["description"] = (

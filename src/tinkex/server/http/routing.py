@@ -8,30 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.routing import Route
 
 from tinkex.server.http.exchange import Handler, guarded
 from tinkex.server.http.queries import Query
-from tinkex.server.protocol.fields import Fields
 from tinkex.server.protocol.reading import Reader
 from tinkex.wire.routes import API_PREFIX
 
 DASHBOARD_PREFIX = "/api/dashboard"
+Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
+"""A body of one kind or of several, or of a media type that is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """`reads` takes the body, `asks` the query's; a text in their place, or in place of
-    the type of an answer, is a media type: bytes that are no JSON. `answers` is by status. What is
+    """`reads` takes the body, `asks` the query; a text in place of the type of an answer is
+    a media type: bytes that are no JSON. `answers` is by status. What is
     `checked_later` fails the future it became, not the request."""
 
-    reads: Reader[Any] | Callable[[Fields], object] | str | None = None
+    reads: Reads | None = None
     asks: Callable[[Query], object] | None = None
     answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
     needs_key: bool = True
     checked_later: bool = False
+
+    @property
+    def readers(self) -> tuple[Reader[Any], ...]:
+        """Of a JSON body; several where it may be one thing or another."""
+        if isinstance(self.reads, tuple):
+            return self.reads
+        return (self.reads,) if isinstance(self.reads, Reader) else ()
 
 
 class ApiRoute(Route):
@@ -48,7 +56,7 @@ def route(
     path: str,
     handler: Handler,
     *answers: Any,
-    reads: Reader[Any] | Callable[[Fields], object] | str | None = None,
+    reads: Reads | None = None,
     asks: Callable[[Query], object] | None = None,
     also: Mapping[int, tuple[Any, ...]] | None = None,
     needs_key: bool = True,

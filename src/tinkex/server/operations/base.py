@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tinkex.engine.messages import Command, Datum, Result, Tensor
 from tinkex.server.checkpoints.service import Checkpoints
@@ -16,7 +16,7 @@ from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.reading import Reader
 from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database.commit import Work
 from tinkex.server.storage.pins import Pins
@@ -90,7 +90,7 @@ class OperationKind(Kind):
     """Makes commands of a body whose turn has come; a `Refusal` is its failed future."""
     path: str | None = None
     """Where clients send one, if that is all the route does; its body is then JSON."""
-    read: Callable[[Fields], object] | None = None
+    reader: Reader[Any] | None = None
     """Reads such a body: the API's description is made from it."""
     uncounted: str | None = None
     """A field that a retry of the same request may send with another value."""

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tinkex.engine.messages import LoadRun, Result, RunInfo
-from tinkex.server.operations import address
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
+from tinkex.server.protocol.json_body import parse
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database import runs as runs_table
@@ -39,9 +39,12 @@ def source(
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
     """`load_weights` into a run that exists."""
-    path, optimizer, bearer = read(Fields.parse(body), "bearer")
-    folder = await _pinned(around, run, entry, path, bearer, optimizer)
-    command = LoadRun(entry.request_id, run.model_id, str(folder), optimizer)
+    values = parse(body)
+    bearer = values.pop("bearer", None)
+    asked = requests.LOAD_WEIGHTS.read(values)
+    path = asked.path
+    folder = await _pinned(around, run, entry, path, bearer, asked.optimizer)
+    command = LoadRun(entry.request_id, run.model_id, str(folder), asked.optimizer)
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, RunInfo)
@@ -102,14 +105,6 @@ async def _pinned(
 def _loaded(run: Run, path: str) -> Outcome:
     """Either kind is answered as the one the protocol knows."""
     return success({"path": path, "model_id": run.model_id, "type": LOAD_WEIGHTS.name})
-
-
-def read(fields: Fields, token: str = "weights_access_token") -> tuple[str, bool, str | None]:
-    """(path, whether with its optimizer, token): the log keeps a tenant in the token's place."""
-    address.read(fields)
-    found = fields.text("path"), fields.flag("optimizer"), fields.optional_text(token, limit=8192)
-    fields.finish()
-    return found
 
 
 LOAD_WEIGHTS = OperationKind(name="load_weights", changes="weights", pins=True, prepare=_prepare)

@@ -6,19 +6,19 @@ import json
 import math
 
 from tinkex.engine.messages import OptimStep, OptimStepResult, Result
-from tinkex.server.operations import address
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database import runs as runs_table
+from tinkex.types.optimizer import AdamParams, DimuonParams
 from tinkex.wire import routes
 
 
 async def _prepare(_: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
-    optimizer, params = read(Fields.parse(body))
+    optimizer, params = asked(body)
     family = json.loads(run.row.optimizer)["type"]
     if optimizer != family:
         raise Refusal(f"this run was created for {family} and cannot take a step of {optimizer}")
@@ -34,47 +34,16 @@ async def _prepare(_: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
     return Prepared((command,), conclude)
 
 
-def read(fields: Fields) -> tuple[str, dict[str, float]]:
-    """The optimizer's family and settings that a body asks for."""
-    address.read(fields)
-    found = _params(fields)
-    fields.finish()
-    return found
-
-
-def _params(fields: Fields) -> tuple[str, dict[str, float]]:
-    adam, other = fields.nested("adam_params"), fields.nested("optimizer_params")
-    if (adam is None) == (other is None):
-        raise Refusal("give either adam_params or optimizer_params")
-    if adam is not None:
-        return "adamw", _adam(adam)
-    assert other is not None
-    family = other.choice("type", ("adamw", "dimuon"))
-    return family, _adam(other) if family == "adamw" else _dimuon(other)
-
-
-def _adam(fields: Fields) -> dict[str, float]:
-    below_one = math.nextafter(1.0, 0.0)
-    params = {
-        "learning_rate": fields.number("learning_rate", low=0.0, default=1e-4),
-        "beta1": fields.number("beta1", low=0.0, high=below_one, default=0.9),
-        "beta2": fields.number("beta2", low=0.0, high=below_one, default=0.95),
-        "eps": fields.number("eps", low=0.0, default=1e-12),
-        "weight_decay": fields.number("weight_decay", low=0.0, default=0.0),
-        "grad_clip_norm": fields.number("grad_clip_norm", low=0.0, default=0.0),
-    }
-    fields.finish()
-    return params
-
-
-def _dimuon(fields: Fields) -> dict[str, float]:
-    params = {
-        "learning_rate": fields.number("learning_rate", low=0.0),
-        "beta1": fields.number("beta1", low=0.0, high=math.nextafter(1.0, 0.0), default=0.9),
-        "grad_clip_norm": fields.number("grad_clip_norm", low=-math.inf, default=0.0),
-    }
-    fields.finish()
-    return params
+def asked(body: bytes) -> tuple[str, dict[str, float]]:
+    """The optimizer's family and the numbers of one step."""
+    params = requests.OPTIM_STEP.parse(body).optim_params
+    if isinstance(params, DimuonParams):
+        return params.type, params.model_dump(exclude={"type"})
+    if not isinstance(params, AdamParams):
+        if params.type != "adamw":
+            raise Refusal("optimizer_params.type must be one of adamw, dimuon")
+        params = requests.ADAM.read(params.model_dump(exclude={"type"}))
+    return "adamw", params.model_dump()
 
 
 def _finite(metrics: dict[str, float]) -> dict[str, float]:
@@ -90,5 +59,5 @@ OPTIM_STEP = OperationKind(
     is_step=True,
     prepare=_prepare,
     path=routes.OPTIM_STEP,
-    read=read,
+    reader=requests.OPTIM_STEP,
 )

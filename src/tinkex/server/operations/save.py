@@ -8,45 +8,51 @@ after the operation, so that one that is repeated fills the folder the sampler a
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tinkex.engine.messages import Result, SaveResult, SaveRun, ServeRun
 from tinkex.server.checkpoints.rules import Save
-from tinkex.server.operations import address
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.protocol.outcomes import success
+from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database.checkpoints import Kind
+from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.types.checkpoints import (
+    SaveWeightsExternalRequest,
+    SaveWeightsForSamplerRequest,
+    SaveWeightsRequest,
+)
 from tinkex.wire import routes
 
 logger = logging.getLogger(__name__)
 
-_SEQ_LIMIT = 2**63 - 1
-
+Request: TypeAlias = SaveWeightsRequest | SaveWeightsForSamplerRequest | SaveWeightsExternalRequest
 Conclude: TypeAlias = Callable[[Result], Awaitable[Conclusion]]
 
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
-    asked = read(entry.kind.name, Fields.parse(body))
-    if isinstance(asked, int):
-        return await _sampler(around, run, entry, asked)
-    return _checkpoint(around, run, entry, asked)
+    asked = _READERS[entry.kind.name].parse(body)
+    if asked.path is not None:
+        return _checkpoint(around, run, entry, asked)
+    if asked.sampling_session_seq_id is None:
+        raise Refusal("path is required, or sampling_session_seq_id for a sampler without a name")
+    return await _sampler(around, run, entry, asked.sampling_session_seq_id)
 
 
-def _checkpoint(around: Around, run: Run, entry: Entry, asked: Asked) -> Prepared:
+def _checkpoint(around: Around, run: Run, entry: Entry, asked: Request) -> Prepared:
     checkpoints, name = around.checkpoints, entry.kind.name
-    save = Save(run=run.row, kind=_SAVED_AS[name], **asdict(asked))
+    save = _save(run.row, _SAVED_AS[name], asked)
     checkpoints.admit(save)
     draft = checkpoints.begin()
     number = run.gaps.save() if entry.kind is SAVE_WEIGHTS_FOR_SAMPLER else None
@@ -137,48 +143,29 @@ def give_up(around: Around, entry: Entry) -> None:
         around.unwritten.over(folder_of(entry))
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a body says about the checkpoint it asks for."""
-
-    name: str
-    ttl_seconds: int | None
-    overwrite: bool
-    user_metadata: dict[str, Any] | None
-    recipients: tuple[str, ...]
-
-
-def read(kind: str, fields: Fields) -> Asked | int:
-    """A checkpoint to save or, for a sampler without a name, the number of its session."""
-    address.read(fields)
-    if kind == SAVE_WEIGHTS_FOR_SAMPLER.name and not fields.has("path"):
-        return _sampler_number(fields)
-    asked = Asked(
-        name=fields.text("path"),
-        ttl_seconds=fields.optional_integer("ttl_seconds", low=-_SEQ_LIMIT, high=_SEQ_LIMIT),
-        overwrite=kind == SAVE_WEIGHTS.name and fields.flag("overwrite", False),
-        user_metadata=fields.mapping("user_metadata"),
-        recipients=_recipients(fields) if kind == SAVE_WEIGHTS_EXTERNAL.name else (),
+def _save(run: RunRow, kind: Kind, asked: Request) -> Save:
+    """The types of the three requests differ in what they can say beside a name and a lifetime."""
+    return Save(
+        run=run,
+        kind=kind,
+        name=asked.path or "",
+        ttl_seconds=asked.ttl_seconds,
+        overwrite=getattr(asked, "overwrite", False),
+        user_metadata=getattr(asked, "user_metadata", None),
+        recipients=tuple(getattr(asked, "age_encryption_recipients", None) or ()),
     )
-    fields.finish()
-    return asked
 
 
-def _recipients(fields: Fields) -> tuple[str, ...]:
-    return tuple(fields.texts("age_encryption_recipients", limit=10) or ())
-
-
-def _sampler_number(fields: Fields) -> int:
-    number = fields.integer("sampling_session_seq_id", low=0, high=_SEQ_LIMIT)
-    fields.optional_integer("ttl_seconds", low=0, high=_SEQ_LIMIT)
-    fields.mapping("user_metadata")
-    fields.finish()
-    return number
+_READERS: dict[str, Reader[Any]] = {
+    "save_weights": requests.SAVE_WEIGHTS,
+    "save_weights_for_sampler": requests.SAVE_WEIGHTS_FOR_SAMPLER,
+    "save_weights_external": requests.SAVE_WEIGHTS_EXTERNAL,
+}
 
 
 def _kind(name: str, path: str) -> OperationKind:
-    reader = functools.partial(read, name)
-    return OperationKind(name=name, saves=True, prepare=_prepare, path=path, read=reader)
+    reader = _READERS[name]
+    return OperationKind(name=name, saves=True, prepare=_prepare, path=path, reader=reader)
 
 
 SAVE_WEIGHTS = _kind("save_weights", routes.SAVE_WEIGHTS)

@@ -55,6 +55,14 @@ def between(low: float, high: float) -> Limit:
     return Limit((Ge(low), Le(high)))
 
 
+def at_least(low: float) -> Limit:
+    return Limit((Ge(low),))
+
+
+def below(high: float) -> Limit:
+    return Limit((Lt(high),))
+
+
 def at_most(length: int) -> Limit:
     """Characters of a text, entries of a list."""
     return Limit((MaxLen(length),))

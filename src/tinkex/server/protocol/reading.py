@@ -67,7 +67,7 @@ class Reader(Generic[T]):
         if self._is_open:
             del schema["additionalProperties"]
         inlined: Schema = _inlined(schema, definitions)
-        return inlined
+        return _by_any_name(self._kind, inlined)
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,22 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
         yield from _models(part)
 
 
+def _by_any_name(kind: type[BaseModel], schema: Schema) -> Schema:
+    """With every name of a field that has several; pydantic describes the first."""
+    for declared, field in kind.model_fields.items():
+        first, *others = _names(declared, field)
+        if others:
+            described, required = schema["properties"][first], schema["required"]
+            properties = {**schema["properties"], **dict.fromkeys(others, described)}
+            schema = {
+                **schema,
+                "properties": properties,
+                "required": [name for name in required if name != first],
+                "anyOf": [{"required": [name]} for name in (first, *others)],
+            }
+    return schema
+
+
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     """A schema with its references put in place, and with null for what may be absent."""
     if isinstance(schema, list):
@@ -138,7 +154,7 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     found = {
-        name: _inlined(value, definitions)
+        "anyOf" if name == "oneOf" else name: _inlined(value, definitions)
         for name, value in schema.items()
         if name != "discriminator" and not (name == "title" and isinstance(value, str))
     }

@@ -9,17 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinkex.server.operations import address, create, forward, load
+from tinkex.server.operations import create, forward, load
 from tinkex.server.operations.base import Around, OperationKind
 from tinkex.server.operations.runs import Runs
-from tinkex.server.protocol import new_run
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.tenancy.sessions import Sessions
 from tinkex.server.tenancy.tenants import Tenants
 from tinkex.server.training.payload_intake import Intake
 from tinkex.server.training.submission import Submission, Submissions
+from tinkex.types.checkpoints import LoadWeightsRequest
+from tinkex.types.models import CreateModelRequest, LoraConfig
+from tinkex.types.optimizer import AdamOptimizerConfig, DimuonOptimizerConfig, OptimizerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +51,34 @@ class Training:
         self._around = around
         self._tenants = tenants
 
-    async def create_model(self, tenant: str, fields: Fields) -> Accepted:
+    async def create_model(self, tenant: str, asked: CreateModelRequest) -> Accepted:
         """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
-        asked = new_run.read(fields)
+        lora = _lora(asked)
         row = self._row(
             tenant,
             asked.session_id,
-            asked.number,
+            asked.model_seq_id,
             asked.base_model,
-            optimizer=asked.optimizer,
+            optimizer=_optimizer(asked.optimizer_config),
             user_metadata=asked.user_metadata,
-            rank=asked.rank,
-            seed=secrets.randbits(62) if asked.seed is None else asked.seed,
-            train_attn=asked.train_attn,
-            train_mlp=asked.train_mlp,
-            train_unembed=asked.train_unembed,
+            rank=lora.rank,
+            seed=secrets.randbits(62) if lora.seed is None else lora.seed,
+            train_attn=lora.train_attn,
+            train_mlp=lora.train_mlp,
+            train_unembed=lora.train_unembed,
         )
-        self._check_rank(asked.rank, asked.base_model)
-        meant = _without_seed(row) if asked.seed is None else create.body_of(row)
+        self._check_rank(lora.rank, asked.base_model)
+        meant = _without_seed(row) if lora.seed is None else create.body_of(row)
         return await self._create(row, create.CREATE_MODEL, create.body_of(row), meant)
 
-    async def create_from(self, tenant: str, fields: Fields, bearer: str | None = None) -> Accepted:
+    async def create_from(
+        self, tenant: str, asked: LoadWeightsRequest, bearer: str | None = None
+    ) -> Accepted:
         """A new run made from a checkpoint, with the checkpoint's LoRA settings. `bearer` is whose
         it is where whoever asks may read it without a token."""
-        asked = new_run.read_from(fields)
-        path, bearer = asked.path, self._bearer(asked.token) or bearer
+        assert asked.session_id is not None
+        assert asked.model_seq_id is not None
+        path, bearer = asked.path, self._bearer(asked.weights_access_token) or bearer
         self._sessions.alive(tenant, asked.session_id)
         found = self._around.checkpoints.find(tenant, path, bearer)
         base_model = asked.base_model or found.base_model
@@ -81,9 +86,9 @@ class Training:
         row = self._row(
             tenant,
             asked.session_id,
-            asked.number,
+            asked.model_seq_id,
             source.base_model,
-            optimizer=asked.optimizer_config or source.optimizer,
+            optimizer=_optimizer(asked.optimizer_config) or source.optimizer,
             user_metadata=asked.user_metadata,
             rank=source.rank,
             train_attn=source.train_attn,
@@ -109,26 +114,25 @@ class Training:
             self._intake.discard(draft)
 
     async def operation(
-        self, tenant: str, kind: OperationKind, fields: Fields, body: bytes
+        self, tenant: str, kind: OperationKind, values: Mapping[str, Any], body: bytes
     ) -> Accepted:
         """A JSON operation of a run; its content is checked when its turn comes."""
-        model_id, seq_id = address.read(fields)
-        asked = Submission(seq_id, kind, body, _digest(kind, json.loads(body)))
-        return await self._submit(tenant, model_id, asked)
+        address = requests.OPERATION.read(values)
+        asked = Submission(address.seq_id, kind, body, _digest(kind, values))
+        return await self._submit(tenant, address.model_id, asked)
 
     async def load_weights(
-        self, tenant: str, fields: Fields, body: bytes, bearer: str | None = None
+        self, tenant: str, values: Mapping[str, Any], body: bytes, bearer: str | None = None
     ) -> Accepted:
         """A load into a run. What is logged names the tenant behind a token, never the token."""
-        address.read(fields)
-        if fields.has("bearer"):
+        token = requests.LOAD_ADDRESS.read(values).weights_access_token
+        if values.get("bearer") is not None:
             raise Refusal("bearer is not a field of this request; send weights_access_token")
-        if bearer or fields.has("weights_access_token"):
-            token = fields.optional_text("weights_access_token", limit=8192)
-            values = {**json.loads(body), "bearer": self._bearer(token) or bearer}
+        if bearer or token is not None:
+            values = {**values, "bearer": self._bearer(token) or bearer}
             values.pop("weights_access_token", None)
             body = _canonical(values)
-        return await self.operation(tenant, load.LOAD_WEIGHTS, fields, body)
+        return await self.operation(tenant, load.LOAD_WEIGHTS, values, body)
 
     async def _submit(self, tenant: str, model_id: str, asked: Submission) -> Accepted:
         run = self._runs.owned(tenant, model_id)
@@ -172,6 +176,24 @@ class Training:
         facts = self._around.engines.get(base_model).facts
         if facts is not None and rank > facts.max_rank:
             raise Refusal(f"lora_config.rank is {rank}; it must be between 1 and {facts.max_rank}")
+
+
+def _lora(asked: CreateModelRequest) -> LoraConfig:
+    lora = asked.lora_config
+    assert lora is not None, "the reader requires it"
+    if not (lora.train_attn or lora.train_mlp or lora.train_unembed):
+        raise Refusal("lora_config trains nothing: set train_attn, train_mlp or train_unembed")
+    return lora
+
+
+def _optimizer(config: OptimizerConfig | None) -> str | None:
+    """An optimizer's configuration as JSON text, as it was given; None when nothing is said."""
+    if config is None:
+        return None
+    if not isinstance(config, AdamOptimizerConfig | DimuonOptimizerConfig):
+        raise Refusal('optimizer_config must be {"type": "adamw"}, or "dimuon" of version 1')
+    said = config.model_dump(exclude_unset=True)
+    return json.dumps({**said, "type": config.type}, sort_keys=True)
 
 
 def _without_seed(row: RunRow) -> bytes:

@@ -18,12 +18,12 @@ from tinkex.server.http.exchange import (
     core_of,
     is_owner,
     nothing,
-    read_json,
+    read,
     sees_all,
     tenant_of,
 )
 from tinkex.server.http.routing import route
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.refusals import NotFound, Refusal, Unauthorized
 from tinkex.server.tenancy.tenants import hash_key
 from tinkex.wire import routes as paths
@@ -77,9 +77,9 @@ async def sign_in(request: Request) -> Response:
     _from_own_page(request)
     address = request.client.host if request.client else ""
     core.guesses.check(address)
-    key, token = _credentials(await read_json(request))
+    asked = await read(request, requests.DASHBOARD_SIGN_IN)
     try:
-        visit = _admitted(request, key, token)
+        visit = _admitted(request, asked.key, asked.invitation)
     except Unauthorized:
         core.guesses.failed(address)
         raise
@@ -147,15 +147,16 @@ def _visitor(tenant: str, everything: bool) -> dict[str, str | bool]:
     return {"tenant": tenant, "sees_all": everything, "version": version("tinkex")}
 
 
-def _credentials(fields: Fields) -> tuple[str | None, str | None]:
-    found = fields.optional_text("key", limit=8192), fields.optional_text("invitation", limit=256)
-    fields.finish()
-    return found
-
-
 ROUTES: list[Route] = [
     route("GET", paths.DASHBOARD_VISIT, who, Visitor),
-    route("POST", paths.DASHBOARD_VISIT, sign_in, Visitor, reads=_credentials, needs_key=False),
+    route(
+        "POST",
+        paths.DASHBOARD_VISIT,
+        sign_in,
+        Visitor,
+        reads=requests.DASHBOARD_SIGN_IN,
+        needs_key=False,
+    ),
     route("DELETE", paths.DASHBOARD_VISIT, sign_out, Done, needs_key=False),
     route("POST", paths.DASHBOARD_INVITATION, invite, Invitation),
 ]

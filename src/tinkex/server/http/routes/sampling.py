@@ -79,6 +79,6 @@ ROUTES: list[Route] = [
         JoinSamplingSessionResponse,
         reads=requests.JOIN_SAMPLER,
     ),
-    route("POST", paths.ASAMPLE, sample, UntypedAPIFuture, reads=sample_request.read),
+    route("POST", paths.ASAMPLE, sample, UntypedAPIFuture, reads=requests.ASAMPLE),
     route("GET", paths.SAMPLER, get_sampler, GetSamplerResponse),
 ]

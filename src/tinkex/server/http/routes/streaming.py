@@ -25,7 +25,7 @@ from tinkex.server.core import Core
 from tinkex.server.http.exchange import core_of, read_body, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol import sample_request
+from tinkex.server.protocol import requests, sample_request
 from tinkex.server.sampling.jobs import Job
 
 CONTENT_TYPE = "application/x-ndjson"
@@ -87,5 +87,5 @@ def _line(values: dict[str, Any]) -> bytes:
 
 
 ROUTES: list[Route] = [
-    route("POST", "/asample_stream", asample_stream, CONTENT_TYPE, reads=sample_request.read)
+    route("POST", "/asample_stream", asample_stream, CONTENT_TYPE, reads=requests.ASAMPLE)
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
@@ -16,34 +17,27 @@ from tinkex.server.http.exchange import (
     answer,
     bearer_of,
     core_of,
+    read,
     read_body,
-    read_json,
-    read_json_and_body,
+    read_values,
     sees_all,
     tenant_of,
 )
 from tinkex.server.http.routing import route
-from tinkex.server.operations import load
 from tinkex.server.operations.base import OperationKind
 from tinkex.server.operations.kinds import KINDS
-from tinkex.server.protocol import new_run
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
 from tinkex.server.training.service import Accepted
 from tinkex.types.futures import UntypedAPIFuture
-from tinkex.types.models import GetInfoResponse
+from tinkex.types.models import CreateCustomLossRequest, GetInfoResponse
 from tinkex.wire import routes as paths
-
-_LOSS_BYTES = 1024 * 1024
-_LOSS_INPUTS = 16
-_LOSS_NODES = 10_000
-_SEQ_LIMIT = 2**31 - 1
 
 
 async def create_model(request: Request) -> Response:
     tenant = tenant_of(request)
-    fields = await read_json(request)
-    return _future(await core_of(request).training.create_model(tenant, fields))
+    asked = await read(request, requests.CREATE_MODEL)
+    return _future(await core_of(request).training.create_model(tenant, asked))
 
 
 async def forward_backward(request: Request) -> Response:
@@ -57,12 +51,14 @@ async def forward_backward(request: Request) -> Response:
 
 async def load_weights(request: Request) -> Response:
     tenant = tenant_of(request)
-    fields, body = await read_json_and_body(request)
+    values, body = await read_values(request)
     training = core_of(request).training
-    owner = bearer_of(request, fields.optional_text("path") if sees_all(request) else None)
-    if fields.has("session_id"):
-        return _future(await training.create_from(tenant, fields, owner))
-    return _future(await training.load_weights(tenant, fields, body, owner))
+    path = values.get("path") if sees_all(request) else None
+    owner = bearer_of(request, path if isinstance(path, str) else None)
+    if values.get("session_id") is not None:
+        asked = requests.CREATE_FROM.read(values)
+        return _future(await training.create_from(tenant, asked, owner))
+    return _future(await training.load_weights(tenant, values, body, owner))
 
 
 def operation(kind: OperationKind) -> Handler:
@@ -70,8 +66,8 @@ def operation(kind: OperationKind) -> Handler:
 
     async def handler(request: Request) -> Response:
         tenant = tenant_of(request)
-        fields, body = await read_json_and_body(request)
-        return _future(await core_of(request).training.operation(tenant, kind, fields, body))
+        values, body = await read_values(request)
+        return _future(await core_of(request).training.operation(tenant, kind, values, body))
 
     return handler
 
@@ -79,16 +75,24 @@ def operation(kind: OperationKind) -> Handler:
 async def create_custom_loss(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    session_id, number, name, spec = _loss(await read_json(request))
-    core.sessions.alive(tenant, session_id)
-    loss_id = await core.losses.create(tenant, session_id, number, name, spec)
+    asked = await read(request, requests.CREATE_CUSTOM_LOSS)
+    if not asked.inputs or asked.inputs[0].name != "logprobs":
+        raise Refusal("inputs[0] must be logprobs")
+    core.sessions.alive(tenant, asked.session_id)
+    loss_id = await core.losses.create(
+        tenant,
+        asked.session_id,
+        asked.custom_loss_seq_id,
+        asked.name,
+        await asyncio.to_thread(_loss, asked),
+    )
     return answer({"request_id": loss_id})
 
 
 async def get_info(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    model_id = _model_id(await read_json(request))
+    model_id = (await read(request, requests.GET_INFO)).model_id
     row = core.runs.owned(tenant, model_id).row
     engine = core.engines.get(row.base_model)
     data = {
@@ -113,45 +117,10 @@ def _future(accepted: Accepted) -> Response:
     return answer({"request_id": accepted.request_id, "model_id": accepted.model_id})
 
 
-def _model_id(fields: Fields) -> str:
-    model_id = fields.text("model_id")
-    fields.finish()
-    return model_id
-
-
-def _loading(fields: Fields) -> None:
-    """Either of the two things `load_weights` is used for."""
-    if fields.has("session_id"):
-        new_run.read_from(fields)
-    else:
-        load.read(fields)
-
-
-def _loss(fields: Fields) -> tuple[str, int, str, dict[str, object]]:
-    session_id = fields.text("session_id")
-    number = fields.integer("custom_loss_seq_id", low=0, high=_SEQ_LIMIT)
-    name = fields.text("name", limit=256)
-    inputs = [_input(each) for each in fields.objects("inputs", limit=_LOSS_INPUTS) or []]
-    graph = fields.mapping("graph", limit_bytes=_LOSS_BYTES) or {}
-    fields.finish()
-    if not inputs or inputs[0]["name"] != "logprobs":
-        raise Refusal("inputs[0] must be logprobs")
-    return session_id, number, name, {"inputs": inputs, "nodes": _nodes(graph)}
-
-
-def _input(fields: Fields) -> dict[str, object]:
-    found = {"name": fields.text("name"), "rank": fields.integer("rank", low=0, high=2)}
-    fields.finish()
-    return found
-
-
-def _nodes(graph: dict[str, object]) -> list[dict[str, object]]:
-    nodes = graph.get("nodes")
-    if graph.get("format") != 1 or not isinstance(nodes, list):
-        raise Refusal("graph must have format 1 and a list of nodes")
-    if len(nodes) > _LOSS_NODES or not all(isinstance(node, dict) for node in nodes):
-        raise Refusal(f"graph.nodes must be at most {_LOSS_NODES} objects")
-    return nodes
+def _loss(asked: CreateCustomLossRequest) -> dict[str, object]:
+    """A loss as engines are given it, with no more than was said."""
+    graph = asked.graph.model_dump(exclude_unset=True)
+    return {"inputs": [each.model_dump() for each in asked.inputs], "nodes": graph["nodes"]}
 
 
 def _operations() -> Iterator[Route]:
@@ -163,14 +132,14 @@ def _operations() -> Iterator[Route]:
                 kind.path,
                 operation(kind),
                 UntypedAPIFuture,
-                reads=kind.read,
+                reads=kind.reader,
                 checked_later=True,
             )
 
 
 ROUTES: list[Route] = [
-    route("POST", paths.CREATE_MODEL, create_model, UntypedAPIFuture, reads=new_run.read),
-    route("POST", paths.GET_INFO, get_info, GetInfoResponse, reads=_model_id),
+    route("POST", paths.CREATE_MODEL, create_model, UntypedAPIFuture, reads=requests.CREATE_MODEL),
+    route("POST", paths.GET_INFO, get_info, GetInfoResponse, reads=requests.GET_INFO),
     route(
         "POST",
         paths.FORWARD_BACKWARD,
@@ -185,8 +154,14 @@ ROUTES: list[Route] = [
         paths.LOAD_WEIGHTS,
         load_weights,
         UntypedAPIFuture,
-        reads=_loading,
+        reads=(requests.CREATE_FROM, requests.LOAD_WEIGHTS),
         checked_later=True,
     ),
-    route("POST", paths.CREATE_CUSTOM_LOSS, create_custom_loss, LossCreated, reads=_loss),
+    route(
+        "POST",
+        paths.CREATE_CUSTOM_LOSS,
+        create_custom_loss,
+        LossCreated,
+        reads=requests.CREATE_CUSTOM_LOSS,
+    ),
 ]
