@@ -14,28 +14,28 @@ import tinkex
 from support.served import served
 from tinkex.server.operations.base import OperationKind
 from tinkex.server.operations.kinds import KINDS, named
-from tinkex.server.protocol.fields import Fields
 
 PACKAGE = Path(tinkex.__file__).parent
 TESTS = Path(__file__).parents[1]
 
 MODULE = """
 from tinkex.engine.messages import OptimStep
-from tinkex.server.operations import address
 from tinkex.server.operations.base import Conclusion, OperationKind, Prepared
-from tinkex.server.protocol.fields import Fields
+from tinkex.server.protocol.limited import at_least, limited
 from tinkex.server.protocol.outcomes import success
+from tinkex.server.protocol.reading import Reader
+from tinkex.types.small_requests import OperationAddress
 
 
-def read(fields):
-    address.read(fields)
-    rate = fields.number("rate", low=0.0)
-    fields.finish()
-    return rate
+class DecayRequest(OperationAddress):
+    rate: float
+
+
+READER = Reader(limited(DecayRequest, rate=at_least(0)))
 
 
 async def _prepare(around, run, entry, body):
-    rate = read(Fields.parse(body))
+    rate = READER.parse(body).rate
     command = OptimStep(entry.request_id, run.model_id, "adamw", {"learning_rate": rate})
 
     async def conclude(result):
@@ -45,7 +45,7 @@ async def _prepare(around, run, entry, body):
 
 
 DECAY = OperationKind(
-    name="decay", changes="weights", prepare=_prepare, path="/api/v1/decay", read=read
+    name="decay", changes="weights", prepare=_prepare, path="/api/v1/decay", reader=READER
 )
 """
 IMPORT = "from tinkex.server.operations import create, "
@@ -120,8 +120,9 @@ async def test_an_operation_of_a_kind_that_is_not_known_fails_and_says_so(tmp_pa
         strange = named("rotate")
         assert isinstance(strange, OperationKind)
         assert strange not in KINDS
-        body = json.dumps({"model_id": model, "seq_id": 1}).encode()
-        accepted = await api.core.training.operation(run.tenant, strange, Fields.parse(body), body)
+        values = {"model_id": model, "seq_id": 1}
+        body = json.dumps(values).encode()
+        accepted = await api.core.training.operation(run.tenant, strange, values, body)
         outcome = await api.result(accepted.request_id)
         assert outcome["category"] == "user"
         assert "'rotate'" in outcome["error"]
