@@ -26,8 +26,8 @@ questions and errors go to stderr.
 
 def page() -> str:
     """The whole page."""
-    from tinkex.cli.help import group_help, root_help
-    from tinkex.cli.table import COMMANDS, Group
+    from tinkex.cli.line.help import group_help, root_help
+    from tinkex.cli.line.table import COMMANDS, Group
 
     parts = [HEAD, _block("tinkex", root_help(), level=2)]
     for name, entry in COMMANDS.items():
@@ -46,9 +46,9 @@ def _command_help(words: tuple[str, ...]) -> str:
     """A command's help without the options of every command, which the root's help explains."""
     import click
 
-    from tinkex.cli.invoke import load
-    from tinkex.cli.options import SHARED_TITLE
-    from tinkex.cli.table import COMMANDS, Group
+    from tinkex.cli.line.invoke import load
+    from tinkex.cli.line.options import SHARED_TITLE
+    from tinkex.cli.line.table import COMMANDS, Group
 
     entry = COMMANDS[words[0]]
     leaf = load(entry.commands[words[1]] if isinstance(entry, Group) else entry)

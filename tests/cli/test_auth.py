@@ -10,8 +10,8 @@ import pytest
 
 from support.command_line import CommandLine, FakeClients
 from support.file_server import Behaviour, file_server
-from tinkex.cli.commands.auth.key_service import HttpKeyService
 from tinkex.cli.errors import CliError
+from tinkex.cli.outside.key_service import HttpKeyService
 from tinkex.client.settings.credentials import (
     ApiKeyDetails,
     ApiKeyOrgDetails,

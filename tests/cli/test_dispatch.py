@@ -9,7 +9,7 @@ import pytest
 
 import tinkex.cli.main as main_module
 from support.command_line import CommandLine, FakeClients, FakeRest, checkpoint, training_run
-from tinkex.cli.table import COMMANDS, Group
+from tinkex.cli.line.table import COMMANDS, Group
 
 GROUPS = [name for name, entry in COMMANDS.items() if isinstance(entry, Group)]
 LEAVES = [

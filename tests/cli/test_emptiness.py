@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.command_line import CommandLine, FakeClients, done
-from tinkex.cli.emptiness import masked
+from tinkex.cli.listings.emptiness import masked
 from tinkex.server.storage.home import Home
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.command_line import CommandLine, FakeClients, FakeRest, Ran, failed, status_error
-from tinkex.cli.clients import SdkClients
 from tinkex.cli.main import run
+from tinkex.cli.outside.clients import SdkClients
 from tinkex.client.errors import (
     APIConnectionError,
     APIError,
@@ -220,7 +220,7 @@ def test_a_malformed_key_or_url_is_one_line(
 
 
 def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
-    from tinkex.cli.dependencies import Connection
+    from tinkex.cli.outside.dependencies import Connection
     from tinkex.client.settings.credentials import JsonCredentialStore, ManualKey
 
     store = JsonCredentialStore(tmp_path / ".tinker" / "credentials.json")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tinkex.cli.formats import format_bool, format_optional, format_size, format_timestamp
+from tinkex.cli.terminal.formats import format_bool, format_optional, format_size, format_timestamp
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 DAY = 86400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tinkex.cli.progress import Bar
+from tinkex.cli.terminal.progress import Bar
 
 
 def bar(done: int, total: int | None, unit: str = "bytes", skipped: int = 0) -> Bar:

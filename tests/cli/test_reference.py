@@ -12,8 +12,8 @@ import click
 import pytest
 
 from support.json_shape import mismatches, shapes
-from tinkex.cli.invoke import load
-from tinkex.cli.table import COMMANDS, Command, Group
+from tinkex.cli.line.invoke import load
+from tinkex.cli.line.table import COMMANDS, Command, Group
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.command_line import CommandLine
 from support.json_shape import mismatches, shapes
-from tinkex.cli import version as module
+from tinkex.cli.line import version as module
 
 ROOT = Path(__file__).parents[2]
 

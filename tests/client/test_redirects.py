@@ -185,8 +185,8 @@ def test_an_archive_behind_a_redirect_is_a_url_that_needs_no_key(elsewhere: Wher
 
 
 def test_logging_in_does_not_show_the_key_to_another_server(elsewhere: Where) -> None:
-    from tinkex.cli.commands.auth.key_service import HttpKeyService
     from tinkex.cli.errors import CliError
+    from tinkex.cli.outside.key_service import HttpKeyService
 
     async def away(request: Received) -> Reply:
         return Reply(302, b"", headers={"location": f"{elsewhere[1]}/me"})

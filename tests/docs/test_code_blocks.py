@@ -25,7 +25,7 @@ import tinkex
 from support.documents import ROOT, Block, blocks, pages
 from support.embedded import embedded_server
 from support.live_server import live_server
-from tinkex.cli.table import COMMANDS, Command, Group
+from tinkex.cli.line.table import COMMANDS, Command, Group
 
 SHOWN_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEST_MODEL = "tinkex/tiny-llama"

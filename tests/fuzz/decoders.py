@@ -25,7 +25,7 @@ from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
-from tinkex.wire.fwdbwd_output import decode_forward_backward_output
+from tinkex.wire.forward_backward.output import decode_forward_backward_output
 from tinkex.wire.paths import parse_path
 from tinkex.wire.protobuf import decode_forward_backward, decode_sample_response
 

@@ -38,7 +38,7 @@ from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
-from tinkex.wire.fwdbwd_output import decode_forward_backward_output
+from tinkex.wire.forward_backward.output import decode_forward_backward_output
 from tinkex.wire.protobuf import encode_forward_backward
 
 MODEL = "simulated/model"

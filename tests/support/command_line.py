@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tinkex.cli.dependencies import Connection, Dependencies
+from tinkex.cli.line.result import CommandResult
 from tinkex.cli.main import run
-from tinkex.cli.result import CommandResult
+from tinkex.cli.outside.dependencies import Connection, Dependencies
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 

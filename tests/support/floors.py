@@ -32,6 +32,28 @@ SEAMS: dict[str, tuple[str, ...]] = {
 find by name, when asked to, what needs no torch."""
 
 ROOMS: dict[str, dict[str, str]] = {
+    "wire": {
+        "errors": "",
+        "limits": "",
+        "routes": "",
+        "reducers": "",
+        "schema_pb2": "",
+        "calls": "errors",
+        "chunking": "limits",
+        "compression": "errors limits",
+        "framing": "errors",
+        "json_text": "errors",
+        "flags": "json_text",
+        "paths": "errors limits",
+        "tensors": "errors schema_pb2",
+        "samples": "errors schema_pb2 tensors",
+        "sample_json": "errors json_text samples",
+        "forward_backward": (
+            "calls errors framing json_text limits sample_json schema_pb2 tensors"
+        ),
+        "json": "errors forward_backward json_text sample_json",
+        "protobuf": "calls errors forward_backward samples",
+    },
     "client": {
         "concurrency": "",
         "redaction": "",
@@ -124,6 +146,20 @@ ROOMS: dict[str, dict[str, str]] = {
         "settings": "",
         "training": "adapters cpu errors kernels limits losses messages model to_device to_host",
         "process": "adapters cpu errors frames limits messages model sampling settings training",
+    },
+    "cli": {
+        "deadline": "",
+        "reasons": "",
+        "whole_file": "",
+        "errors": "reasons",
+        "terminal": "",
+        "transfer": "deadline errors terminal whole_file",
+        "outside": "errors transfer",
+        "line": "deadline errors outside terminal transfer whole_file",
+        "listings": "errors line outside whole_file",
+        "commands": ("errors line listings outside reasons terminal transfer whole_file"),
+        "main": "line outside",
+        "__main__": "main",
     },
 }
 """Floor -> its rooms, lowest first -> the other rooms of that floor each may import."""

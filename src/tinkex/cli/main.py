@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
-    from tinkex.cli.dependencies import Dependencies
-    from tinkex.cli.result import CommandResult
+    from tinkex.cli.line.result import CommandResult
+    from tinkex.cli.outside.dependencies import Dependencies
 
 
 def main() -> NoReturn:
@@ -36,8 +36,8 @@ def run(
 
     `deps` replaces what commands reach outside themselves for (clients, clock, terminal input).
     """
-    from tinkex.cli.dispatch import Streams, dispatch
-    from tinkex.cli.result import FAILED, INTERRUPTED, OK, CommandResult
+    from tinkex.cli.line.dispatch import Streams, dispatch
+    from tinkex.cli.line.result import FAILED, INTERRUPTED, OK, CommandResult
 
     streams = Streams(stdout or sys.stdout, stderr or sys.stderr)
     try:

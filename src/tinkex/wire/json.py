@@ -1,7 +1,7 @@
 """The JSON half of the protocol, as the client and the server call it."""
 
 from tinkex.wire.errors import WireError
-from tinkex.wire.fwdbwd_json import (
+from tinkex.wire.forward_backward.json_form import (
     decode_forward_backward_json,
     encode_forward_backward_json,
     forward_backward_output_from_json,

@@ -2,12 +2,12 @@
 
 from tinkex.wire.calls import ForwardBackwardCall, WireDatum
 from tinkex.wire.errors import WireError
-from tinkex.wire.fwdbwd_decode import decode_forward_backward, peek_forward_backward
-from tinkex.wire.fwdbwd_output import (
+from tinkex.wire.forward_backward.decode import decode_forward_backward, peek_forward_backward
+from tinkex.wire.forward_backward.output import (
     decode_forward_backward_output,
     encode_forward_backward_output,
 )
-from tinkex.wire.fwdbwd_request import encode_forward_backward
+from tinkex.wire.forward_backward.request import encode_forward_backward
 from tinkex.wire.samples import decode_sample_response, encode_sample_response
 
 __all__ = [

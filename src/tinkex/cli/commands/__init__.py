@@ -1,1 +1,1 @@
-"""The commands, one module or package per group; `tinkex.cli.table` says which is where."""
+"""The commands, one module or package per group; `tinkex.cli.line.table` says which is where."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.output import LineOutput
 
 # Words are cut at spaces only: checkpoint paths and run ids contain colons, where bash cuts too.
 _BASH = r"""_tinkex_complete() {

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.checkpoint_path import SCHEME, folder_name
 from tinkex.cli.commands.checkpoint.fetch import fetch_checkpoint
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.checkpoint_path import SCHEME, folder_name
+from tinkex.cli.terminal.formats import format_size
+from tinkex.cli.terminal.output import LineOutput
 
 if TYPE_CHECKING:
     from tinkex.types import Datum

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinkex.cli.commands.keys import HOME
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput, TableOutput
-from tinkex.cli.server_floor import default_home, require_server
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.outside.server_floor import default_home, require_server
+from tinkex.cli.terminal.formats import format_size
+from tinkex.cli.terminal.output import LineOutput, TableOutput
 
 if TYPE_CHECKING:
     from tinkex.server.sampling.unnamed_weights import Freed

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_bool, format_optional
-from tinkex.cli.options import command
-from tinkex.cli.output import TableOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.formats import format_bool, format_optional
+from tinkex.cli.terminal.output import TableOutput
 
 if TYPE_CHECKING:
     from tinkex.types import SupportedModel

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_optional, format_size
-from tinkex.cli.options import command
-from tinkex.cli.output import TableOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.formats import format_optional, format_size
+from tinkex.cli.terminal.output import TableOutput
 
 if TYPE_CHECKING:
     from tinkex.server.engines.model_needs import Needs

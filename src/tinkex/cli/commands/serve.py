@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.options import command
-from tinkex.cli.server_floor import require_server
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.outside.server_floor import require_server
 
 if TYPE_CHECKING:
     from tinkex.server.settings import Limits

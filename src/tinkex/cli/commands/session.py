@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput, Output, PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.formats import format_size
+from tinkex.cli.terminal.output import LineOutput, Output, PropertyOutput
 
 
 class TraceExport(PropertyOutput):

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
-from tinkex.cli.version import version_facts, version_text
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.line.version import version_facts, version_text
+from tinkex.cli.terminal.output import LineOutput
 
 
 class Version(LineOutput):

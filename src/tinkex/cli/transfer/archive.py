@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from tinkex.cli.errors import CliError
-from tinkex.cli.progress import Bar
+from tinkex.cli.terminal.progress import Bar
 from tinkex.cli.transfer.names import is_safe_name
 
 MOST_FILES = 10_000

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 from tinkex.cli.deadline import Deadline
 from tinkex.cli.errors import CliError
-from tinkex.cli.progress import Bar
+from tinkex.cli.terminal.progress import Bar
 from tinkex.cli.transfer.names import is_safe_name
 from tinkex.cli.transfer.parts import Part, Stopped, Tags
 from tinkex.cli.transfer.source import Source

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tinkex.cli.errors import CliError
-from tinkex.cli.progress import Bar
+from tinkex.cli.terminal.progress import Bar
 from tinkex.cli.transfer.source import Answer, Cut, Refused, Source
 
 BUFFER_BYTES = 1 << 20

@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tinkex.cli.commands.auth.secret import ask_secret
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.output import LineOutput
 from tinkex.client.settings.config import LOCAL_BASE_URL, Config
 from tinkex.client.settings.credentials import ApiKeyDetails, ManualKey
 from tinkex.client.settings.logins import Login

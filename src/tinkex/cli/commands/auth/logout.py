@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tinkex.cli.commands.auth.login import CONSOLE, logout_of
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.output import LineOutput
 from tinkex.client.settings.config import normalise_url
 from tinkex.client.settings.logins import Login, Logins
 from tinkex.wire.limits import HOSTED_URL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.context import CommandContext
 
 _BACKSPACES = ("\x7f", "\b")
 _INTERRUPT = "\x03"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.output import LineOutput
 
 
 class Status(LineOutput):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_optional
-from tinkex.cli.options import command
-from tinkex.cli.output import PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.formats import format_optional
+from tinkex.cli.terminal.output import PropertyOutput
 
 if TYPE_CHECKING:
     from tinkex.types import WhoamiResponse

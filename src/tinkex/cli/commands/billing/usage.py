@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.csv_file import STDOUT, write_csv
-from tinkex.cli.options import command
-from tinkex.cli.output import TableOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.csv_file import STDOUT, write_csv
+from tinkex.cli.terminal.output import TableOutput
 
 if TYPE_CHECKING:
     from tinkex.types import BillingUsageEvent, BillingUsageResponse

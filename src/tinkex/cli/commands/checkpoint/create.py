@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError, explain_work
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.terminal.output import LineOutput
 from tinkex.cli.whole_file import write_whole
 
 _TIMED_OUT = "Timed out while awaiting checkpoint save"

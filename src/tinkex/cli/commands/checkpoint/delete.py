@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.commands.checkpoint.selection import Selection
 from tinkex.cli.commands.checkpoint.sharing import Cancelled
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size, format_timestamp
-from tinkex.cli.naming import find_checkpoint, find_run
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput, Output
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.checkpoint_path import check_path
+from tinkex.cli.listings.naming import find_checkpoint, find_run
 from tinkex.cli.reasons import reason
+from tinkex.cli.terminal.formats import format_size, format_timestamp
+from tinkex.cli.terminal.output import LineOutput, Output
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint

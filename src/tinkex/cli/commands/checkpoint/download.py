@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import folder_name
 from tinkex.cli.commands.checkpoint.fetch import fetch_checkpoint
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import command
-from tinkex.cli.output import PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.checkpoint_path import folder_name
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.terminal.formats import format_size
+from tinkex.cli.terminal.output import PropertyOutput
 
 
 class CheckpointDownload(PropertyOutput):

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_span
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import Duration, command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import Duration, command
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.terminal.formats import format_span
+from tinkex.cli.terminal.output import LineOutput
 
 
 class ExpirySet(LineOutput):

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.checkpoint_path import check_path
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.listings.checkpoint_path import check_path
 from tinkex.cli.transfer.archive import unpack
 from tinkex.cli.transfer.files import fetch_files
 from tinkex.cli.transfer.manifest import check_manifest

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.commands.checkpoint.fetch import fetch_checkpoint
-from tinkex.cli.commands.checkpoint.model_card import card_path, write_card
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_bool
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import command
-from tinkex.cli.output import PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.checkpoint_path import check_path
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.outside.model_card import card_path, write_card
+from tinkex.cli.terminal.formats import format_bool
+from tinkex.cli.terminal.output import PropertyOutput
 
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _NEVER = ["checkpoint_complete"]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.checkpoint_path import check_path
 from tinkex.cli.commands.run.info import known, lora_text
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_bool, format_size, format_timestamp
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import command
-from tinkex.cli.output import PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.checkpoint_path import check_path
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.terminal.formats import format_bool, format_size, format_timestamp
+from tinkex.cli.terminal.output import PropertyOutput
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint, TrainingRun

@@ -10,12 +10,12 @@ import click
 
 from tinkex.cli.commands.checkpoint.info import checkpoint_facts
 from tinkex.cli.commands.run.listing import short_model
-from tinkex.cli.context import CommandContext
-from tinkex.cli.formats import format_bool, format_optional, format_size, format_timestamp
-from tinkex.cli.naming import find_run
-from tinkex.cli.options import command
-from tinkex.cli.output import TableOutput
-from tinkex.cli.paging import Listing, Pages
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import find_run
+from tinkex.cli.listings.paging import Listing, Pages
+from tinkex.cli.terminal.formats import format_bool, format_optional, format_size, format_timestamp
+from tinkex.cli.terminal.output import TableOutput
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint, CheckpointsListResponse

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.naming import find_checkpoint
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import find_checkpoint
+from tinkex.cli.terminal.output import LineOutput
 
 
 class Shared(LineOutput):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tinkex.cli.checkpoint_path import SCHEME
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.naming import find_checkpoint
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.listings.checkpoint_path import SCHEME
+from tinkex.cli.listings.naming import find_checkpoint
 
 _MODELS_NAMED = 4
 

@@ -9,12 +9,12 @@ import click
 
 from tinkex.cli.commands.checkpoint.sharing import Cancelled
 from tinkex.cli.commands.run.info import status_text
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.formats import format_size, format_timestamp
-from tinkex.cli.naming import find_run, short_id
-from tinkex.cli.options import command
-from tinkex.cli.output import LineOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import find_run, short_id
+from tinkex.cli.terminal.formats import format_size, format_timestamp
+from tinkex.cli.terminal.output import LineOutput
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint, TrainingRun

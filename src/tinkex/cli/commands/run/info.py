@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.formats import format_timestamp
-from tinkex.cli.naming import find_run
-from tinkex.cli.options import command
-from tinkex.cli.output import PropertyOutput
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import find_run
+from tinkex.cli.terminal.formats import format_timestamp
+from tinkex.cli.terminal.output import PropertyOutput
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint, TrainingRun

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinkex.cli.commands.run.info import SCOPE, loss_text, run_facts, status_text
-from tinkex.cli.context import CommandContext
-from tinkex.cli.formats import format_count, format_optional, format_timestamp
-from tinkex.cli.naming import short_id
-from tinkex.cli.options import command
-from tinkex.cli.output import TableOutput
-from tinkex.cli.paging import Listing, Pages
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.listings.naming import short_id
+from tinkex.cli.listings.paging import Listing, Pages
+from tinkex.cli.terminal.formats import format_count, format_optional, format_timestamp
+from tinkex.cli.terminal.output import TableOutput
 
 if TYPE_CHECKING:
     from tinkex.types import TrainingRun, TrainingRunsResponse

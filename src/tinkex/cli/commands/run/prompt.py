@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.context import CommandContext
 
 STDIN = "-"
 

@@ -14,10 +14,10 @@ from tinkex.cli.commands.run.choice import chosen_model
 from tinkex.cli.commands.run.prompt import Prompt, read_prompt
 from tinkex.cli.commands.run.samples import Samples
 from tinkex.cli.commands.run.streaming import CUT_SHORT, NoStreams, Pace, stream_sample
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError, explain_work
-from tinkex.cli.options import command
-from tinkex.cli.output import Output
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.options import command
+from tinkex.cli.terminal.output import Output
 from tinkex.cli.whole_file import write_whole
 
 DEFAULT_MAX_TOKENS = 256

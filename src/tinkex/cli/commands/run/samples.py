@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.output import LineOutput
+from tinkex.cli.terminal.output import LineOutput
 
 if TYPE_CHECKING:
     from tinkex.types import SampledSequence, SampleResponse

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
-from tinkex.cli.tables import harmless
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.terminal.tables import harmless
 
 if TYPE_CHECKING:
     from tinkex.types import ModelInput, SamplingParams

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from tinkex.cli.tables import harmless, write_table
+from tinkex.cli.terminal.tables import harmless, write_table
 
 
 class Output(ABC):

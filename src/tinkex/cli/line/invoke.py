@@ -9,15 +9,15 @@ import traceback
 
 import click
 
-from tinkex.cli.arguments import Tokens, wants_json
-from tinkex.cli.context import CommandContext
-from tinkex.cli.dependencies import Dependencies
-from tinkex.cli.dispatch import Streams
 from tinkex.cli.errors import CliError, explain
-from tinkex.cli.options import Invocation, LeafCommand
-from tinkex.cli.output import Output, write_json
-from tinkex.cli.result import FAILED, OK, WRONG_USAGE, CommandResult
-from tinkex.cli.table import Command
+from tinkex.cli.line.arguments import Tokens, wants_json
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.dispatch import Streams
+from tinkex.cli.line.options import Invocation, LeafCommand
+from tinkex.cli.line.result import FAILED, OK, WRONG_USAGE, CommandResult
+from tinkex.cli.line.table import Command
+from tinkex.cli.outside.dependencies import Dependencies
+from tinkex.cli.terminal.output import Output, write_json
 
 
 def load(command: Command) -> LeafCommand:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from tinkex.cli.commands.auth.key_service import KeyService
-    from tinkex.cli.hub import Hub
+    from tinkex.cli.outside.hub import Hub
+    from tinkex.cli.outside.key_service import KeyService
     from tinkex.cli.transfer.source import Source
     from tinkex.client.settings.logins import Logins
 
@@ -54,7 +54,7 @@ class Clients(Protocol):
 
 
 def _sdk_clients() -> Clients:
-    from tinkex.cli.clients import SdkClients
+    from tinkex.cli.outside.clients import SdkClients
 
     return SdkClients()
 
@@ -67,7 +67,7 @@ def _logins() -> Logins:
 
 
 def _key_service(address: str) -> KeyService:
-    from tinkex.cli.commands.auth.key_service import HttpKeyService
+    from tinkex.cli.outside.key_service import HttpKeyService
 
     return HttpKeyService(address)
 
@@ -79,7 +79,7 @@ def _source(embedded: bool) -> Source:
 
 
 def _hub() -> Hub:
-    from tinkex.cli.hub import Hub
+    from tinkex.cli.outside.hub import Hub
 
     return Hub()
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tinkex.cli.dependencies import Connection, Dependencies
+from tinkex.cli.outside.dependencies import Connection, Dependencies
 from tinkex.cli.whole_file import write_whole
 
 FRESH_SECONDS = 60.0

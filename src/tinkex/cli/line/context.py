@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from tinkex.cli.deadline import Deadline
-from tinkex.cli.dependencies import Connection, Dependencies
-from tinkex.cli.dispatch import Streams
 from tinkex.cli.errors import CliError
-from tinkex.cli.progress import Bar
+from tinkex.cli.line.dispatch import Streams
+from tinkex.cli.outside.dependencies import Connection, Dependencies
+from tinkex.cli.terminal.progress import Bar
 
 if TYPE_CHECKING:
     from tinkex.cli.transfer.source import Source
@@ -118,7 +118,7 @@ class CommandContext:
     def remember(self, kind: str, ids: list[str]) -> None:
         """Keeps ids for completion, when a person may type one of them next."""
         if self.streams.out.isatty() or self.is_embedded:
-            from tinkex.cli.remembered import remember
+            from tinkex.cli.line.remembered import remember
 
             remember(kind, ids, self.connection, self.deps)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from urllib.parse import urlsplit
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.dependencies import Connection
-from tinkex.cli.server_floor import address_of_home
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.outside.dependencies import Connection
+from tinkex.cli.outside.server_floor import address_of_home
 from tinkex.client.settings.config import LOCAL_API_KEY, LOCAL_BASE_URL, LOOPBACK
 
 _SHOWN = 4

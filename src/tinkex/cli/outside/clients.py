@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from tinkex.cli.dependencies import Connection
 from tinkex.cli.errors import CliError
+from tinkex.cli.outside.dependencies import Connection
 
 if TYPE_CHECKING:
     from tinkex.client.settings.config import Config

@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import TextIO, TypeAlias
 
-from tinkex.cli.boxes import drawn
-from tinkex.cli.cells import cells_wide, padded
+from tinkex.cli.terminal.boxes import drawn
+from tinkex.cli.terminal.cells import cells_wide, padded
 
 Form: TypeAlias = "tuple[list[str], list[list[str]]]"
 

@@ -7,14 +7,20 @@ only ids need a server, which is asked at most once a minute.
 
 from __future__ import annotations
 
-from tinkex.cli.arguments import FLAG_OPTIONS, HELP_OPTIONS, VALUE_OPTIONS, Tokens, UsageMistake
-from tinkex.cli.table import COMMANDS, Command, Group
+from tinkex.cli.line.arguments import (
+    FLAG_OPTIONS,
+    HELP_OPTIONS,
+    VALUE_OPTIONS,
+    Tokens,
+    UsageMistake,
+)
+from tinkex.cli.line.table import COMMANDS, Command, Group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import click
 
-    from tinkex.cli.dependencies import Connection, Dependencies
+    from tinkex.cli.outside.dependencies import Connection, Dependencies
 
 _GLOBAL = sorted([*VALUE_OPTIONS, *FLAG_OPTIONS, *HELP_OPTIONS])
 _FORMATS = ["table", "json"]
@@ -61,7 +67,7 @@ def _in_group(group: Group, tokens: Tokens, current: str, deps: Dependencies | N
 def _in_command(
     command: Command, tokens: Tokens, current: str, deps: Dependencies | None
 ) -> list[str]:
-    from tinkex.cli.invoke import load
+    from tinkex.cli.line.invoke import load
 
     leaf, before = load(command), tokens.rest
     options = {name: p for p in leaf.params for name in p.opts if p.param_type_name == "option"}
@@ -79,7 +85,7 @@ def _values(
 ) -> list[str]:
     import click
 
-    from tinkex.cli.remembered import KINDS
+    from tinkex.cli.line.remembered import KINDS
 
     if isinstance(param.type, click.Choice):
         return [str(choice) for choice in param.type.choices]
@@ -90,15 +96,15 @@ def _values(
 
 
 def _ids(kind: str, tokens: Tokens, deps: Dependencies | None) -> list[str]:
-    from tinkex.cli.dependencies import Dependencies
-    from tinkex.cli.remembered import remembered_ids
+    from tinkex.cli.line.remembered import remembered_ids
+    from tinkex.cli.outside.dependencies import Dependencies
 
     return remembered_ids(kind, _connection(tokens), deps or Dependencies())
 
 
 def _connection(tokens: Tokens) -> Connection:
     """The server the line is about: its connection flags may stand anywhere."""
-    from tinkex.cli.dependencies import Connection
+    from tinkex.cli.outside.dependencies import Connection
 
     try:
         while tokens.next_word() is not None:

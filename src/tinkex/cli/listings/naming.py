@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tinkex.cli.checkpoint_path import SCHEME, check_path
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.listings.checkpoint_path import SCHEME, check_path
 
 if TYPE_CHECKING:
     from tinkex.types import TrainingRun

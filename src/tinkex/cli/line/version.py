@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tinkex.cli.arguments import Tokens
+from tinkex.cli.line.arguments import Tokens
 
 RUNTIME_DEPENDENCIES = (
     "click",
@@ -21,7 +21,7 @@ RUNTIME_DEPENDENCIES = (
     "tokenizers",
     "zstandard",
 )
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SHORT = 7  # digits of a commit that are shown
 
 

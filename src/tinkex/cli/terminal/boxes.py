@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tinkex.cli.cells import padded
+from tinkex.cli.terminal.cells import padded
 
 _BOLD = "\x1b[1m{}\x1b[0m"
 _FIRST = "\x1b[96m{}\x1b[0m"

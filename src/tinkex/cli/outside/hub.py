@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tinkex.cli.commands.checkpoint.model_card import tinker_path_in
 from tinkex.cli.errors import CliError
+from tinkex.cli.outside.model_card import tinker_path_in
 
 
 class Hub:

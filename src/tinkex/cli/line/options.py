@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.deadline import Deadline
-from tinkex.cli.dependencies import Connection, Dependencies
-from tinkex.cli.dispatch import Streams
-from tinkex.cli.output import Output
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.dispatch import Streams
+from tinkex.cli.outside.dependencies import Connection, Dependencies
+from tinkex.cli.terminal.output import Output
 
 SHARED_TITLE = "Options of every command (explained by tinkex --help)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

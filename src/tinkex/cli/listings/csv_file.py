@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tinkex.cli.context import CommandContext
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.context import CommandContext
 from tinkex.cli.whole_file import write_whole
 
 STDOUT = "-"

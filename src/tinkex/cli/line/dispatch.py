@@ -6,15 +6,15 @@ found is handed to the parser library.
 
 from __future__ import annotations
 
-from tinkex.cli.arguments import HELP_OPTIONS, Tokens, UsageMistake, wants_json
-from tinkex.cli.result import OK, WRONG_USAGE, CommandResult
-from tinkex.cli.table import COMMANDS, RENAMED, Command, Group
+from tinkex.cli.line.arguments import HELP_OPTIONS, Tokens, UsageMistake, wants_json
+from tinkex.cli.line.result import OK, WRONG_USAGE, CommandResult
+from tinkex.cli.line.table import COMMANDS, RENAMED, Command, Group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from tinkex.cli.dependencies import Dependencies
+    from tinkex.cli.outside.dependencies import Dependencies
 
 COMPLETE = "__complete"  # what the completion scripts call; not a command for people
 
@@ -47,7 +47,7 @@ def dispatch(argv: list[str], deps: Dependencies | None, streams: Streams) -> Co
 
 
 def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> CommandResult:
-    from tinkex.cli.help import root_help
+    from tinkex.cli.line.help import root_help
 
     word = tokens.next_word()
     if word is None:
@@ -55,7 +55,7 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
     if word in HELP_OPTIONS:
         return _print(streams, root_help())
     if word == COMPLETE:
-        from tinkex.cli.completion import complete
+        from tinkex.cli.line.completion import complete
 
         return _print(streams, complete(tokens.rest, deps))
     if word in RENAMED:
@@ -74,7 +74,7 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
 def _from_group(
     group: Group, tokens: Tokens, deps: Dependencies | None, streams: Streams
 ) -> CommandResult:
-    from tinkex.cli.help import group_help
+    from tinkex.cli.line.help import group_help
 
     word = tokens.next_word()
     if word is None:
@@ -100,12 +100,12 @@ def _run(
     streams: Streams,
 ) -> CommandResult:
     if words == ("version",):
-        from tinkex.cli.version import quick_version
+        from tinkex.cli.line.version import quick_version
 
         answer = quick_version(tokens)
         if answer is not None:
             return _print(streams, answer)
-    from tinkex.cli.invoke import invoke
+    from tinkex.cli.line.invoke import invoke
 
     return invoke(command, words, tokens, deps, streams)
 
@@ -116,7 +116,7 @@ def _print(streams: Streams, text: str) -> CommandResult:
 
 
 def _unknown(word: str, group: Group | None, tokens: Tokens, streams: Streams) -> CommandResult:
-    from tinkex.cli.help import unknown_command
+    from tinkex.cli.line.help import unknown_command
 
     place = f"tinkex {group.name}" if group else "tinkex"
     told = unknown_command(word, group)
@@ -131,7 +131,7 @@ def _mistake(
     if not wants_json(tokens):
         return _wrong(streams, f"{told}\n{see}")
     from tinkex.cli.errors import CliError
-    from tinkex.cli.output import write_json
+    from tinkex.cli.terminal.output import write_json
 
     write_json(CliError(message, None, see, WRONG_USAGE).to_dict(), streams.err)
     return CommandResult(WRONG_USAGE)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tinkex.cli.context import CommandContext
-from tinkex.cli.emptiness import explain_empty
+from tinkex.cli.line.context import CommandContext
+from tinkex.cli.listings.emptiness import explain_empty
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Self, TextIO
 
-from tinkex.cli.formats import format_size
+from tinkex.cli.terminal.formats import format_size
 
 _REDRAW_SECONDS = 0.1
 _LEAST_BAR = 8

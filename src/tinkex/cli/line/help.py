@@ -5,7 +5,7 @@ Works from the command table alone and imports no parser library.
 
 from __future__ import annotations
 
-from tinkex.cli.table import COMMANDS, Command, Group
+from tinkex.cli.line.table import COMMANDS, Command, Group
 
 _OPTIONS = """Options, before or after any command:
   -f, --format [table|json]  How to print the result.
