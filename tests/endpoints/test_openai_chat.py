@@ -193,7 +193,6 @@ def test_steering_is_honoured(world: World, client: openai.OpenAI) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x"),
-        ({"parallel_tool_calls": False, "tools": [TOOL]}, "parallel_tool_calls"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x"),
         ({"store": True}, "store"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,10 @@ from tinkex.server.http.exchange import tenant_of, while_connected
 from tinkex.text.errors import TokenizerError
 from tinkex.text.formats import chosen, forms
 from tinkex.text.formats.chosen import Format
-from tinkex.text.formats.pieces import Piece
+from tinkex.text.formats.pieces import Call, Parser, Piece
 from tinkex.text.model_text import Chat, ModelText
 
+TOOL_CALLS_LIMIT = 1024
 _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
@@ -51,22 +52,29 @@ class Conversation:
 
 
 class Answer:
-    """One sequence of an answer, in pieces."""
+    """One sequence of an answer, in pieces; with `single` it ends before a second call."""
 
-    def __init__(self, text: SequenceText, parser: Any) -> None:
+    def __init__(self, text: SequenceText, parser: Parser, single: bool) -> None:
         self._text = text
         self._parser = parser
+        self._calls_left = 1 if single else TOOL_CALLS_LIMIT
 
     @property
     def stopped_by(self) -> str | None:
         return self._text.stopped_by
 
     def add(self, tokens: Sequence[int]) -> list[Piece]:
-        found: list[Piece] = self._parser.add(self._text.add(tokens))
-        return found
+        return list(self._allowed(self._parser.add(self._text.add(tokens))))
 
     def end(self) -> list[Piece]:
-        return [*self._parser.add(self._text.end()), *self._parser.end()]
+        pieces = [*self._parser.add(self._text.end()), *self._parser.end()]
+        return list(self._allowed(pieces))
+
+    def _allowed(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            self._calls_left -= isinstance(piece, Call)
+            if self._calls_left >= 0:
+                yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ class Talk:
         }
         thinking, separate = self.chat.thinking, asked.separate
         parser = chosen.parser(name, schemas, thinking=thinking, separate=separate)
-        return Answer(SequenceText(voice, asked.stops, asked.keep_stop), parser)
+        said = SequenceText(voice, asked.stops, asked.keep_stop)
+        return Answer(said, parser, single=not asked.must.parallel)
 
     async def result(self, request: Request) -> SampleResult:
         """All of it, unless the client goes away."""

@@ -12,6 +12,7 @@ from tinkex.server.endpoints.errors import anthropic_refused, openai_refused
 from tinkex.server.endpoints.openai.chat import chat_completions
 from tinkex.server.endpoints.openai.completions import completions
 from tinkex.server.endpoints.openai.models import get_model, list_models
+from tinkex.server.endpoints.openai.responses import responses
 from tinkex.server.endpoints.openai.tokens import detokenize, tokenize, tokenizer_info
 from tinkex.server.http.exchange import Handler, guarded
 from tinkex.server.refusals import Refusal
@@ -38,6 +39,7 @@ def _under(
 ROUTES: list[BaseRoute] = [
     *_under(OPENAI, "POST", "/completions", completions),
     *_under(OPENAI, "POST", "/chat/completions", chat_completions),
+    *_under(OPENAI, "POST", "/responses", responses),
     *_under(ANTHROPIC, "POST", "/messages", messages, anthropic_refused),
     *_under(ANTHROPIC, "POST", "/messages/count_tokens", count_tokens, anthropic_refused),
     *_under([*OPENAI, "/anthropic/api/v1"], "GET", "/models", list_models),

@@ -10,7 +10,6 @@ from pydantic import Field
 from tinkex.engine.messages import SamplingParams
 from tinkex.server.endpoints.conversations import Conversation
 from tinkex.server.endpoints.declared import Declared, Refused
-from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, any_of, named
 from tinkex.server.endpoints.values import (
     MESSAGES_LIMIT,
@@ -116,13 +115,7 @@ class ToolChoice(Declared):
             return Must(named(tools, self.name or ""), False, schema)
         if self.type == "any":
             return Must(any_of(tools), parallel, schema)
-        if tools and not parallel:
-            raise Unfit(
-                "tool_choice.disable_parallel_tool_use needs type any or tool: a model that may "
-                "call decides how often",
-                "tool_choice.disable_parallel_tool_use",
-            )
-        return Must(schema=schema)
+        return Must(parallel=parallel, schema=schema)
 
 
 class OutputFormat(Declared):

@@ -186,13 +186,7 @@ class ChatRequest(SamplingFields):
             return Must(named(tools, choice.function.name), False, schema)
         if choice == "required":
             return Must(any_of(tools), self.parallel_tool_calls, schema)
-        if tools and not self.parallel_tool_calls:
-            raise Unfit(
-                "parallel_tool_calls: false needs tool_choice required or a named tool: "
-                "a model that may call decides how often",
-                "parallel_tool_calls",
-            )
-        return Must(schema=schema)
+        return Must(parallel=self.parallel_tool_calls, schema=schema)
 
 
 def _object(text: str) -> Any:
