@@ -5,6 +5,11 @@ The hosted service has none of these and answers with 404 or 405.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import RootModel
+
 from tinkex.client import arguments
 from tinkex.client.api import call_policies
 from tinkex.client.concurrency.bridge import future_of, on_sdk_loop
@@ -12,6 +17,10 @@ from tinkex.client.session.sessionless import SessionlessClient, sdk_headers
 from tinkex.types import ExternalWeightsUrlsResponse, ParsedCheckpointTinkerPath
 from tinkex.wire import routes
 from tinkex.wire.json import dumps
+
+
+class _Answer(RootModel[dict[str, Any]]):
+    """Any JSON object."""
 
 
 class Additions(SessionlessClient):
@@ -58,6 +67,21 @@ class Additions(SessionlessClient):
         )
 
     delete_training_run = future_of(delete_training_run_async)
+
+    @on_sdk_loop
+    async def read_dashboard_async(
+        self, path: str, query: Mapping[str, str | float | None] | None = None
+    ) -> dict[str, Any]:
+        """What the dashboard shows, as JSON (an addition; our server only).
+
+        ``path`` is ``"now"``, ``"runs"``, ``"runs/RUN/history"`` or another that the page on the
+        dashboard's JSON lists, ``query`` what may be asked there.
+        """
+        arguments.check_text(path, "path")
+        route = f"{routes.DASHBOARD}/{path}"
+        return (await self._get("read_dashboard", route, _Answer, **(query or {}))).root
+
+    read_dashboard = future_of(read_dashboard_async)
 
     @on_sdk_loop
     async def get_adapter_urls_async(self, tinker_path: str) -> ExternalWeightsUrlsResponse:

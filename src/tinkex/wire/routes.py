@@ -13,6 +13,7 @@ SERVER_CAPABILITIES = "/api/v1/get_server_capabilities"
 TELEMETRY = "/api/v1/telemetry"
 DASHBOARD_VISIT = "/api/v1/dashboard/visit"  # the next two are additions of our server
 DASHBOARD_INVITATION = "/api/v1/dashboard/invitation"
+DASHBOARD = "/api/dashboard"  # an addition of our server, and all below it
 COLLECT_HOME = "/api/v1/home/collect"
 
 CREATE_SESSION = "/api/v1/create_session"

@@ -18,6 +18,7 @@ from tinkex.cli.errors import CliError
 from tinkex.cli.line.context import CommandContext
 from tinkex.cli.line.options import command
 from tinkex.cli.listings.checkpoint_path import SCHEME, folder_name
+from tinkex.cli.terminal.charts import Curve, chart
 from tinkex.cli.terminal.formats import format_size
 from tinkex.cli.terminal.output import LineOutput
 
@@ -34,6 +35,7 @@ WAYS_TO_ASK = (
 )
 _LEARNING_RATE = 1e-3
 _RANK = 16
+_USUAL_PAGE = "http://127.0.0.1:8000/"
 
 
 class DemoDone(LineOutput):
@@ -47,7 +49,10 @@ class DemoDone(LineOutput):
 
     def lines(self) -> list[str]:
         path, tinkex = self.facts["checkpoint_path"], command_name()
+        page = self.facts["page"]
         return [
+            "",
+            *_curve(self.facts["losses"]),
             "",
             f"Asked:   {QUESTION}",
             f"Before:  {self.facts['before']}",
@@ -57,8 +62,17 @@ class DemoDone(LineOutput):
             "Type next:",
             f"  {tinkex} checkpoint list --local",
             f'  {tinkex} run sample --local --chat --model-path {path} --prompt "{QUESTION}"',
-            f"  {tinkex} serve",
+            *([f"  {tinkex} serve"] if page is None else []),
+            "",
+            f"The page, with curves, runs and samples: {page or f'tinkex serve, {_USUAL_PAGE}'}",
         ]
+
+
+def _curve(losses: list[float]) -> list[str]:
+    """How the loss fell."""
+    width = min(72, shutil.get_terminal_size((80, 24)).columns)
+    steps = list(range(1, len(losses) + 1))
+    return ["Loss per token", *chart(Curve(steps, losses, losses, losses), width, 9)]
 
 
 def command_name() -> str:
@@ -170,6 +184,12 @@ def _ask(context: CommandContext, sampler: Any, tokenizer: Any) -> str:
     return " ".join(tokenizer.decode(answer.tokens, skip_special_tokens=True).split())
 
 
+def _page(context: CommandContext) -> str | None:
+    """Where the page is; a server embedded in a command has none."""
+    address = context.deps.clients.address(context.connection)
+    return f"{address.rstrip('/')}/" if address and address.startswith("http") else None
+
+
 def _keep(
     context: CommandContext, path: str, output: Path, facts: dict[str, Any], losses: list[float]
 ) -> DemoDone:
@@ -182,8 +202,10 @@ def _keep(
     return DemoDone(
         {
             **facts,
+            "losses": losses,
             "first_loss": losses[0],
             "last_loss": losses[-1],
+            "page": _page(context),
             "checkpoint_path": path,
             "destination": str(destination),
         }

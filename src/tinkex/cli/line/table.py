@@ -107,15 +107,17 @@ _MODEL = Group(
 )
 _RUN = Group(
     "run",
-    "List, name, stop and delete training runs, and sample from models.",
+    "List, watch, plot, name, stop and delete training runs, and sample from models.",
     (
         Command("delete", "Delete an ended run, permanently.", "run.edits:delete"),
         Command("info", "Show one training run.", "run.info:info"),
         Command("list", "List training runs.", "run.listing:list_"),
         Command("note", "Keep a remark with a run.", "run.edits:note"),
+        Command("plot", "Save runs' curves as a picture or a table.", "run.plot:plot"),
         Command("rename", "Give a run a name to know it by.", "run.edits:rename"),
         Command("sample", "Sample text from a model or checkpoint.", "run.sample:sample"),
         Command("stop", "End a run that is live.", "run.edits:stop"),
+        Command("watch", "Draw a run's curves in the terminal.", "run.watch:watch_"),
     ),
     default="sample",
 )
@@ -145,6 +147,7 @@ COMMANDS: dict[str, Group | Command] = {
         _RUN,
         Command("serve", "Serve the API on this machine.", "serve:serve"),
         _SESSION,
+        Command("top", "Watch a server: engines, queue, runs.", "top:top"),
         Command("version", "Show version information.", "version:version"),
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,6 +91,11 @@ def _cache_folder() -> Path:
     return user_cache_directory()
 
 
+def _sleep(seconds: float) -> None:
+    """A wait that Ctrl-C ends at once."""
+    threading.Event().wait(seconds)
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """The outside world of a command."""
@@ -102,3 +108,4 @@ class Dependencies:
     source: Callable[[bool], Source] = _source
     hub: Callable[[], Hub] = _hub
     cache_folder: Callable[[], Path] = _cache_folder
+    sleep: Callable[[float], object] = _sleep

@@ -24,26 +24,24 @@ _INDENT = "  "
 
 def write_table(stream: TextIO, title: str | None, forms: Iterator[Form]) -> None:
     """Writes a table in the form that suits the stream; a pipe gets the first."""
-    printable = [
-        (columns, [[_printable(c) for c in row] for row in rows]) for columns, rows in forms
-    ]
+    cleaned = [(columns, [[printable(c) for c in row] for row in rows]) for columns, rows in forms]
     if not stream.isatty():
-        _write_plain(stream, title, *printable[0])
+        _write_plain(stream, title, *cleaned[0])
         return
     width = _terminal_width(stream)
-    if title and not printable[0][1]:
+    if title and not cleaned[0][1]:
         stream.write(f"{title}\n")
-    elif boxed := _first(printable, lambda form: _boxed_width(*form) <= width):
+    elif boxed := _first(cleaned, lambda form: _boxed_width(*form) <= width):
         stream.writelines(drawn(title, *boxed, _widths(*boxed), _wants_colour()))
     else:
-        _write_unboxed(stream, title, printable, width)
+        _write_unboxed(stream, title, cleaned, width)
 
 
 def _first(forms: list[Form], fits: Callable[[Form], bool]) -> Form | None:
     return next((form for form in forms if fits(form)), None)
 
 
-def _printable(cell: str) -> str:
+def printable(cell: str) -> str:
     """A cell without control characters, so that text from a server cannot drive the terminal."""
     if cell.isprintable():
         return cell
@@ -54,7 +52,7 @@ def harmless(text: str, stream: TextIO) -> str:
     """Text with its lines and tabs, but nothing else that could drive a terminal."""
     if not stream.isatty():
         return text
-    return "".join(c if c in "\n\t" else _printable(c) for c in text)
+    return "".join(c if c in "\n\t" else printable(c) for c in text)
 
 
 def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:

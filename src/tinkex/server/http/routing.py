@@ -15,9 +15,8 @@ from starlette.routing import Route
 from tinkex.server.http.exchange import Handler, guarded
 from tinkex.server.http.queries import Query
 from tinkex.server.protocol.reading import Reader
-from tinkex.wire.routes import API_PREFIX
+from tinkex.wire.routes import API_PREFIX, DASHBOARD
 
-DASHBOARD_PREFIX = "/api/dashboard"
 Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
 """A body of one kind or of several, or of a media type that is not JSON."""
 
@@ -75,4 +74,4 @@ def dashboard_route(
 ) -> ApiRoute:
     """A route of the dashboard: reads something below its own prefix."""
     contract = Contract(asks=asks, answers={200: (answers,)})
-    return ApiRoute(f"{DASHBOARD_PREFIX}{path}", handler, "GET", contract)
+    return ApiRoute(f"{DASHBOARD}{path}", handler, "GET", contract)

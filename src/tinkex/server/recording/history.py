@@ -26,6 +26,8 @@ BLOCK = 512
 MOST_BLOCKS = 128
 _MOST_METRICS = 64
 _LAST = 2**62
+_DIGITS, _EXACT_DIGITS = 7, 13
+"""Of single precision, in which metrics are kept, and of time and steps."""
 
 Axis = Literal["step", "time"]
 
@@ -122,7 +124,8 @@ def read(db: sqlite3.Connection, owner: str, wanted: Wanted) -> dict[str, Any]:
     for metric in wanted.metrics or names(db, owner):
         column = grid.column(db, owner, metric, tail).pick(rows)
         if np.any(column.count > 0):
-            series[metric] = _bucketed(x, column, low, high, wanted.buckets)
+            digits = _EXACT_DIGITS if metric in EXACT else _DIGITS
+            series[metric] = _bucketed(x, column, low, high, wanted.buckets, digits)
     count = int(grid.x.pick(rows).count.sum())
     last = tail[-1].n if tail else 0
     return {"x": wanted.x, "from": low, "to": high, "last": last, "points": count, "series": series}
@@ -164,7 +167,7 @@ class _Grid:
             for block, data in curves.read(db, owner, metric, 0, _LAST)
         }
         parts = [known.get(block.first) or Column.missing(rows) for block, rows in self.blocks]
-        own = Column.of(_array(values_of(point).get(metric) for point in tail))
+        own = Column.of(_array(_value(point, metric) for point in tail))
         return Column.join([*parts, own])
 
 
@@ -177,7 +180,7 @@ def _ends(x: Numbers, wanted: Wanted) -> tuple[float | None, float | None]:
 
 
 def _bucketed(
-    x: Numbers, column: Column, low: float | None, high: float | None, buckets: int
+    x: Numbers, column: Column, low: float | None, high: float | None, buckets: int, digits: int
 ) -> dict[str, Any]:
     present = column.count > 0
     x, column = x[present], column.pick(present)
@@ -189,9 +192,9 @@ def _bucketed(
         column = column.gathered(starts)
     return {
         "x": [round(value, 3) for value in x.tolist()],
-        "min": _short(column.low),
-        "max": _short(column.high),
-        "mean": _short(column.mean),
+        "min": _short(column.low, digits),
+        "max": _short(column.high, digits),
+        "mean": _short(column.mean, digits),
         "count": column.count.astype(int).tolist(),
     }
 
@@ -206,6 +209,12 @@ def spark(db: sqlite3.Connection, owner: str, metric: str, width: int) -> dict[s
     }
 
 
+def _value(point: Point, metric: str) -> float | None:
+    if metric in EXACT:
+        return point.at if metric == "at" else float(point.step)
+    return values_of(point).get(metric)
+
+
 def values_of(point: Point) -> Mapping[str, float]:
     return point.values if point.done else shown(point.values)
 
@@ -214,9 +223,9 @@ def _array(values: Any) -> Numbers:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _short(values: Numbers) -> list[float]:
-    """As many digits as single precision has."""
-    return [float(f"{value:.7g}") for value in values.tolist()]
+def _short(values: Numbers, digits: int) -> list[float]:
+    """As many digits as there are."""
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]
 
 
 _USUAL = ("loss", "learning_rate", "grad_norm", "update_norm", "tokens_per_s", "step_s", "tokens")

@@ -22,7 +22,7 @@ from tinkex.server.tracing.trace_events import CONTENT_TYPE as TRACE
 from tinkex.server.views.dashboard import RunState
 from tinkex.server.views.queries import Page
 
-MOST_BUCKETS = 4000
+MOST_BUCKETS = 20_000
 MOST_METRICS = 64
 MOST_SAMPLES = 200
 MOST_HOURS = 336
