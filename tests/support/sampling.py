@@ -6,6 +6,7 @@ import atexit
 import functools
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,22 @@ def results_of(sampler: Sampler, *commands: Sample) -> list[SampleResult]:
         assert isinstance(event, Done), event
         assert isinstance(event.result, SampleResult)
         found[event.op] = event.result
+    return [found[command.op] for command in commands]
+
+
+def compiled_results_of(sampler: Sampler, *commands: Sample) -> list[SampleResult]:
+    """Like `results_of`, of commands with grammars: all begin when all of these are compiled."""
+    woken = threading.Semaphore(0)
+    found: dict[str, SampleResult] = {}
+    for command in commands:
+        sampler.submit(command, woken.release)
+    for _ in [command for command in commands if command.grammar is not None]:
+        assert woken.acquire(timeout=120)
+    while sampler.busy:
+        for event in sampler.step():
+            assert isinstance(event, Done), event
+            assert isinstance(event.result, SampleResult)
+            found[event.op] = event.result
     return [found[command.op] for command in commands]
 
 

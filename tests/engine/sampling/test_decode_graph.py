@@ -12,6 +12,7 @@ import torch
 from support.hf_models import FAMILIES, save_reference
 from support.sampling import (
     DEVICE,
+    compiled_results_of,
     make_sampler,
     prompt_of,
     results_of,
@@ -19,6 +20,7 @@ from support.sampling import (
     tokens_of,
     write_random_adapter,
 )
+from tinkex.engine.messages import AnswerForm, Grammar, SamplingControls
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.sampling.draw import SAMPLE, draw_key, draw_keys, key_state
 
@@ -123,3 +125,36 @@ def test_steps_captured_in_idle_time_change_no_sample(tmp_path: Path) -> None:
         return found
 
     assert_same(served(12), served(0))
+
+
+@gpu
+@needs_gpu
+def test_masked_rows_and_their_company_decode_the_same_with_and_without_graphs() -> None:
+    """Grammars and allowed tokens are a mask in the captured draw; other controls are drawn beside
+    it. None of them changes a row of the batch that has none."""
+    answer = Grammar((AnswerForm(schema='{"type": "object", "maxProperties": 3}'),))
+    asks: list[dict[str, Any]] = [
+        {},
+        {"grammar": answer},
+        {"controls": SamplingControls(allowed_tokens=(40, 41, 42, 90, 91))},
+        {"grammar": answer, "controls": SamplingControls(allowed_tokens=tuple(range(32, 126)))},
+    ]
+    others: list[dict[str, Any]] = [
+        {"controls": SamplingControls(frequency_penalty=0.7, logit_bias={44: 2.0})},
+        {"grammar": answer, "controls": SamplingControls(min_p=0.05)},
+    ]
+
+    def commands(kinds: list[dict[str, Any]]) -> list[Any]:
+        return [
+            sample(f"s{i}", prompt_of(i, 4 + 5 * i), seed=i, temperature=(1.0, 0.0, 0.7)[i % 3],
+                   max_tokens=60, asks=kinds[i % len(kinds)])
+            for i in range(18)
+        ]  # fmt: skip
+
+    for kinds in (asks, asks + others):
+        captured, plain = make_sampler(), without_graphs(make_sampler())
+        found = compiled_results_of(captured, *commands(kinds))
+        wanted = compiled_results_of(plain, *commands(kinds))
+        assert_same(found, wanted)
+        captured.grammars.close()
+        plain.grammars.close()

@@ -1,7 +1,8 @@
 """Triton kernels that draw one token per row, and its logprob, in one pass over the logits.
 
 The same race as in `draw`, without top_k and top_p: the same numbers from the same keys, made where
-they are used instead of as a matrix.
+they are used instead of as a matrix. A row may have a mask of the ids that take part; rows without
+one never read it.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
@@ -16,11 +17,14 @@ from torch import Tensor
 _BLOCK = 2048
 
 
-def draw(logits: Tensor, ids: Tensor, keys: Tensor, heat: Tensor) -> Tensor:
+def draw(
+    logits: Tensor, ids: Tensor, keys: Tensor, heat: Tensor, masked: Tensor, masks: Tensor
+) -> Tensor:
     """int32 [2, R]: each row's token, and the bits of its float32 logprob.
 
     `ids` are the drawer's scrambled ids, `keys` int32 [2, R], `heat` the bits of the float32
-    temperatures, 0 for a row that takes the likeliest token.
+    temperatures, 0 for a row that takes the likeliest token. `masks` int32 [R, words] have a bit
+    for every id; they hold for the rows where `masked` is not 0. Logprobs are without them.
     """
     rows, vocab = logits.shape
     blocks = triton.cdiv(vocab, _BLOCK)
@@ -28,7 +32,19 @@ def draw(logits: Tensor, ids: Tensor, keys: Tensor, heat: Tensor) -> Tensor:
     which = torch.empty(rows, blocks, dtype=torch.int32, device=logits.device)
     out = torch.empty(2, rows, dtype=torch.int32, device=logits.device)
     _race[rows, blocks](
-        logits, ids, keys, heat, found, which, vocab, rows, keys.stride(0), BLOCK=_BLOCK
+        logits,
+        ids,
+        keys,
+        heat,
+        masked,
+        masks,
+        found,
+        which,
+        vocab,
+        rows,
+        keys.stride(0),
+        masks.stride(0),
+        BLOCK=_BLOCK,
     )
     _finish[(rows,)](found, which, out, rows, blocks, BLOCK=triton.next_power_of_2(blocks))
     return out
@@ -40,11 +56,14 @@ def _race(
     ids,
     keys,
     heat,
+    masked,
+    masks,
     found,
     which,
     vocab,
     rows,
     key_stride,
+    mask_stride,
     BLOCK: tl.constexpr,
 ):
     row, block, blocks = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
@@ -65,6 +84,10 @@ def _race(
         uniform = (bits.to(tl.int32).to(tl.float32) + 0.5) * (1.0 / 16777216.0)
         score = x / warmth - tl.log(-tl.log(uniform))
         score = tl.where(inside, score, -float("inf"))
+    if tl.load(masked + row) != 0:
+        words = masks + row.to(tl.int64) * mask_stride + columns // 32
+        bits = tl.load(words, mask=inside, other=0) >> (columns % 32)
+        score = tl.where((bits & 1) != 0, score, -float("inf"))
     winner = tl.argmax(score, 0)
     at = row * blocks + block
     plane = rows * blocks

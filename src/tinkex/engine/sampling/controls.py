@@ -70,8 +70,8 @@ class Steering:
 
     @property
     def changes_logits(self) -> bool:
-        controls = self.controls
-        return self.counts or bool(controls.logit_bias) or controls.allowed_tokens is not None
+        """Whether they do more than leave tokens out."""
+        return self.counts or bool(self.controls.logit_bias)
 
     def none_counted(self) -> Counts:
         """Before anything is drawn. A repetition penalty is about the prompt's tokens too."""
@@ -88,23 +88,20 @@ class Steering:
         given = self.controls.logit_bias
         return np.array([*given], np.int64), np.array([*given.values()], np.float32)
 
-    def banned(self, like: Tensor) -> Tensor | None:
-        """Of a row of logits like this one, the tokens that are not allowed; None if all are."""
+    @functools.cached_property
+    def allowed(self) -> NDArray[np.int32] | None:
+        """A bit for each token up to the last that is allowed; None if all are."""
         if self.controls.allowed_tokens is None:
             return None
-        if self._banned is None:
-            self._banned = torch.ones(like.shape, dtype=torch.bool)
-            self._banned[list(self.controls.allowed_tokens)] = False
-            self._banned = to_device(self._banned, like.device)
-        return self._banned
-
-    _banned: Tensor | None = None
+        bits = np.zeros(max(self.controls.allowed_tokens) // 32 * 32 + 32, np.uint8)
+        bits[list(self.controls.allowed_tokens)] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one draw's logits are changed by: fixed controls, and what was drawn before it, as
-    counts and as a grammar's mask."""
+    """What one draw's logits are changed by: fixed controls, how often tokens were drawn before it,
+    and the mask of what may be drawn, with a bit for each token; 0 beyond its end."""
 
     steering: Steering
     counts: Counts | None = None
@@ -132,9 +129,6 @@ def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
 
 def _ban(logits: Tensor, changes: Sequence[Changes]) -> None:
     for row, change in zip(logits, changes, strict=True):
-        banned = change.steering.banned(row)
-        if banned is not None:
-            row.masked_fill_(banned, -torch.inf)
         if change.mask is not None:
             row.masked_fill_(to_device(_unset(change.mask, len(row)), row.device), -torch.inf)
 

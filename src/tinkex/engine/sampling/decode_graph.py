@@ -1,8 +1,10 @@
 """Decode steps as captured graphs: the next token of every branch in one launch.
 
 A step in which every branch gets exactly one token always runs the same kernels; only numbers in
-fixed buffers differ. Such a step is captured once per number of rows (rounded up) and replayed.
-Steps with prompt chunks are not for this module. Needs a GPU and Triton.
+fixed buffers differ. Such a step is captured once per number of rows (rounded up) and replayed, in
+two graphs: the forward pass, and the draw. Where a row's draw has a mask, which is known only when
+the token before it is, the draw follows later: while the mask is made, the device computes the
+forward pass. Steps with prompt chunks are not for this module. Needs a GPU and Triton.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.decode_rows import (
     HEAT,
     KEYS,
+    MASKED,
     PLACES,
     POSITIONS,
     SEGMENTS,
@@ -47,7 +50,8 @@ _LIKELY_RANKS = (32,)
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    graph: torch.cuda.CUDAGraph
+    forward: torch.cuda.CUDAGraph
+    draw: torch.cuda.CUDAGraph
     logits: Tensor
     drawn: Tensor
 
@@ -60,7 +64,8 @@ class DecodeGraphs:
         self._max_rows = rows
         self._buckets = buckets(rows)
         pages = -(-context // PAGE_SIZE) + 1
-        self._rows = DecodeRows(self._buckets[-1], pages, decoder.device)
+        vocab = decoder.config.vocab_size
+        self._rows = DecodeRows(self._buckets[-1], pages, vocab, decoder.device)
         self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
         self._found: dict[tuple[int, int], _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
@@ -78,6 +83,7 @@ class DecodeGraphs:
 
     def launch(self, branches: Sequence[Branch], after: DecodeStep | None = None) -> DecodeStep:
         """Start the step of these branches, equal versions side by side; does not wait for it.
+        Where any has a mask, `draw` has to be called for it.
 
         `after` is a step of the same branches still under way, whose tokens this one takes.
         """
@@ -93,8 +99,17 @@ class DecodeGraphs:
         captured = self._found.get(key)
         if captured is None:
             captured = self._found[key] = self._capture(*key)
-        captured.graph.replay()
-        return DecodeStep(branches, captured.logits, captured.drawn)
+        captured.forward.replay()
+        step = DecodeStep(branches, captured)
+        if not any(branch.masked for branch in branches):
+            step.draw()
+        return step
+
+    def draw(self, step: DecodeStep, branches: Sequence[tuple[int, Branch]]) -> None:
+        """Draw the step launched last, whose rows are these. The tokens before it are known."""
+        masks = {row: branch.mask() for row, branch in branches}
+        self._rows.upload_masks({row: mask for row, mask in masks.items() if mask is not None})
+        step.draw()
 
     def prepare(self) -> bool:
         """Capture one more step that is likely to be asked for; False if all are."""
@@ -113,14 +128,16 @@ class DecodeGraphs:
         side = Stream(self._decoder.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self._compute(rows, rank)
+            self._draw(self._compute(rows, rank))
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            logits, drawn = self._compute(rows, rank)
-        return _Captured(graph, logits, drawn)
+        forward, draw = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
+            logits = self._compute(rows, rank)
+        with torch.cuda.graph(draw, pool=self._pool, capture_error_mode="thread_local"):
+            drawn = self._draw(logits)
+        return _Captured(forward, draw, logits, drawn)
 
-    def _compute(self, rows: int, rank: int) -> tuple[Tensor, Tensor]:
+    def _compute(self, rows: int, rank: int) -> Tensor:
         view = self._rows.view
         attend = _Attend(self._cache, self._decoder, self._rows, rows)
         lora = None
@@ -129,17 +146,31 @@ class DecodeGraphs:
             lora = _Adapters(self._adapters, self._decoder, segments, rank, self._side)
         tokens, positions = view(TOKENS, 1, rows), view(POSITIONS, 1, rows)
         hidden = self._decoder.hidden(tokens, positions, attend, lora)
-        logits = self._decoder.unembed(hidden, lora)
-        keys, heat = view(KEYS, 2, rows), view(HEAT, 1, rows)
-        return logits, draw_kernel.draw(logits, self._drawer.ids, keys, heat)
+        return self._decoder.unembed(hidden, lora)
+
+    def _draw(self, logits: Tensor) -> Tensor:
+        rows, view = len(logits), self._rows.view
+        keys, heat, masked = view(KEYS, 2, rows), view(HEAT, 1, rows), view(MASKED, 1, rows)
+        return draw_kernel.draw(logits, self._drawer.ids, keys, heat, masked, self._rows.masks)
 
 
 class DecodeStep:
     """A step under way. Its logits are gone once another step is launched; what it drew is not."""
 
-    def __init__(self, branches: Sequence[Branch], logits: Tensor, drawn: Tensor) -> None:
+    def __init__(self, branches: Sequence[Branch], captured: _Captured) -> None:
         self.branches, self.rows = branches, len(branches)
-        self._logits, self._device_drawn = logits, drawn
+        self._captured = captured
+        self._there: torch.cuda.Event | None = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its draw was started."""
+        return self._there is not None
+
+    def draw(self) -> None:
+        """Start the draw, by the keys and masks that are on the device."""
+        self._captured.draw.replay()
+        drawn = self._captured.drawn
         self._drawn = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
         self._drawn.copy_(drawn, non_blocking=True)
         self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -147,14 +178,15 @@ class DecodeStep:
 
     def tokens(self) -> Tensor:
         """The drawn tokens on the device, for the step launched next."""
-        return self._device_drawn[0, : self.rows]
+        return self._captured.drawn[0, : self.rows]
 
     def logits(self, start: int, stop: int) -> Tensor:
         """Float32 logits of rows [start, stop)."""
-        return self._logits[start : min(stop, self.rows)].float()
+        return self._captured.logits[start : min(stop, self.rows)].float()
 
     def drawn(self) -> tuple[list[int], list[float]]:
         """Each row's token, with no regard to top_k and top_p, and its logprob. Waits for them."""
+        assert self._there is not None
         self._there.synchronize()
         tokens: list[int] = self._drawn[0, : self.rows].tolist()
         logprobs: list[float] = self._drawn[1, : self.rows].view(torch.float32).tolist()

@@ -8,7 +8,7 @@ see one token of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,22 +21,25 @@ from tinkex.engine.sampling.draw import SAMPLE, draw_keys, key_state
 from tinkex.engine.sampling.projection import Span
 from tinkex.engine.sampling.request import Branch
 
-TOKENS, POSITIONS, PLACES, KEYS, HEAT, SEGMENTS = 0, 1, 2, 3, 5, 6
+TOKENS, POSITIONS, PLACES, KEYS, HEAT, MASKED, SEGMENTS = 0, 1, 2, 3, 5, 6, 7
 """Rows of the uploaded numbers; keys take two, segments three."""
 
-_NUMBERS = 9
+_NUMBERS = 10
 
 
 class DecodeRows:
     """Rows of a step, on the host and, after `upload`, on the device."""
 
-    def __init__(self, rows: int, pages: int, device: torch.device) -> None:
+    def __init__(self, rows: int, pages: int, vocab: int, device: torch.device) -> None:
         self.numbers = torch.zeros(_NUMBERS, rows, dtype=torch.int32, device=device)
         self.table = torch.zeros(pages, rows, dtype=torch.int32, device=device)
         # Two, taken in turn: the upload of the step before may still be under way.
         self._staged = [
             torch.zeros(_NUMBERS, rows, dtype=torch.int32, pin_memory=True) for _ in range(2)
         ]
+        words = (vocab + 31) // 32
+        self.masks = torch.zeros(rows, words, dtype=torch.int32, device=device)
+        self._staged_masks = torch.zeros(rows, words, dtype=torch.int32, pin_memory=True)
         self._staged_table = torch.zeros(pages, rows, dtype=torch.int32, pin_memory=True)
         self._pages: NDArray[np.int32] = self._staged_table.numpy()
         self._branches: list[Branch | None] = [None] * rows
@@ -44,6 +47,7 @@ class DecodeRows:
         self._counts = [0] * rows
         self._states = np.zeros(rows, np.uint64)
         self._heat = np.zeros(rows, np.float32)
+        self._masked = np.zeros(rows, np.int32)
         self._stale = 0
 
     def fill(
@@ -71,6 +75,7 @@ class DecodeRows:
         drawn = np.array([len(branch.generated) + ahead for branch in branches], np.uint64)
         host[KEYS : KEYS + 2, :count] = draw_keys(self._states[:count], drawn)
         host[HEAT] = self._heat.view(np.int32)
+        host[MASKED] = self._masked
         # A padding row must be harmless: position 0 of the scratch page.
         host[:HEAT, count:] = 0
         host[SEGMENTS:] = _segments(spans, at, host.shape[1])
@@ -83,11 +88,22 @@ class DecodeRows:
             self.table[:pages].copy_(self._staged_table[:pages], non_blocking=True)
             self._stale = 0
 
+    def upload_masks(self, masks: Mapping[int, NDArray[np.int32]]) -> None:
+        """Send the masks of these rows for the draw of the step last filled in. The draw before it
+        must be over; a mask that is too short is 0 beyond its end."""
+        host: NDArray[np.int32] = self._staged_masks.numpy()
+        for row, mask in masks.items():
+            host[row, : len(mask)] = mask
+            host[row, len(mask) :] = 0
+        first, last = min(masks), max(masks) + 1
+        self.masks[first:last].copy_(self._staged_masks[first:last], non_blocking=True)
+
     def _take(self, row: int, branch: Branch) -> None:
         rule = branch.request.rule
         self._branches[row] = branch
         self._states[row] = key_state(branch.request.seed, SAMPLE, branch.index)
         self._heat[row] = 0.0 if rule.greedy else rule.temperature
+        self._masked[row] = branch.masked
 
     def _place(self, row: int, pages: list[int]) -> None:
         self._lists[row], self._counts[row] = pages, len(pages)

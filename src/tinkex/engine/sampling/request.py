@@ -54,12 +54,11 @@ class Request:
 
     @functools.cached_property
     def shaped(self) -> bool:
-        """Whether drawing takes more than one race over the logits."""
+        """Whether drawing takes more than one race over the logits, or part of them."""
         rule = self.rule
         filtered = rule.filtered and not rule.greedy
         topk = bool(self.command.topk_sample_logprobs)
-        steered = self.steering.changes_logits or self.command.grammar is not None
-        return filtered or topk or steered
+        return filtered or topk or self.steering.changes_logits
 
     @property
     def done(self) -> bool:
@@ -120,8 +119,23 @@ class Branch:
 
     def changes(self, guesses: tuple[int, ...]) -> Changes:
         """What the request's controls change about the logits after its tokens and `guesses`."""
-        mask = None if self.constraint is None else self.constraint.mask(guesses)
-        return Changes(self.request.steering, self._counted(guesses), mask)
+        return Changes(self.request.steering, self._counted(guesses), self.mask(guesses))
+
+    @property
+    def masked(self) -> bool:
+        """Whether only some tokens may be drawn."""
+        return self.constraint is not None or self.request.steering.allowed is not None
+
+    def mask(self, guesses: tuple[int, ...] = ()) -> NDArray[np.int32] | None:
+        """The tokens that may follow its own and `guesses`, a bit each; None if all may."""
+        allowed = self.request.steering.allowed
+        if self.constraint is None:
+            return allowed
+        mask = self.constraint.mask(guesses)
+        if allowed is not None:
+            mask[: len(allowed)] &= allowed
+            mask[len(allowed) :] = 0
+        return mask
 
     def _counted(self, guesses: tuple[int, ...]) -> Counts | None:
         steering = self.request.steering

@@ -259,8 +259,10 @@ class Sampler:
         if any(branch.request.shaped for branch in branches):
             events = self._finish_shaped(step, branches)
         else:
+            assert self._graphs is not None
+            if not step.is_drawn:
+                self._graphs.draw(step, live)
             if len(live) == step.rows and self._room_ahead(branches):
-                assert self._graphs is not None
                 self._ahead = self._graphs.launch(branches, after=step)
             self._decoded(branches)
             tokens, logprobs = step.drawn()
