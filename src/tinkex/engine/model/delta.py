@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.stretches import ChunkedStretches, Stretches
 
 
@@ -55,6 +57,24 @@ def _last(x: Tensor, stretches: Stretches, before: Tensor, index: int) -> Tensor
     return torch.cat([before[index, len(own) :], own])
 
 
+_NORM_EPS = 1e-6
+"""Of the lengths of queries and keys."""
+
+
+def heads_of(channels: Tensor, config: GatedDeltaConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values by head from what was convolved, in float32: through a SiLU, queries
+    and keys then of length one, queries scaled."""
+    sizes = [config.key_size, config.key_size, config.value_size]
+    q, k, v = row_wise(F.silu, channels).float().split_with_sizes(sizes, dim=1)
+    q, k = (x.reshape(len(x), config.key_heads, config.key_dim) for x in (q, k))
+    v = v.reshape(len(v), config.value_heads, config.value_dim)
+    return _unit(q) * config.key_dim**-0.5, _unit(k), v
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _NORM_EPS)
+
+
 class DeltaInputs(NamedTuple):
     """q and k [N, heads, key size], v [N, heads, value size], decay (g) and write (β) [N, heads],
     all float32."""
@@ -64,6 +84,16 @@ class DeltaInputs(NamedTuple):
     v: Tensor
     decay: Tensor
     write: Tensor
+
+    @classmethod
+    def by_value_head(
+        cls, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor
+    ) -> DeltaInputs:
+        """Each key head repeated for the value heads that it serves."""
+        times = v.shape[1] // q.shape[1]
+        if times > 1:
+            q, k = (x.repeat_interleave(times, dim=1) for x in (q, k))
+        return cls(q, k, v, decay, write)
 
 
 def delta_rule(inputs: DeltaInputs, stretches: Stretches) -> Tensor:

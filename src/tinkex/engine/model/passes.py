@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.routes import Routes, products
 
 
@@ -39,14 +40,19 @@ Angles = tuple[Tensor, Tensor]
 class Recur(Protocol):
     """What runs along sequences from token to token."""
 
-    def convolve(self, layer: int, x: Tensor, weight: Tensor) -> Tensor:
-        """A causal convolution of [N, channels]; weight [channels, width]."""
+    def heads(
+        self, layer: int, channels: Tensor, weight: Tensor, config: GatedDeltaConfig
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by head from [N, channels]: a causal convolution with weight
+        [channels, width], then `delta.heads_of`."""
         ...
 
     def delta(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor
     ) -> Tensor:
-        """The gated delta rule; shapes as in `delta.DeltaInputs`."""
+        """The gated delta rule: q and k [N, key heads, key size], v [N, heads, value size], decay
+        and write float32 [N, heads] to [N, heads, value size]. A key head serves as many value
+        heads as there are times more of them."""
         ...
 
 

@@ -21,7 +21,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Routed
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.attention import PackedAttention
-from tinkex.engine.training.recurrence import PackedRecurrence
+from tinkex.engine.training.recurrence import packed_recurrence
 
 if TYPE_CHECKING:
     from tinkex.engine.training.captured_pass import CapturedPasses
@@ -68,7 +68,7 @@ class Passes:
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
                 on_routes=on_routes,
-                recur=PackedRecurrence(lengths, device) if self._recurs else None,
+                recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
             )
         return _EagerPass(hidden)
 

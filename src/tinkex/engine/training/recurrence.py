@@ -7,21 +7,31 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tinkex.engine.model.delta import DeltaInputs, causal_conv, delta_rule
+from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.delta import DeltaInputs, causal_conv, delta_rule, heads_of
 from tinkex.engine.model.passes import Recur
 from tinkex.engine.model.stretches import Stretches
 
 
-class PackedRecurrence(Recur):
+def packed_recurrence(lengths: Sequence[int], device: torch.device, triton: bool) -> Recur:
     """A `Recur` for sequences of these lengths laid end to end."""
+    if not triton:
+        return PackedRecurrence(lengths, device)
+    from tinkex.engine.training.device_recurrence import DeviceRecurrence
 
+    return DeviceRecurrence(lengths, device)
+
+
+class PackedRecurrence(Recur):
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
         self._stretches = Stretches(lengths, device)
 
-    def convolve(self, layer: int, x: Tensor, weight: Tensor) -> Tensor:
-        return causal_conv(x, weight, self._stretches)
+    def heads(
+        self, layer: int, channels: Tensor, weight: Tensor, config: GatedDeltaConfig
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return heads_of(causal_conv(channels, weight, self._stretches), config)
 
     def delta(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor
     ) -> Tensor:
-        return delta_rule(DeltaInputs(q, k, v, decay, write), self._stretches)
+        return delta_rule(DeltaInputs.by_value_head(q, k, v, decay, write), self._stretches)

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.delta import DeltaInputs, conv_states, delta_states
+from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.delta import DeltaInputs, conv_states, delta_states, heads_of
 from tinkex.engine.model.passes import Recur
 from tinkex.engine.model.stretches import Stretches
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, zeros
@@ -59,11 +61,15 @@ class SequenceStates:
         """Whether there is a snapshot at the end of the page with this key."""
         return key in self._snapshots
 
-    def begin(self, chunks: Sequence[Chunk]) -> StepRecurrence:
+    def begin(self, chunks: Sequence[Chunk]) -> Recur:
         """The recurrent layers of a step of these chunks, from the states of their branches."""
         places = [self._enter(chunk) for chunk in chunks]
         self._reach.update((chunk.branch, chunk.stop) for chunk in chunks)
         lengths = [chunk.stop - chunk.start for chunk in chunks]
+        if runs_triton(next(iter(self.windows.values()))):
+            from tinkex.engine.sampling.cache.device_states import ChunkRecurrence
+
+            return ChunkRecurrence(self, places, lengths, self._device)
         return StepRecurrence(self, places, lengths, self._device)
 
     def fork(self, source: Branch, branch: Branch) -> bool:
@@ -150,19 +156,21 @@ class StepRecurrence(Recur):
         self._places = torch.tensor(places, device=device)
         self._stretches = Stretches(lengths, device)
 
-    def convolve(self, layer: int, x: Tensor, weight: Tensor) -> Tensor:
-        store, own = self._states.windows[layer], x[: self._stretches.tokens]
+    def heads(
+        self, layer: int, channels: Tensor, weight: Tensor, config: GatedDeltaConfig
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        store, own = self._states.windows[layer], channels[: self._stretches.tokens]
         before = store.index_select(0, self._places)
         found, after = conv_states(own, weight, self._stretches, before)
         store.index_copy_(0, self._places, after)
-        return _padded(found, len(x))
+        return heads_of(_padded(found, len(channels)), config)
 
     def delta(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, write: Tensor
     ) -> Tensor:
         store, rows = self._states.matrices[layer], len(v)
         tokens = self._stretches.tokens
-        own = DeltaInputs(*(x[:tokens] for x in (q, k, v, decay, write)))
+        own = DeltaInputs.by_value_head(*(x[:tokens] for x in (q, k, v, decay, write)))
         initial = store.index_select(0, self._places)
         found, final = delta_states(own, self._stretches, initial)
         store.index_copy_(0, self._places, final)
