@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.cpu import batch_invariant
+from tinkex.engine.kernels.available import runs_triton
 
 STEADY_ROWS = 16
 """Matrix libraries sum the rows of a smaller product in another order (see `packing.SOLO_TOKENS`):
@@ -53,7 +54,12 @@ class Routes:
         return x.index_select(0, self.tokens)
 
     def combine(self, rows: Tensor) -> Tensor:
-        """[N, width]: the sum of each token's rows."""
+        """[N, width]: the sum of each token's rows. Without gradients."""
+        if runs_triton(rows):
+            from tinkex.engine.kernels import experts as kernel
+
+            summed: Tensor = kernel.combine(rows.contiguous(), self.places.view_as(self.experts))
+            return summed
         found = rows.index_select(0, self.places)
         return found.view(*self.experts.shape, rows.shape[1]).sum(1)
 

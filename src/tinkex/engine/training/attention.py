@@ -39,18 +39,18 @@ class PackedAttention:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
         window = self._windows[layer]
-        if sinks is None and q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
-            return self._varlen(q, k, v, window)
+        if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
+            if sinks is None:
+                return self._varlen(q, k, v, window)
+            apply: Any = _VarlenWithSinks.apply
+            result: Tensor = apply(q, k, v, sinks, self._bounds, self._longest, window)
+            return result
         return self._by_rectangle(q if sinks is None else sink_queries(q, sinks), k, v, window)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
         # What torch's `varlen_attn` calls; on the way there it keeps the host busy for longer than
         # a small pack keeps the GPU.
-        reach = -1 if window is None else window - 1
-        out: Tensor = torch.ops.aten._flash_attention_forward(
-            q, k, v, self._bounds, self._bounds, self._longest, self._longest, 0.0,
-            window is None, False, window_size_left=reach, window_size_right=0,
-        )[0]  # fmt: skip
+        out: Tensor = _flash(q, k, v, self._bounds, self._longest, window)[0]
         return out
 
     def _by_rectangle(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
@@ -68,6 +68,52 @@ class PackedAttention:
         mixed = [_rectangle(qs, ks, vs, *shape, window) for qs, ks, vs, shape in parts]
         out = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
         return out if self._order is None else _permute(out, back, there)
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, longest: int, window: int | None
+) -> tuple[Tensor, ...]:
+    """What is mixed, the logarithms of the sums of weights, and the state of a generator."""
+    reach = -1 if window is None else window - 1
+    found: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
+        q, k, v, bounds, bounds, longest, longest, 0.0, window is None, False,
+        window_size_left=reach, window_size_right=0,
+    )  # fmt: skip
+    return found
+
+
+class _VarlenWithSinks(torch.autograd.Function):
+    """A sink is one more weight in a row's sum, and nothing in what is mixed. With that sum and what
+    was mixed put right, the kernel's own backward pass is right too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, bounds: Tensor, longest: int,
+        window: int | None,
+    ) -> Tensor:  # fmt: skip
+        mixed, sums, *state = _flash(q, k, v, bounds, longest, window)
+        out, sums = with_sinks(mixed, sums, sinks)
+        ctx.save_for_backward(q, k, v, out, sums, bounds, *state[:2])
+        ctx.facts = (longest, window)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, sums, bounds, *state = ctx.saved_tensors
+        longest, window = ctx.facts
+        found = torch.ops.aten._flash_attention_backward(
+            grads[0].contiguous(), q, k, v, out, sums, bounds, bounds, longest, longest, 0.0,
+            window is None, *state, window_size_left=-1 if window is None else window - 1,
+            window_size_right=0,
+        )  # fmt: skip
+        return (*found, None, None, None, None)
+
+
+def with_sinks(mixed: Tensor, sums: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
+    """[N, heads, D] and logarithms of sums [heads, N] of attention without sinks [heads], with."""
+    share = torch.sigmoid(sums - sinks[:, None])
+    wider = torch.logaddexp(sums, sinks[:, None].expand_as(sums))
+    return (mixed * share.T[:, :, None]).to(mixed.dtype), wider
 
 
 def _sorted_rows(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:

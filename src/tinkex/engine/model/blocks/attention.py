@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model import head_ops
 from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.ops import normed_rotation, rms_norm, rotate, row_wise
@@ -36,14 +38,22 @@ class Attention:
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         qkv = run.project(layer, QKV, x, self.qkv, self.qkv_bias)
-        gate = None
-        if self.config.gated:
-            qkv, gate = self._without_gate(qkv)
-        q, k, v = self._queries_keys_values(qkv, run.angles[layer])
+        q, k, v, gate = self._heads(qkv, run.angles[layer])
         mixed = run.attend(layer, q, k, v, self.sinks).reshape(x.shape[0], self.config.q_size)
         if gate is not None:
             mixed = mixed * row_wise(torch.sigmoid, gate)
         return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
+
+    def _heads(
+        self, qkv: Tensor, angles: Angles | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values by head, and the queries' gates."""
+        if runs_triton(qkv) and not self.config.wide_norms:
+            return head_ops.ready(qkv, self.q_norm, self.k_norm, angles, self.config)
+        gate = None
+        if self.config.gated:
+            qkv, gate = self._without_gate(qkv)
+        return (*self._queries_keys_values(qkv, angles), gate)
 
     def _without_gate(self, qkv: Tensor) -> tuple[Tensor, Tensor]:
         """Queries, keys and values side by side, and the gates that lay between the queries."""

@@ -17,12 +17,10 @@ from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
-from tinkex.engine.model.ops import row_wise, swiglu
+from tinkex.engine.model.expert_ops import gated_rows
+from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import Pass
 from tinkex.engine.model.routes import Routes
-
-_SLOPE = 1.702
-"""Of the gate's sigmoid in gpt-oss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,9 @@ class Experts:
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         weights, routes = self._route(x)
         run.routed(layer, routes)
-        inner = self._gated(run.expand(layer, UP, x, self.gate_up, routes), routes)
+        gate_up = run.expand(layer, UP, x, self.gate_up, routes)
         share = weights.flatten().index_select(0, routes.order)
-        inner = inner * share[:, None].to(inner.dtype)
+        inner = gated_rows(gate_up, share, self.gate_up_bias, routes, self.config.clamp)
         out = onto + run.contract(layer, DOWN, inner, self.down, routes)
         if self.down_bias is not None:
             spread = weights.new_zeros(len(x), self.config.experts)
@@ -63,16 +61,6 @@ class Experts:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             out = out + row_wise(torch.sigmoid, gate) * self.shared.alone(layer, x, run)
         return out
-
-    def _gated(self, gate_up: Tensor, routes: Routes) -> Tensor:
-        if self.gate_up_bias is not None:
-            gate_up = gate_up + self.gate_up_bias.index_select(0, routes.row_experts)
-        limit = self.config.clamp
-        if limit is None:
-            return swiglu(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-        return (up + 1) * gate * row_wise(torch.sigmoid, gate * _SLOPE)
 
     def _route(self, x: Tensor) -> tuple[Tensor, Routes]:
         """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,

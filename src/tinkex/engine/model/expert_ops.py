@@ -1,0 +1,63 @@
+"""The gate between an expert's two products: one kernel on a GPU with Triton, else a few of torch's.
+
+The weight of a token's choice scales the row here, so that what comes back to a token is a sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model.ops import row_wise, swiglu
+from tinkex.engine.model.routes import Routes
+
+_SLOPE = 1.702
+"""Of the gate's sigmoid in gpt-oss."""
+
+
+def gated_rows(
+    gate_up: Tensor, share: Tensor, bias: Tensor | None, routes: Routes, limit: float | None
+) -> Tensor:
+    """[rows, inner] from gate and up [rows, 2 · inner], each row times its share.
+
+    `bias` [experts, 2 · inner] is added first. Mixtures with a limit have the gate of gpt-oss.
+    """
+    if runs_triton(gate_up):
+        result: Tensor = _Gate.apply(  # type: ignore[no-untyped-call]
+            gate_up, share, bias, routes.row_experts, limit
+        )
+        return result
+    if bias is not None:
+        gate_up = gate_up + bias.index_select(0, routes.row_experts)
+    return _gated(gate_up, limit) * share[:, None].to(gate_up.dtype)
+
+
+def _gated(gate_up: Tensor, limit: float | None) -> Tensor:
+    if limit is None:
+        return swiglu(gate_up)
+    gate, up = gate_up.chunk(2, dim=-1)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * row_wise(torch.sigmoid, gate * _SLOPE)
+
+
+class _Gate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, gate_up: Tensor, share: Tensor, bias: Tensor | None, experts: Tensor,
+        limit: float | None,
+    ) -> Tensor:  # fmt: skip
+        from tinkex.engine.kernels import experts as kernel
+
+        ctx.save_for_backward(gate_up, share, bias, experts)
+        ctx.limit = limit
+        return kernel.gate(gate_up, share, bias, experts, limit)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        from tinkex.engine.kernels import experts as kernel
+
+        found = kernel.gate_backward(grads[0], *ctx.saved_tensors, ctx.limit)
+        return (*found, None, None, None)
