@@ -24,7 +24,7 @@ RUNS = torch.cuda.is_available() or INTERPRETED
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 HIDDEN, LAYERS = 200, 2
-WIDTHS = {"qkv": (136, 40, 40), "o": (200,), "gate_up": (136, 136)}
+WIDTHS = {"qkv": (136, 40, 40), "o": (200,), "gate_up": (136, 136), "qkvz": (136, 40, 72, 136)}
 SLOTS = {
     name: PlacedSlot(Slot("mlp", HIDDEN, tuple((f"m{i}", w) for i, w in enumerate(widths))), (0, 1))
     for name, widths in WIDTHS.items()

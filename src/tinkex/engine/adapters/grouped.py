@@ -20,17 +20,14 @@ from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.kernels import lora_table as kernel
 from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
 from tinkex.engine.to_device import to_device
 
 
 def table_slots(config: ModelConfig) -> dict[str, PlacedSlot]:
-    """The slots whose products are made by table: not those of experts, nor the unembedding."""
-    return {
-        name: placed
-        for name, placed in slots(config).items()
-        if name != UNEMBED and not placed.slot.of_experts
-    }
+    """The slots whose products are made by table: all but the unembedding."""
+    return {name: placed for name, placed in slots(config).items() if name != UNEMBED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,7 @@ class Shape:
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Shape:
-        every = [
-            factors
-            for segment in segments
-            for factors in segment.factors.values()
-            if factors.a.ndim == factors.b[0].ndim == 3
-        ]
+        every = [factors for segment in segments for factors in segment.factors.values()]
         ranks = [factors.b[0].shape[-1] for factors in every] or [1]
         widths = [width for f in every for width in (f.a.shape[-1], *(b.shape[-2] for b in f.b))]
         return cls(
@@ -70,14 +62,19 @@ class LoraTable:
             name: tuple(width for _, width in placed.slot.modules) for name, placed in slots.items()
         }
         self.place = {name: _places(placed) for name, placed in slots.items()}
+        self.experts = {
+            name: placed.slot.experts_a or placed.slot.experts_b for name, placed in slots.items()
+        }
         self.index = {name: at for at, name in enumerate(slots)}
         tiles = -(-rows // kernel.ROWS) + groups - 1
         self._device, self._groups = device, groups
-        self.table = torch.zeros(
-            len(slots), groups, kernel.FIELDS, dtype=torch.int64, device=device
-        )
-        self.tiles = torch.zeros(tiles, 3, dtype=torch.int32, device=device)
-        self.bounds = torch.zeros(groups, 2, dtype=torch.int32, device=device)
+        # One more for rows that use no adapter.
+        shape = (len(slots), groups + 1, kernel.FIELDS)
+        self.table = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.owners = torch.zeros(rows, dtype=torch.int64, device=device)
+        """Each token's adapter."""
+        self.tiles = torch.zeros(tiles, kernel.TILE_FIELDS, dtype=torch.int32, device=device)
+        self.bounds = torch.zeros(groups, kernel.TILE_FIELDS, dtype=torch.int32, device=device)
         self.counts = kernel.counters(tiles, device)
 
     def fill(self, segments: Sequence[Segment]) -> None:
@@ -86,17 +83,26 @@ class LoraTable:
         for group, segment in enumerate(segments):
             for name, at in self.index.items():
                 table[at, group] = _row(segment, name)
-        bounds = np.zeros((self._groups, 2), np.int32)
-        bounds[: len(segments)] = [(s.start, s.stop) for s in segments]
+        bounds = np.zeros(self.bounds.shape, np.int32)
+        bounds[: len(segments), :3] = [(at, s.start, s.stop) for at, s in enumerate(segments)]
         cut = [
-            (group, first, s.stop)
+            (group, first, s.stop, 0)
             for group, s in enumerate(segments)
             for first in range(s.start, s.stop, kernel.ROWS)
         ]
         tiles = np.zeros(self.tiles.shape, np.int32)
         tiles[: len(cut)] = cut
-        for target, values in ((self.table, table), (self.bounds, bounds), (self.tiles, tiles)):
+        owners = np.full(len(self.owners), self._groups, np.int64)
+        for group, segment in enumerate(segments):
+            owners[segment.start : segment.stop] = group
+        filled = (self.table, table), (self.bounds, bounds), (self.tiles, tiles)
+        for target, values in (*filled, (self.owners, owners)):
             target.copy_(to_device(values, self._device))
+
+    @property
+    def adapters(self) -> int:
+        """Rows of the table, that for none included."""
+        return self._groups + 1
 
 
 class TableLora(PackedLora):
@@ -107,10 +113,28 @@ class TableLora(PackedLora):
     ) -> None:
         super().__init__(segments, device)
         self.table, self.shape = table, shape
+        # A matrix library is faster for one adapter where all rows are its own.
+        self._alone = len(segments) == 1
+
+    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        from tinkex.engine.adapters.grouped_experts import TableExpand
+
+        apply: Any = TableExpand.apply
+        result: Tensor = apply(x, self._anchor, weight, self, layer, slot, routes)
+        return result
+
+    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+        from tinkex.engine.adapters.grouped_experts import TableContract
+
+        apply: Any = TableContract.apply
+        result: Tensor = apply(x, self._anchor, weight, self, layer, slot, routes)
+        return result
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
+        if self._alone or slot not in self.table.index:
+            return super().project(layer, slot, x, weight, bias)
         if torch.is_grad_enabled():
             apply: Any = _TableProject.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self, layer, slot)
@@ -121,7 +145,7 @@ class TableLora(PackedLora):
 
     def add_product(self, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor:
         """Add every segment's product to `y`; returns A x."""
-        table, layer, where = self._where(slot, layer)
+        table, layer, where = self.where(slot, layer)
         thin = kernel.shrink(x, table, self.table.tiles, self.table.counts, layer, *where, False)
         kernel.expand(y, thin, table, self.table.tiles, layer, *where, False)
         return thin
@@ -130,7 +154,7 @@ class TableLora(PackedLora):
         self, layer: int, slot: str, x: Tensor, thin: Tensor, dy: Tensor, dx: Tensor | None
     ) -> None:
         """Add to the factors' gradients and, unless None, to `dx`."""
-        table, layer, where = self._where(slot, layer)
+        table, layer, where = self.where(slot, layer)
         tiles, bounds, counts = self.table.tiles, self.table.bounds, self.table.counts
         back = kernel.shrink(dy, table, tiles, counts, layer, *where, True)
         kernel.add_sums(dy, thin, table, bounds, layer, *where, False)
@@ -138,7 +162,7 @@ class TableLora(PackedLora):
         if dx is not None:
             kernel.expand(dx, back, table, tiles, layer, *where, True)
 
-    def _where(
+    def where(
         self, slot: str, layer: int
     ) -> tuple[Tensor, int, tuple[tuple[int, ...], int, bool]]:
         """The slot's table, the layer's place among those that have it, and the shapes."""

@@ -4,6 +4,9 @@ A table on the device says where each group's factors and gradients lie and what
 adapters of different ranks and modules share every launch, nothing is stacked or padded, and a
 captured graph serves whichever adapters the table names at the time. A group is a stretch of rows
 that use one adapter; tiles are pieces of groups.
+
+Of a mixture of experts one factor has an expert's own in front of the others. Rows then are pairs of
+a token and an expert, a group those of one adapter and one expert, and what is thin may lie by token.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
@@ -18,12 +21,18 @@ from torch import Tensor
 ROWS = 64
 """Of a tile."""
 
-FIELDS = 10
-"""Of a group in a slot's table: addresses of A and its gradient, of B and its gradient for up to
-three modules, the rank (0 without an adapter here), and the scaling as the bits of a float32."""
+MODULES = 4
+"""Of a slot at most."""
 
-RANK_FIELD = 8
-SCALING_FIELD = 9
+FIELDS = 12
+"""Of an adapter in a slot's table: addresses of A and its gradient, of B and its gradient for each
+module, the rank (0 without an adapter here), and the scaling as the bits of a float32."""
+
+RANK_FIELD = 10
+SCALING_FIELD = 11
+
+TILE_FIELDS = 4
+"""Of a tile: the adapter's place in the table, first row, end, and expert."""
 
 _BLOCK = 64
 _COLUMNS = 128
@@ -33,18 +42,18 @@ _MAX_SLICES = 8
 
 def shrink(
     x: Tensor, table: Tensor, tiles: Tensor, counts: Tensor, layer: int, widths: tuple[int, ...],
-    rank: int, aligned: bool, back: bool,
+    rank: int, aligned: bool, back: bool, experts: int = 0,
 ) -> Tensor:  # fmt: skip
     """x @ A.T, or, going `back`, x @ B: [rows, modules · rank], a module's ranks side by side.
 
-    `table` int64 [groups, FIELDS]; `tiles` int32 [tiles, 3] of group, first row and end; `widths`
-    are the modules' output columns; `rank`, a power of two, is at least every group's; `aligned`
-    says that all widths and ranks are multiples of 8. Columns beyond a group's rank are not
-    written.
+    `table` int64 [adapters, FIELDS]; `tiles` int32 [tiles, TILE_FIELDS]; `widths` are the modules'
+    output columns; `rank`, a power of two, is at least every adapter's; `aligned` says that all
+    widths and ranks are multiples of 8. Columns beyond an adapter's rank are not written. `experts`
+    is how many of the factor there are in a layer, if not one for all.
     """
     modules = len(widths)
     inside = max(widths) if back else x.shape[1]
-    slices = _slices(len(tiles) * modules, inside)
+    slices = 1 if experts else _slices(len(tiles) * modules, inside)
     thin = torch.empty(len(x), modules * rank, dtype=x.dtype, device=x.device)
     parts = thin
     if slices > 1:
@@ -52,45 +61,51 @@ def shrink(
     _shrink[len(tiles), modules, slices](
         x, table, tiles, thin, parts, counts, layer, x.shape[1], x.stride(0), len(x),
         **_modules(widths), RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SLICES=slices,
-        BACK=back, ALIGNED=_eight(aligned), ROWS=ROWS, BLOCK=_BLOCK, num_warps=4, num_stages=3,
+        EXPERTS=experts or 1, TILE=TILE_FIELDS, LIMIT=MODULES, BACK=back, ALIGNED=_eight(aligned),
+        ROWS=ROWS, BLOCK=_BLOCK, num_warps=4, num_stages=3,
     )  # fmt: skip
     return thin
 
 
 def expand(
     y: Tensor, thin: Tensor, table: Tensor, tiles: Tensor, layer: int, widths: tuple[int, ...],
-    rank: int, aligned: bool, back: bool,
+    rank: int, aligned: bool, back: bool, experts: int = 0, tokens: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """y += scaling · thin @ B.T module by module, or, going `back`, thin @ A of all modules."""
+    """y += scaling · thin @ B.T module by module, or, going `back`, thin @ A of all modules. With
+    `tokens` [rows], row i takes the thin row of its token."""
     columns = [y.shape[1]] if back else widths
     count = sum(triton.cdiv(width, _COLUMNS) for width in columns)
     _expand[count, len(tiles)](
-        y, thin, table, tiles, layer, y.shape[1], y.stride(0), **_modules(widths), RANK=rank,
-        FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SCALING_FIELD=SCALING_FIELD, BACK=back,
-        ALIGNED=_eight(aligned), ROWS=ROWS, COLUMNS=_COLUMNS, num_warps=4,
+        y, thin, table, tiles, tiles if tokens is None else tokens, layer, y.shape[1], y.stride(0),
+        **_modules(widths), RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD,
+        SCALING_FIELD=SCALING_FIELD, EXPERTS=experts or 1, TILE=TILE_FIELDS,
+        BY_TOKEN=tokens is not None, BACK=back, ALIGNED=_eight(aligned), ROWS=ROWS,
+        COLUMNS=_COLUMNS, num_warps=4,
     )  # fmt: skip
 
 
 def add_sums(
     wide: Tensor, thin: Tensor, table: Tensor, bounds: Tensor, layer: int,
-    widths: tuple[int, ...], rank: int, aligned: bool, back: bool,
+    widths: tuple[int, ...], rank: int, aligned: bool, back: bool, experts: int = 0,
+    tokens: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Into the gradients of B: scaling · wide.T @ thin, or, going `back`, of A: thin.T @ wide.
 
-    `bounds` int32 [groups, 2] are each group's rows.
+    `bounds` int32 [groups, TILE_FIELDS] are each group's rows, as tiles are.
     """
     columns = max(widths) if not back else wide.shape[1]
-    _add_sums[triton.cdiv(columns, _COLUMNS), len(widths), len(bounds)](
-        wide, thin, table, bounds, layer, wide.shape[1], wide.stride(0), **_modules(widths),
-        RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD, SCALING_FIELD=SCALING_FIELD, BACK=back,
-        ALIGNED=_eight(aligned), COLUMNS=_COLUMNS, STEP=ROWS, num_warps=4 if rank < 128 else 8,
-        num_stages=2,
+    _add_sums[len(bounds), triton.cdiv(columns, _COLUMNS), len(widths)](
+        wide, thin, table, bounds, bounds if tokens is None else tokens, layer, wide.shape[1],
+        wide.stride(0), **_modules(widths), RANK=rank, FIELDS=FIELDS, RANK_FIELD=RANK_FIELD,
+        SCALING_FIELD=SCALING_FIELD, EXPERTS=experts or 1, TILE=TILE_FIELDS,
+        BY_TOKEN=tokens is not None, BACK=back, ALIGNED=_eight(aligned), COLUMNS=_COLUMNS,
+        STEP=ROWS, num_warps=4 if rank < 128 else 8, num_stages=2,
     )  # fmt: skip
 
 
 def counters(tiles: int, device: torch.device) -> Tensor:
     """What `shrink` counts finished slices in; all zero between two calls."""
-    return torch.zeros(tiles * 3, dtype=torch.int32, device=device)
+    return torch.zeros(tiles * MODULES, dtype=torch.int32, device=device)
 
 
 def _slices(programs: int, inside: int) -> int:
@@ -104,23 +119,19 @@ def _eight(aligned: bool) -> int:
 
 
 def _modules(widths: tuple[int, ...]) -> dict[str, int]:
-    one, two, three = (*widths, 0, 0)[:3]
-    return {"MODULES": len(widths), "ONE": one, "TWO": two, "THREE": three}
+    one, two, three, four = (*widths, 0, 0, 0)[:MODULES]
+    return {"MODULES": len(widths), "ONE": one, "TWO": two, "THREE": three, "FOUR": four}
 
 
 @triton.jit
-def _left(module, ONE: tl.constexpr, TWO: tl.constexpr, ALIGNED: tl.constexpr):
-    """Where a module's columns begin."""
-    left = tl.where(module == 0, 0, tl.where(module == 1, ONE, ONE + TWO))
-    return tl.multiple_of(left, ALIGNED)
-
-
-@triton.jit
-def _width(
-    module, ONE: tl.constexpr, TWO: tl.constexpr, THREE: tl.constexpr, ALIGNED: tl.constexpr
-):
-    width = tl.where(module == 0, ONE, tl.where(module == 1, TWO, THREE))
-    return tl.multiple_of(width, ALIGNED)
+def _pick(
+    module, one: tl.constexpr, two: tl.constexpr, three: tl.constexpr, four: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """The module's own of four numbers."""
+    found = tl.where(module == 2, three, four)
+    found = tl.where(module == 0, one, tl.where(module == 1, two, found))
+    return tl.multiple_of(found, ALIGNED)
 
 
 @triton.jit
@@ -145,19 +156,24 @@ def _shrink(
     ONE: tl.constexpr,
     TWO: tl.constexpr,
     THREE: tl.constexpr,
+    FOUR: tl.constexpr,
     RANK: tl.constexpr,
     FIELDS: tl.constexpr,
     RANK_FIELD: tl.constexpr,
     SLICES: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    TILE: tl.constexpr,
+    LIMIT: tl.constexpr,
     BACK: tl.constexpr,
     ALIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     tile, module, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    group = tl.load(tiles + tile * 3)
-    first, stop = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    group, expert = tl.load(tiles + tile * TILE), tl.load(tiles + tile * TILE + 3)
+    first, stop = tl.load(tiles + tile * TILE + 1), tl.load(tiles + tile * TILE + 2)
     info = table + group * FIELDS
+    stack = layer.to(tl.int64) * EXPERTS + expert
     rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
     if (first >= stop) | (rank == 0):
         return
@@ -166,15 +182,15 @@ def _shrink(
     real = first + own < stop
     kind: tl.constexpr = x.dtype.element_ty
     if BACK:
-        width = _width(module, ONE, TWO, THREE, ALIGNED)
+        width = _pick(module, ONE, TWO, THREE, FOUR, ALIGNED)
         factor = _address(info + 2 + 2 * module, kind, ALIGNED)
-        factor += layer.to(tl.int64) * width * rank
+        factor += stack * width * rank
         inner_stride, rank_stride = rank, 1
-        x += _left(module, ONE, TWO, ALIGNED)
+        x += _pick(module, 0, ONE, ONE + TWO, ONE + TWO + THREE, ALIGNED)
     else:
         width = columns
         factor = _address(info, kind, ALIGNED)
-        factor += (layer.to(tl.int64) * MODULES + module) * rank * width
+        factor += (stack * MODULES + module) * rank * width
         inner_stride, rank_stride = 1, columns
     total = tl.zeros([ROWS, RANK], tl.float32)
     share = tl.cdiv(tl.cdiv(width, SLICES), BLOCK) * BLOCK
@@ -201,7 +217,7 @@ def _shrink(
         size = row_count.to(tl.int64) * (MODULES * RANK)
         tl.store(parts + part * size + target, total, mask=inside)
         tl.debug_barrier()
-        counter = counts + tile * 3 + module
+        counter = counts + tile * LIMIT + module
         if tl.atomic_add(counter, 1, sem="acq_rel") == SLICES - 1:
             total = tl.zeros([ROWS, RANK], tl.float32)
             for other in tl.static_range(SLICES):
@@ -218,6 +234,7 @@ def _expand(
     thin,
     table,
     tiles,
+    tokens,
     layer,
     columns,
     y_stride,
@@ -225,19 +242,24 @@ def _expand(
     ONE: tl.constexpr,
     TWO: tl.constexpr,
     THREE: tl.constexpr,
+    FOUR: tl.constexpr,
     RANK: tl.constexpr,
     FIELDS: tl.constexpr,
     RANK_FIELD: tl.constexpr,
     SCALING_FIELD: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    TILE: tl.constexpr,
+    BY_TOKEN: tl.constexpr,
     BACK: tl.constexpr,
     ALIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     strip, tile = tl.program_id(0), tl.program_id(1)
-    group = tl.load(tiles + tile * 3)
-    first, stop = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    group, expert = tl.load(tiles + tile * TILE), tl.load(tiles + tile * TILE + 3)
+    first, stop = tl.load(tiles + tile * TILE + 1), tl.load(tiles + tile * TILE + 2)
     info = table + group * FIELDS
+    stack = layer.to(tl.int64) * EXPERTS + expert
     rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
     if (first >= stop) | (rank == 0):
         return
@@ -246,13 +268,16 @@ def _expand(
     rows = (first + own).to(tl.int64)
     real = first + own < stop
     used = real[:, None] & (ranks < rank)[None, :]
-    source = thin + rows[:, None] * (MODULES * RANK) + ranks[None, :]
+    taken_from = rows
+    if BY_TOKEN:
+        taken_from = tl.load(tokens + rows, mask=real, other=0).to(tl.int64)
+    source = thin + taken_from[:, None] * (MODULES * RANK) + ranks[None, :]
     kind: tl.constexpr = y.dtype.element_ty
     added = tl.zeros([ROWS, COLUMNS], tl.float32)
     if BACK:
         column, left = strip * COLUMNS + tl.arange(0, COLUMNS), 0
         there = column < columns
-        base = _address(info, kind, ALIGNED) + layer.to(tl.int64) * MODULES * rank * columns
+        base = _address(info, kind, ALIGNED) + stack * MODULES * rank * columns
         for module in tl.static_range(MODULES):
             some = tl.load(
                 base + (module * rank + ranks)[:, None] * columns + column[None, :],
@@ -264,14 +289,17 @@ def _expand(
     else:
         one = tl.cdiv(ONE, COLUMNS)
         two = one + tl.cdiv(TWO, COLUMNS)
-        module = tl.where(strip < one, 0, tl.where(strip < two, 1, 2))
-        before = tl.where(module == 0, 0, tl.where(module == 1, one, two))
-        left = _left(module, ONE, TWO, ALIGNED)
-        width = _width(module, ONE, TWO, THREE, ALIGNED)
+        three = two + tl.cdiv(THREE, COLUMNS)
+        module = (strip >= one).to(tl.int32) + (strip >= two).to(tl.int32)
+        module += (strip >= three).to(tl.int32)
+        before = tl.where(module == 2, two, three)
+        before = tl.where(module == 0, 0, tl.where(module == 1, one, before))
+        left = _pick(module, 0, ONE, ONE + TWO, ONE + TWO + THREE, ALIGNED)
+        width = _pick(module, ONE, TWO, THREE, FOUR, ALIGNED)
         column = (strip - before) * COLUMNS + tl.arange(0, COLUMNS)
         there = column < width
         base = _address(info + 2 + 2 * module, kind, ALIGNED)
-        base += layer.to(tl.int64) * width * rank
+        base += stack * width * rank
         some = tl.load(
             base + column[None, :] * rank + ranks[:, None],
             mask=(ranks < rank)[:, None] & there[None, :],
@@ -291,6 +319,7 @@ def _add_sums(
     thin,
     table,
     bounds,
+    tokens,
     layer,
     columns,
     wide_stride,
@@ -298,23 +327,29 @@ def _add_sums(
     ONE: tl.constexpr,
     TWO: tl.constexpr,
     THREE: tl.constexpr,
+    FOUR: tl.constexpr,
     RANK: tl.constexpr,
     FIELDS: tl.constexpr,
     RANK_FIELD: tl.constexpr,
     SCALING_FIELD: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    TILE: tl.constexpr,
+    BY_TOKEN: tl.constexpr,
     BACK: tl.constexpr,
     ALIGNED: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
 ):
-    strip, module, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start, stop = tl.load(bounds + group * 2), tl.load(bounds + group * 2 + 1)
+    bound, strip, module = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    group, expert = tl.load(bounds + bound * TILE), tl.load(bounds + bound * TILE + 3)
+    start, stop = tl.load(bounds + bound * TILE + 1), tl.load(bounds + bound * TILE + 2)
     info = table + group * FIELDS
+    stack = layer.to(tl.int64) * EXPERTS + expert
     rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
     width = columns
     if not BACK:
-        width = _width(module, ONE, TWO, THREE, ALIGNED)
-        wide += _left(module, ONE, TWO, ALIGNED)
+        width = _pick(module, ONE, TWO, THREE, FOUR, ALIGNED)
+        wide += _pick(module, 0, ONE, ONE + TWO, ONE + TWO + THREE, ALIGNED)
     if (start >= stop) | (rank == 0) | (strip * COLUMNS >= width):
         return
     scaling = tl.load(info + SCALING_FIELD).to(tl.int32).to(tl.float32, bitcast=True)
@@ -329,19 +364,22 @@ def _add_sums(
         left = tl.load(
             wide + rows * wide_stride + column[None, :], mask=real & there[None, :], other=0.0
         )
+        taken_from = rows
+        if BY_TOKEN:
+            taken_from = tl.load(tokens + rows, mask=real, other=0).to(tl.int64)
         right = tl.load(
-            thin + rows * (MODULES * RANK) + module * RANK + ranks[None, :],
+            thin + taken_from * (MODULES * RANK) + module * RANK + ranks[None, :],
             mask=real & used[None, :],
             other=0.0,
         )
         total = tl.dot(tl.trans(left), right, total, input_precision="ieee")
     if BACK:
         target = _address(info + 1, tl.float32, ALIGNED)
-        target += (layer.to(tl.int64) * MODULES + module) * rank * width
+        target += (stack * MODULES + module) * rank * width
         place = column[:, None] + ranks[None, :].to(tl.int64) * width
     else:
         target = _address(info + 3 + 2 * module, tl.float32, ALIGNED)
-        target += layer.to(tl.int64) * width * rank
+        target += stack * width * rank
         place = column[:, None].to(tl.int64) * rank + ranks[None, :]
     inside = there[:, None] & used[None, :]
     before = tl.load(target + place, mask=inside, other=0.0)

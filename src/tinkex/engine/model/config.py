@@ -81,6 +81,11 @@ class ModelConfig:
         return {index: m for index, m in mixers if isinstance(m, GatedDeltaConfig)}
 
     @property
+    def mixes(self) -> bool:
+        """Whether any layer is a mixture of experts."""
+        return any(isinstance(layer.mlp, ExpertsConfig) for layer in self.layers)
+
+    @property
     def capturable(self) -> bool:
         """Whether all layers are of blocks that a captured decode graph can hold."""
         dense = all(isinstance(layer.mlp, DenseMlpConfig) for layer in self.layers)

@@ -8,6 +8,7 @@ order of its choices: neither depends on who else is in the batch.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ class Routes:
         self.places[self.order] = torch.arange(len(flat), device=flat.device)
         self.tokens = self.order // experts.shape[1]
         self._within: dict[tuple[int, int], tuple[Routes, Tensor]] = {}
+        self.notes: dict[object, Any] = {}
+        """What others worked out from these routes, by who they are."""
 
     @functools.cached_property
     def ends(self) -> Tensor:

@@ -44,6 +44,7 @@ class Passes:
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
         self._recurs = bool(decoder.config.recurrent)
+        self._mixes = decoder.config.mixes
 
     def prepare(self) -> bool:
         """Do a piece of what first passes would have to do; False if nothing is left."""
@@ -82,7 +83,7 @@ class Passes:
 
     def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
         device = self.decoder.device
-        if len(segments) < 2 or not self._triton:
+        if not self._triton or (len(segments) < 2 and not self._mixes):
             return PackedLora(segments, device)
         from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots
 

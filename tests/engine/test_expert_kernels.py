@@ -1,0 +1,144 @@
+"""Kernels of mixtures of experts: adapters by table, the gate between products, sums by token.
+
+On a machine without a GPU they run under Triton's interpreter, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from tinkex.engine.adapters.layout import Factors
+from tinkex.engine.adapters.packed import PackedLora, Segment
+from tinkex.engine.model.expert_ops import _gated
+from tinkex.engine.model.routes import Routes
+from tinkex.engine.model.slots import PlacedSlot, Slot
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+RUNS = torch.cuda.is_available() or INTERPRETED
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+EXPERTS, ACTIVE, HIDDEN, INNER, TOKENS = 5, 2, 40, 24, 150
+BOUNDS, RANKS = [(0, 3), (3, 80), (80, 140)], (3, 16, 8)
+SLOTS = {
+    "up": Slot("mlp", HIDDEN, (("w1", INNER), ("w3", INNER)), experts_b=EXPERTS),
+    "down": Slot("mlp", INNER, (("w2", HIDDEN),), experts_a=EXPERTS),
+}
+PLACE = {0: 0, 1: 1}
+
+here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
+
+
+@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+def test_the_kernels_are_right_under_tritons_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@here
+@pytest.mark.parametrize("slot", list(SLOTS))
+def test_mixed_ranks_over_experts_in_one_launch_are_what_each_gets_alone(slot: str) -> None:
+    """The last ten tokens have no adapter, and the adapter of the first three is not in `down`."""
+    from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora
+
+    routes = some_routes()
+    rows = slot == "down"
+    x = random(TOKENS * ACTIVE if rows else TOKENS, INNER if rows else HIDDEN, seed=1)
+    weight = random(EXPERTS, *((HIDDEN, INNER) if rows else (2 * INNER, HIDDEN)), seed=2) / 6
+    alone, together = segments(), segments()
+    placed = {name: PlacedSlot(one, (0, 1)) for name, one in SLOTS.items()}
+    table = LoraTable(placed, TOKENS, 4, DEVICE)
+    table.fill(together)
+    found = both_ways(TableLora(table, together, Shape.of(together), DEVICE), slot, x, weight, routes)
+    wanted = both_ways(PackedLora(alone, DEVICE), slot, x, weight, routes)
+    for one, other in zip(found, wanted, strict=True):
+        close(one, other)
+    for mine, theirs in zip(together, alone, strict=True):
+        assert mine.grads is not None
+        assert theirs.grads is not None
+        for name in mine.factors:
+            close(mine.grads[name].a, theirs.grads[name].a)
+            for one, other in zip(mine.grads[name].b, theirs.grads[name].b, strict=True):
+                close(one, other)
+
+
+@here
+@pytest.mark.parametrize(("limit", "inner"), [(None, 40), (0.9, 1100)])
+def test_the_gate_is_that_of_the_cpu_forwards_and_backwards(limit: float | None, inner: int) -> None:
+    from tinkex.engine.kernels import experts as kernel
+
+    gate_up, share = random(13, 2 * inner, seed=1), random(13, seed=2).sigmoid()
+    bias = None if limit is None else random(EXPERTS, 2 * inner, seed=3)
+    experts = torch.arange(13, device=DEVICE) % EXPERTS
+    exact, weights = gate_up.double().requires_grad_(), share.double().requires_grad_()
+    biased = exact if bias is None else exact + bias.double()[experts]
+    wanted = _gated(biased, limit) * weights[:, None]
+    close(kernel.gate(gate_up, share, bias, experts, limit), wanted)
+    grad = random(13, inner, seed=4)
+    grads = torch.autograd.grad(wanted, (exact, weights), grad.double())
+    found = kernel.gate_backward(grad, gate_up, share, bias, experts, limit)
+    for one, other in zip(found, grads, strict=True):
+        close(one, other)
+
+
+@here
+def test_rows_are_summed_by_token() -> None:
+    from tinkex.engine.kernels import experts as kernel
+
+    rows, places = random(12, 50, seed=1), torch.randperm(12, device=DEVICE).view(4, 3)
+    close(kernel.combine(rows, places), rows.double()[places].sum(1))
+
+
+def some_routes() -> Routes:
+    scores = random(TOKENS, EXPERTS, seed=9)
+    scores[:, 3] = -10.0  # one expert gets nothing
+    return Routes(scores.topk(ACTIVE).indices, EXPERTS)
+
+
+def both_ways(
+    lora: PackedLora, slot: str, x: Tensor, weight: Tensor, routes: Routes
+) -> tuple[Tensor, Tensor]:
+    given = x.clone().requires_grad_()
+    made = lora.expand if slot == "up" else lora.contract
+    y = made(1, slot, given, weight, routes)
+    (grad,) = torch.autograd.grad(y, given, random(*y.shape, seed=5))
+    return y.detach(), grad
+
+
+def segments() -> list[Segment]:
+    found = []
+    for index, ((start, stop), rank) in enumerate(zip(BOUNDS, RANKS, strict=True)):
+        names = [name for name in SLOTS if not (index == 0 and name == "down")]
+        factors = {name: factors_of(SLOTS[name], rank, index) for name in names}
+        grads = {
+            name: Factors(torch.zeros_like(f.a), tuple(torch.zeros_like(b) for b in f.b), PLACE)
+            for name, f in factors.items()
+        }
+        found.append(Segment(start, stop, 32 / rank, factors, grads))
+    return found
+
+
+def factors_of(slot: Slot, rank: int, seed: int) -> Factors:
+    front_a = (2, slot.experts_a) if slot.experts_a else (2,)
+    front_b = (2, slot.experts_b) if slot.experts_b else (2,)
+    a = random(*front_a, len(slot.modules) * rank, slot.in_features, seed=10 + seed)
+    b = tuple(random(*front_b, width, rank, seed=20 + seed) for _, width in slot.modules)
+    return Factors(a, b, PLACE)
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def close(found: Tensor, wanted: Tensor) -> None:
+    torch.testing.assert_close(found, wanted.float(), rtol=1e-4, atol=2e-3)
