@@ -37,8 +37,9 @@ def test_the_kernels_are_right_under_tritons_interpreter() -> None:
 @here
 @pytest.mark.parametrize("window", [None, 7, 40])
 @pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("sunk", [False, True])
 def test_single_tokens_see_their_sequences(
-    window: int | None, splits: int, monkeypatch: pytest.MonkeyPatch
+    window: int | None, splits: int, sunk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tinkex.engine.kernels import paged_attention as paged_kernel
 
@@ -49,15 +50,17 @@ def test_single_tokens_see_their_sequences(
     q = random(len(lengths), 6, 24, seed=1)
     table = torch.from_numpy(np.stack(pages, axis=1).astype(np.int32)).to(DEVICE)
     positions = torch.tensor([n - 1 for n in lengths], dtype=torch.int32, device=DEVICE)
-    found = paged_kernel.attend(q, tokens, table, positions, PAGE, window)
+    sinks = random(6, seed=9) * 2 if sunk else None
+    found = paged_kernel.attend(q, tokens, table, positions, PAGE, window, sinks)
     for row, length in enumerate(lengths):
-        wanted = expected(q[row : row + 1], tokens, pages[row], length - 1, window)
+        wanted = expected(q[row : row + 1], tokens, pages[row], length - 1, window, sinks)
         torch.testing.assert_close(found[row : row + 1], wanted, rtol=1e-4, atol=1e-5)
 
 
 @here
 @pytest.mark.parametrize("window", [None, 7, 100])
-def test_chunks_see_what_lies_before_them(window: int | None) -> None:
+@pytest.mark.parametrize("sunk", [False, True])
+def test_chunks_see_what_lies_before_them(window: int | None, sunk: bool) -> None:
     from tinkex.engine.kernels import chunk_attention as chunk_kernel
 
     chunks = [(0, 2), (0, 65), (5, 130), (63, 64), (64, 3), (190, 129)]  # cached, new
@@ -71,10 +74,12 @@ def test_chunks_see_what_lies_before_them(window: int | None) -> None:
     )
     table = torch.from_numpy(np.stack(pages).astype(np.int32)).to(DEVICE)
     out = torch.full((total, 6, 24), torch.nan, device=DEVICE)
-    chunk_kernel.attend(q, tokens, table, torch.from_numpy(cut).to(DEVICE), out, PAGE, window)
+    sinks = random(6, seed=9) * 2 if sunk else None
+    tiles = torch.from_numpy(cut).to(DEVICE)
+    chunk_kernel.attend(q, tokens, table, tiles, out, PAGE, window, sinks)
     for i, (start, count) in enumerate(chunks):
         part = slice(int(rows[i]), int(rows[i]) + count)
-        wanted = expected(q[part], tokens, pages[i], start, window)
+        wanted = expected(q[part], tokens, pages[i], start, window, sinks)
         torch.testing.assert_close(out[part], wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -104,9 +109,11 @@ def cache(lengths: list[int]) -> tuple[Tensor, list[np.ndarray]]:
 
 
 def expected(
-    q: Tensor, tokens: Tensor, pages: np.ndarray, first: int, window: int | None
-) -> Tensor:
-    """Plain attention in float64 of queries at positions `first` … over everything before them."""
+    q: Tensor, tokens: Tensor, pages: np.ndarray, first: int, window: int | None,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Plain attention in float64 of queries at positions `first` … over everything before them, a
+    head's sink being one more logit."""
     places = torch.from_numpy((pages[:, None] * PAGE + np.arange(PAGE)).ravel()).to(DEVICE)
     kv = tokens[places].double()
     group = q.shape[1] // kv.shape[2]
@@ -117,5 +124,9 @@ def expected(
     if window is not None:
         visible &= distance < window
     score = torch.einsum("qhd,khd->hqk", q.double(), k) * q.shape[-1] ** -0.5
-    weight = score.masked_fill(~visible, -torch.inf).softmax(-1)
+    score = score.masked_fill(~visible, -torch.inf)
+    if sinks is not None:
+        sink = sinks.double()[:, None, None].expand(-1, len(q), 1)
+        score = torch.cat([score, sink], dim=-1)
+    weight = score.softmax(-1)[..., : len(places)]
     return torch.einsum("hqk,khd->qhd", weight, v).float()

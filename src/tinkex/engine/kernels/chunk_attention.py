@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ROWS = 64
+LOG2_E = 1.4426950408889634
 _BLOCK = 64
 _WARPS = 4
 _STAGES = 3
@@ -36,9 +37,10 @@ def tiles(chunks: Sequence[tuple[int, int, int, int]]) -> NDArray[np.int32]:
 
 def attend(
     q: Tensor, tokens: Tensor, table: Tensor, cut: Tensor, out: Tensor, page_size: int,
-    window: int | None,
+    window: int | None, sinks: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """Write to `out` what the tiles' rows of q [N, heads, D] see: all tokens up to their own.
+    """Write to `out` what the tiles' rows of q [N, heads, D] see: all tokens up to their own, and
+    nothing in their head's sink [heads], one more logit.
 
     `tokens` is a layer's [places, 2, kv heads, D]; `table` [sequences, pages] holds in row c the
     pages of the sequence whose tiles name column c; `cut` is `tiles` on the device.
@@ -46,10 +48,12 @@ def attend(
     heads, size = q.shape[1:]
     kv_heads = tokens.shape[2]
     _attend[heads, len(cut)](
-        q, tokens, table, cut, out, size**-0.5 * 1.4426950408889634, q.stride(0), q.stride(1),
-        out.stride(0), table.stride(0), GROUP=heads // kv_heads, KV_HEADS=kv_heads, SIZE=size,
-        PADDED=max(16, triton.next_power_of_2(size)), PAGE=page_size, WINDOW=window or 0,
-        ROWS=ROWS, BLOCK=_BLOCK, num_warps=_WARPS, num_stages=_STAGES,
+        q, tokens, table, cut, q if sinks is None else sinks, out, size**-0.5 * LOG2_E, q.stride(0),
+        q.stride(1), out.stride(0), table.stride(0), GROUP=heads // kv_heads, KV_HEADS=kv_heads,
+        SIZE=size, PADDED=max(16, triton.next_power_of_2(size)), PAGE=page_size,
+        WINDOW=window or 0, SINKS=sinks is not None, LOG2=LOG2_E, ROWS=ROWS,
+        BLOCK=_BLOCK if size <= 128 else _BLOCK // 2, num_warps=_WARPS if size <= 128 else 8,
+        num_stages=_STAGES,
     )  # fmt: skip
 
 
@@ -59,6 +63,7 @@ def _attend(
     tokens,
     table,
     cut,
+    sinks,
     out,
     scale,
     q_stride,
@@ -71,6 +76,8 @@ def _attend(
     PADDED: tl.constexpr,
     PAGE: tl.constexpr,
     WINDOW: tl.constexpr,
+    SINKS: tl.constexpr,
+    LOG2: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -93,6 +100,9 @@ def _attend(
     stop = position + count
     best = tl.full([ROWS], -1e30, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
+    if SINKS:
+        best = tl.zeros([ROWS], tl.float32) + tl.load(sinks + head).to(tl.float32) * LOG2
+        total += 1.0
     mixed = tl.zeros([ROWS, PADDED], tl.float32)
     pages = table + column * table_stride
     lanes = tokens + head // GROUP * SIZE

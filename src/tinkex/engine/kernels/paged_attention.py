@@ -38,9 +38,11 @@ def write(tokens: Tensor, places: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def attend(
-    q: Tensor, tokens: Tensor, table: Tensor, positions: Tensor, page_size: int, window: int | None
-) -> Tensor:
-    """[N, heads, D] queries, row n at `positions[n]`, over all tokens up to their own.
+    q: Tensor, tokens: Tensor, table: Tensor, positions: Tensor, page_size: int,
+    window: int | None, sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """[N, heads, D] queries, row n at `positions[n]`, over all tokens up to their own. A head's
+    sink, float32 [heads], is one more logit, of a value of zero.
 
     `table` [pages, rows] holds in column n the pages of row n's sequence.
     """
@@ -55,15 +57,17 @@ def attend(
     padded = max(16, triton.next_power_of_2(size))
     group = heads // kv_heads
     _attend[kv_heads, rows, splits](
-        q, tokens, table, positions, out, parts, sums, size**-0.5, q.stride(0), table.stride(0),
-        GROUP=group, TILE=max(16, triton.next_power_of_2(group)), KV_HEADS=kv_heads, SIZE=size,
-        PADDED=padded, PAGE=page_size, SPLITS=splits, WINDOW=window or 0, SHARE=_MIN_SHARE,
-        BLOCK=_BLOCK, num_warps=_WARPS, num_stages=_STAGES,
+        q, tokens, table, positions, q if sinks is None else sinks, out, parts, sums, size**-0.5,
+        q.stride(0), table.stride(0), GROUP=group, TILE=max(16, triton.next_power_of_2(group)),
+        KV_HEADS=kv_heads, SIZE=size, PADDED=padded, PAGE=page_size, SPLITS=splits,
+        WINDOW=window or 0, SINKS=sinks is not None, SHARE=_MIN_SHARE, BLOCK=_BLOCK,
+        num_warps=_WARPS, num_stages=_STAGES if size <= 128 else 2,
     )  # fmt: skip
     if splits > 1:
         _join[rows, heads](
-            parts, sums, positions, out, SIZE=size, PADDED=padded, SPLITS=splits,
-            WINDOW=window or 0, SHARE=_MIN_SHARE, BLOCK=_BLOCK,
+            parts, sums, positions, q if sinks is None else sinks, out, SIZE=size, PADDED=padded,
+            SPLITS=splits, WINDOW=window or 0, SINKS=sinks is not None, SHARE=_MIN_SHARE,
+            BLOCK=_BLOCK,
         )  # fmt: skip
     return out
 
@@ -98,6 +102,7 @@ def _attend(
     tokens,
     table,
     positions,
+    sinks,
     out,
     parts,
     sums,
@@ -112,6 +117,7 @@ def _attend(
     PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
     WINDOW: tl.constexpr,
+    SINKS: tl.constexpr,
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -133,6 +139,9 @@ def _attend(
     )
     best = tl.full([TILE], -1e30, tl.float32)
     total = tl.zeros([TILE], tl.float32)
+    if SINKS and SPLITS == 1:
+        best = tl.load(sinks + head, mask=heads < GROUP, other=0.0)
+        total += 1.0
     mixed = tl.zeros([TILE, PADDED], tl.float32)
     for at in range(start, stop, BLOCK):
         position = at + seen
@@ -174,11 +183,13 @@ def _join(
     parts,
     sums,
     positions,
+    sinks,
     out,
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
     SPLITS: tl.constexpr,
     WINDOW: tl.constexpr,
+    SINKS: tl.constexpr,
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -192,11 +203,17 @@ def _join(
     inside = places < SIZE
     best = tl.load(sums + (head * SPLITS + splits) * 2, mask=used, other=-1e30)
     total = tl.load(sums + (head * SPLITS + splits) * 2 + 1, mask=used, other=0.0)
-    weight = tl.where(used, tl.exp(best - tl.max(best, 0)), 0.0)
+    highest = tl.max(best, 0)
+    extra = 0.0
+    if SINKS:
+        sink = tl.load(sinks + tl.program_id(1))
+        highest = tl.maximum(highest, sink)
+        extra = tl.exp(sink - highest)
+    weight = tl.where(used, tl.exp(best - highest), 0.0)
     part = tl.load(
         parts + (head * SPLITS + splits)[:, None] * SIZE + places[None, :],
         mask=used[:, None] & inside[None, :],
         other=0.0,
     )
-    mixed = tl.sum(part * weight[:, None], 0) / tl.sum(total * weight, 0)
+    mixed = tl.sum(part * weight[:, None], 0) / (tl.sum(total * weight, 0) + extra)
     tl.store(out + head * SIZE + places, mixed, mask=inside)

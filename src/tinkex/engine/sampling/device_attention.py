@@ -54,21 +54,22 @@ class DeviceAttention:
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
-        assert sinks is None, "these kernels know no sinks: see Forward"
         tokens, window = self._cache.tokens(layer), self._windows[layer]
         paged_kernel.write(tokens, self._places, k, v)
         if self._only_singles:
-            return self._attend_singles(q, tokens, window)
+            return self._attend_singles(q, tokens, window, sinks)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        chunk_kernel.attend(q, tokens, self._table, self._cut, out, PAGE_SIZE, window)
+        chunk_kernel.attend(q, tokens, self._table, self._cut, out, PAGE_SIZE, window, sinks)
         if self._singles:
-            some = self._attend_singles(q.index_select(0, self._rows), tokens, window)
+            some = self._attend_singles(q.index_select(0, self._rows), tokens, window, sinks)
             out.index_copy_(0, self._rows, some)
         return out
 
-    def _attend_singles(self, q: Tensor, tokens: Tensor, window: int | None) -> Tensor:
+    def _attend_singles(
+        self, q: Tensor, tokens: Tensor, window: int | None, sinks: Tensor | None
+    ) -> Tensor:
         return paged_kernel.attend(
-            q, tokens, self._single_table, self._positions, PAGE_SIZE, window
+            q, tokens, self._single_table, self._positions, PAGE_SIZE, window, sinks
         )
 
 

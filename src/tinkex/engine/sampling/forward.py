@@ -75,7 +75,7 @@ class Forward:
 
     def _attention(self, chunks: Sequence[Chunk], rows: int) -> Attend:
         decoder, device = self._decoder, self._decoder.device
-        if runs_triton(decoder.weights.embed) and not decoder.config.attention.sinks:
+        if runs_triton(decoder.weights.embed):
             from tinkex.engine.sampling.device_attention import DeviceAttention
 
             return DeviceAttention(self._cache, decoder.config.windows, chunks, device)
