@@ -69,9 +69,9 @@ def main() -> None:
             torch.cuda.empty_cache()
     if asked.write:
         note = (
-            f"Seeded bfloat16 weights of true shapes, rank {RANK} on all modules. “The alternative” "
-            f"is the limit: {flops / 1e12:.0f} TFLOP/s over the operations of a training step, or "
-            f"{bandwidth / 1e12:.2f} TB/s over the bytes a decode step must read."
+            f"Seeded bfloat16 weights of true shapes, rank {RANK} on all modules. “The "
+            f"alternative” is the limit: {flops / 1e12:.0f} TFLOP/s over the operations of a "
+            f"training step, or {bandwidth / 1e12:.2f} TB/s over the bytes of a decode step."
         )
         write("gpu_families", "Families of models on a GPU", rows, note)
 

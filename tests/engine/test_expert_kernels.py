@@ -59,7 +59,9 @@ def test_mixed_ranks_over_experts_in_one_launch_are_what_each_gets_alone(slot: s
     placed = {name: PlacedSlot(one, (0, 1)) for name, one in SLOTS.items()}
     table = LoraTable(placed, TOKENS, 4, DEVICE)
     table.fill(together)
-    found = both_ways(TableLora(table, together, Shape.of(together), DEVICE), slot, x, weight, routes)
+    found = both_ways(
+        TableLora(table, together, Shape.of(together), DEVICE), slot, x, weight, routes
+    )
     wanted = both_ways(PackedLora(alone, DEVICE), slot, x, weight, routes)
     for one, other in zip(found, wanted, strict=True):
         close(one, other)
@@ -74,7 +76,9 @@ def test_mixed_ranks_over_experts_in_one_launch_are_what_each_gets_alone(slot: s
 
 @here
 @pytest.mark.parametrize(("limit", "inner"), [(None, 40), (0.9, 1100)])
-def test_the_gate_is_that_of_the_cpu_forwards_and_backwards(limit: float | None, inner: int) -> None:
+def test_the_gate_is_that_of_the_cpu_forwards_and_backwards(
+    limit: float | None, inner: int
+) -> None:
     from tinkex.engine.kernels import experts as kernel
 
     gate_up, share = random(13, 2 * inner, seed=1), random(13, seed=2).sigmoid()

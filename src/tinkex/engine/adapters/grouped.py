@@ -162,9 +162,7 @@ class TableLora(PackedLora):
         if dx is not None:
             kernel.expand(dx, back, table, tiles, layer, *where, True)
 
-    def where(
-        self, slot: str, layer: int
-    ) -> tuple[Tensor, int, tuple[tuple[int, ...], int, bool]]:
+    def where(self, slot: str, layer: int) -> tuple[Tensor, int, tuple[tuple[int, ...], int, bool]]:
         """The slot's table, the layer's place among those that have it, and the shapes."""
         table = self.table
         shapes = (table.widths[slot], self.shape.rank, self.shape.aligned)

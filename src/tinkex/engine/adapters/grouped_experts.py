@@ -63,9 +63,17 @@ class TableExpand(torch.autograd.Function):
         y = products(routes.rows(x), weight, routes)
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
-        thin = kernel.shrink(x, entry, table.tiles, table.counts, place, *shapes, False)
+        thin = kernel.shrink(x, entry, table.tiles, table.counts, place, *shapes, back=False)
         kernel.expand(
-            y, thin, entry, groups.tiles, place, *shapes, False, table.experts[slot], routes.tokens
+            y,
+            thin,
+            entry,
+            groups.tiles,
+            place,
+            *shapes,
+            back=False,
+            experts=table.experts[slot],
+            tokens=routes.tokens,
         )
         ctx.save_for_backward(x, weight, thin)
         ctx.facts = (lora, layer, slot, routes)
@@ -78,16 +86,26 @@ class TableExpand(torch.autograd.Function):
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()
-        back = kernel.shrink(dy, entry, groups.tiles, table.counts, place, *shapes, True, many)
+        back = kernel.shrink(
+            dy, entry, groups.tiles, table.counts, place, *shapes, back=True, experts=many
+        )
         kernel.add_sums(
-            dy, thin, entry, groups.bounds, place, *shapes, False, many, routes.tokens
+            dy,
+            thin,
+            entry,
+            groups.bounds,
+            place,
+            *shapes,
+            back=False,
+            experts=many,
+            tokens=routes.tokens,
         )
         back = routes.combine(back)
-        kernel.add_sums(x, back, entry, table.bounds, place, *shapes, True)
+        kernel.add_sums(x, back, entry, table.bounds, place, *shapes, back=True)
         dx = None
         if ctx.needs_input_grad[0]:
             dx = routes.combine(products_back(dy, weight, routes))
-            kernel.expand(dx, back, entry, table.tiles, place, *shapes, True)
+            kernel.expand(dx, back, entry, table.tiles, place, *shapes, back=True)
         return dx, None, None, None, None, None, None
 
 
@@ -101,9 +119,11 @@ class TableContract(torch.autograd.Function):
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many = table.experts[slot]
-        rows = kernel.shrink(x, entry, groups.tiles, table.counts, place, *shapes, False, many)
+        rows = kernel.shrink(
+            x, entry, groups.tiles, table.counts, place, *shapes, back=False, experts=many
+        )
         thin = routes.combine(rows)
-        kernel.expand(y, thin, entry, table.tiles, place, *shapes, False)
+        kernel.expand(y, thin, entry, table.tiles, place, *shapes, back=False)
         ctx.save_for_backward(x, weight, thin)
         ctx.facts = (lora, layer, slot, routes)
         return y
@@ -115,13 +135,31 @@ class TableContract(torch.autograd.Function):
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()
-        back = kernel.shrink(dy, entry, table.tiles, table.counts, place, *shapes, True)
-        kernel.add_sums(dy, thin, entry, table.bounds, place, *shapes, False)
-        kernel.add_sums(x, back, entry, groups.bounds, place, *shapes, True, many, routes.tokens)
+        back = kernel.shrink(dy, entry, table.tiles, table.counts, place, *shapes, back=True)
+        kernel.add_sums(dy, thin, entry, table.bounds, place, *shapes, back=False)
+        kernel.add_sums(
+            x,
+            back,
+            entry,
+            groups.bounds,
+            place,
+            *shapes,
+            back=True,
+            experts=many,
+            tokens=routes.tokens,
+        )
         dx = None
         if ctx.needs_input_grad[0]:
             dx = products_back(routes.rows(dy), weight, routes)
             kernel.expand(
-                dx, back, entry, groups.tiles, place, *shapes, True, many, routes.tokens
+                dx,
+                back,
+                entry,
+                groups.tiles,
+                place,
+                *shapes,
+                back=True,
+                experts=many,
+                tokens=routes.tokens,
             )
         return dx, None, None, None, None, None, None

@@ -3,8 +3,8 @@
 The maths is that of `model.delta`. Corrections inside a chunk are solved for all chunks at once
 (`_solve`), the state runs from chunk to chunk (`_scan`), outputs are again made for all chunks at
 once (`_outputs`). Sequences are read where they lie: `cut` int32 [chunks, 2] holds first token and
-tokens of each chunk, those of a sequence in order, and `stretches` int32 [sequences, 3] first chunk,
-chunks and place of each sequence's state.
+tokens of each chunk, those of a sequence in order, and `stretches` int32 [sequences, 3] the first
+chunk, chunks and place of each sequence's state.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
@@ -64,18 +64,19 @@ def shapes(x: Inputs) -> dict[str, int]:
     }  # fmt: skip
 
 
-def solve(x: Inputs, cut: Tensor) -> Corrected:
+def solve(x: Inputs, cut: Tensor, inverse: Tensor | None = None) -> Corrected:
+    """`inverse` may be what a solve of the same inputs found."""
     tokens, heads, value = x.v.shape
-    key, like = x.k.shape[2], {"dtype": x.v.dtype, "device": x.v.device}
+    key = x.k.shape[2]
     found = Corrected(
         torch.empty(tokens, heads, dtype=torch.float32, device=x.v.device),
-        torch.empty(tokens, heads, value, **like),
-        torch.empty(tokens, heads, key, **like),
-        torch.empty(len(cut), heads, CHUNK, CHUNK, **like),
+        x.v.new_empty(tokens, heads, value),
+        x.v.new_empty(tokens, heads, key),
+        x.v.new_empty(len(cut), heads, CHUNK, CHUNK) if inverse is None else inverse,
     )
     _solve[len(cut), heads](
         x.k, x.v, x.decay, x.write, cut, *found, x.k.stride(0), x.v.stride(0), **shapes(x),
-        BK=blocks(key), BV=blocks(value), num_warps=4,
+        BK=blocks(key), BV=blocks(value), SOLVED=inverse is not None, num_warps=4,
     )  # fmt: skip
     return found
 
@@ -119,6 +120,37 @@ def fading(total, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def _inverse(system, CHUNK: tl.constexpr):
+    """Of one plus a strictly lower triangular [CHUNK, CHUNK]. First inside blocks on the diagonal,
+    row by row and in all of them at once, then two neighbouring blocks become one."""
+    own = tl.arange(0, CHUNK)
+    blocks: tl.constexpr = CHUNK // 16
+    near = (own[:, None] // 16) == (own[None, :] // 16)
+    # Transposed, so that a row of the system is a column here and needs no other layout.
+    turned = tl.reshape(tl.trans(tl.where(near, system, 0.0)), [CHUNK, blocks, 16])
+    within = tl.arange(0, 16)[None, None, :]
+    inverse = tl.where(own[:, None] == own[None, :], 1.0, 0.0)
+    for row in range(1, 16):
+        weights = tl.sum(tl.where(within == row, turned, 0.0), 2)
+        weights = tl.broadcast_to(weights[:, :, None], [CHUNK, blocks, 16])
+        solved = tl.sum(tl.reshape(weights, [CHUNK, CHUNK]) * inverse, 0)
+        here = own[:, None] == (own[None, :] // 16) * 16 + row
+        inverse = tl.where(here, inverse - solved[None, :], inverse)
+    inverse = _joined(inverse, system, 16, CHUNK)
+    return _joined(inverse, system, 32, CHUNK)
+
+
+@triton.jit
+def _joined(inverse, system, SIZE: tl.constexpr, CHUNK: tl.constexpr):
+    """Inverses of blocks on the diagonal to those of blocks twice as large."""
+    own = tl.arange(0, CHUNK)
+    pair = (own[:, None] // (2 * SIZE)) == (own[None, :] // (2 * SIZE))
+    apart = (own[:, None] // SIZE) != (own[None, :] // SIZE)
+    inner = tl.dot(tl.where(pair & apart, system, 0.0), inverse, input_precision="tf32x3")
+    return inverse - tl.dot(inverse, inner, input_precision="tf32x3")
+
+
+@triton.jit
 def _solve(
     k,
     v,
@@ -138,6 +170,7 @@ def _solve(
     CHUNK: tl.constexpr,
     BK: tl.constexpr,
     BV: tl.constexpr,
+    SOLVED: tl.constexpr,
 ):
     chunk, head = tl.program_id(0), tl.program_id(1)
     first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
@@ -150,24 +183,22 @@ def _solve(
     tl.store(total_out + gates, total, mask=real)
     kind: tl.constexpr = v.dtype.element_ty
     keys_in = k + rows[:, None] * k_stride + (head // TIMES) * KEY
-    both = tl.zeros([CHUNK, CHUNK], tl.float32)
-    for at in range(0, KEY, BK):
-        part = at + tl.arange(0, BK)
-        some = tl.load(
-            keys_in + part[None, :], mask=real[:, None] & (part < KEY)[None, :], other=0.0
-        )
-        both = tl.dot(some, tl.trans(some), both, input_precision="ieee")
-    # Transposed, so that a row of the system is a column here and needs no other layout.
-    system = both * strength[None, :] * fading(total, CHUNK)
-    system = tl.where(own[:, None] < own[None, :], system, 0.0)
-    inverse = tl.where(own[:, None] == own[None, :], 1.0, 0.0)
-    for row in range(1, count):
-        weights = tl.sum(tl.where(own[None, :] == row, system, 0.0), 1)
-        solved = tl.sum(weights[:, None] * inverse, 0)
-        inverse = tl.where(own[:, None] == row, inverse - solved[None, :], inverse)
-    inverse = inverse.to(kind)
-    place = inverse_out + (chunk * HEADS + head).to(tl.int64) * CHUNK * CHUNK
-    tl.store(place + own[:, None] * CHUNK + own[None, :], inverse)
+    square = (chunk * HEADS + head).to(tl.int64) * CHUNK * CHUNK
+    square += own[:, None] * CHUNK + own[None, :]
+    if SOLVED:
+        inverse = tl.load(inverse_out + square)
+    else:
+        both = tl.zeros([CHUNK, CHUNK], tl.float32)
+        for at in range(0, KEY, BK):
+            part = at + tl.arange(0, BK)
+            some = tl.load(
+                keys_in + part[None, :], mask=real[:, None] & (part < KEY)[None, :], other=0.0
+            )
+            both = tl.dot(some, tl.trans(some), both, input_precision="ieee")
+        below = own[:, None] > own[None, :]
+        system = tl.where(below, both * strength[:, None] * tl.trans(fading(total, CHUNK)), 0.0)
+        inverse = _inverse(system, CHUNK).to(kind)
+        tl.store(inverse_out + square, inverse)
     for at in range(0, VALUE, BV):
         part = at + tl.arange(0, BV)
         inside = real[:, None] & (part < VALUE)[None, :]

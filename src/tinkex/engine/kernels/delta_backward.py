@@ -135,7 +135,7 @@ def _scan_back(
     there = part < VALUE
     kind: tl.constexpr = dn.dtype.element_ty
     state = tl.zeros([PADDED, BV], tl.float32)
-    for back in range(0, chunks):
+    for back in range(chunks):
         chunk = begin + chunks - 1 - back
         first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
         real = own < count
@@ -153,9 +153,7 @@ def _scan_back(
         cells = gates[:, None] * VALUE + part[None, :]
         lane = (head // TIMES) * KEY
         across = real[:, None] & (wide < KEY)[None, :]
-        some = tl.load(
-            k + rows[:, None] * q_stride + lane + wide[None, :], mask=across, other=0.0
-        )
+        some = tl.load(k + rows[:, None] * q_stride + lane + wide[None, :], mask=across, other=0.0)
         new = tl.dot(some, state.to(kind), input_precision="ieee")
         new *= tl.where(real, tl.exp(end - total), 0.0)[:, None]
         new += tl.load(dn_local + cells, mask=inside, other=0.0)

@@ -5,8 +5,8 @@ adapters of different ranks and modules share every launch, nothing is stacked o
 captured graph serves whichever adapters the table names at the time. A group is a stretch of rows
 that use one adapter; tiles are pieces of groups.
 
-Of a mixture of experts one factor has an expert's own in front of the others. Rows then are pairs of
-a token and an expert, a group those of one adapter and one expert, and what is thin may lie by token.
+Of a mixture of experts one factor is stacked over experts. Rows then are pairs of a token and an
+expert, a group those of one adapter and one expert, and what is thin may lie by token.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"

@@ -124,7 +124,9 @@ def _before_silu(
     total = tl.zeros([rows.shape[0], channels.shape[0]], tl.float32)
     for lag in tl.static_range(WIDTH):
         own = real & (offset >= lag)[:, None]
-        past = tl.load(x + (rows - lag)[:, None] * x_stride + channels[None, :], mask=own, other=0.0)
+        past = tl.load(
+            x + (rows - lag)[:, None] * x_stride + channels[None, :], mask=own, other=0.0
+        )
         past = past.to(tl.float32)
         if STORED:
             slot = place * (WIDTH - 1) + WIDTH - 1 - lag + offset

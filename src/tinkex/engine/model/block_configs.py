@@ -99,7 +99,7 @@ class GatedDeltaConfig:
         }
 
     def kept(self, hidden: int) -> int:
-        return 2 * hidden + 6 * self.channels + 6 * self.value_size
+        return 2 * hidden + 2 * self.channels + 5 * self.value_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +159,4 @@ class ExpertsConfig:
 
     def kept(self, hidden: int) -> int:
         shared = 0 if self.shared is None else self.shared.kept(hidden)
-        return 2 * hidden + (4 if self.clamp is None else 9) * self.active * self.inner + shared
+        return 2 * hidden + 3 * self.active * self.inner + shared

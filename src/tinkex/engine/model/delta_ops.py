@@ -68,5 +68,6 @@ class _GatedNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         from tinkex.engine.kernels import delta_gates
 
-        dx, dz = delta_gates.gated_norm_backward(grads[0], *ctx.saved_tensors, ctx.eps)
+        x, z, weight = ctx.saved_tensors
+        dx, dz = delta_gates.gated_norm_backward(grads[0], x, z, weight, ctx.eps)
         return dx, dz, None, None

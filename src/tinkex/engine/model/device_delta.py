@@ -67,9 +67,9 @@ def convolved(
 def split_heads(mixed: Tensor, config: GatedDeltaConfig) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = mixed.split_with_sizes([config.key_size, config.key_size, config.value_size], dim=1)
     return (
-        q.unflatten(1, (config.key_heads, config.key_dim)),
-        k.unflatten(1, (config.key_heads, config.key_dim)),
-        v.unflatten(1, (config.value_heads, config.value_dim)),
+        q.view(len(q), config.key_heads, config.key_dim),
+        k.view(len(k), config.key_heads, config.key_dim),
+        v.view(len(v), config.value_heads, config.value_dim),
     )
 
 
@@ -82,7 +82,12 @@ def delta_rule(x: kernel.Inputs, at: DeviceStretches, store: Tensor | None = Non
 
 
 def _forward(x: kernel.Inputs, at: DeviceStretches, store: Tensor | None) -> Tensor:
-    solved = kernel.solve(x, at.cut)
+    return _found(x, kernel.solve(x, at.cut), at, store)
+
+
+def _found(
+    x: kernel.Inputs, solved: kernel.Corrected, at: DeviceStretches, store: Tensor | None
+) -> Tensor:
     scanned = kernel.scan(x, solved, at.cut, at.stretches, store, keep=True)
     return kernel.outputs(x, solved.total, scanned, at.cut)
 
@@ -99,22 +104,31 @@ class _Convolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, offsets = ctx.saved_tensors
-        return short_conv.convolve_backward(grads[0], x, weight, offsets, ctx.heads), None, None, None
+        return (
+            short_conv.convolve_backward(grads[0], x, weight, offsets, ctx.heads),
+            None,
+            None,
+            None,
+        )
 
 
 class _Delta(torch.autograd.Function):
-    """Keeps its inputs alone, and computes forward again before it goes back."""
+    """Keeps its inputs and what was hard to solve, and computes the rest again before it goes
+    back."""
 
     @staticmethod
     def forward(ctx: Any, at: DeviceStretches, *parts: Tensor) -> Tensor:
-        ctx.save_for_backward(*parts)
+        x = kernel.Inputs(*parts)
+        solved = kernel.solve(x, at.cut)
+        ctx.save_for_backward(*parts, solved.inverse)
         ctx.at = at
-        return _forward(kernel.Inputs(*parts), at, None)
+        return _found(x, solved, at, None)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, at = kernel.Inputs(*ctx.saved_tensors), ctx.at
-        solved = kernel.solve(x, at.cut)
+        *parts, inverse = ctx.saved_tensors
+        x, at = kernel.Inputs(*parts), ctx.at
+        solved = kernel.solve(x, at.cut, inverse)
         scanned = kernel.scan(x, solved, at.cut, at.stretches, None, keep=True)
         found = delta_backward.gradients(x, solved, scanned, at.cut, at.stretches, grads[0])
         return (None, *found)

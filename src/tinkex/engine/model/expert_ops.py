@@ -1,4 +1,4 @@
-"""The gate between an expert's two products: one kernel on a GPU with Triton, else a few of torch's.
+"""The gate between an expert's two products: one kernel on a GPU with Triton, else torch's.
 
 The weight of a token's choice scales the row here, so that what comes back to a token is a sum.
 """
@@ -59,5 +59,6 @@ class _Gate(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         from tinkex.engine.kernels import experts as kernel
 
-        found = kernel.gate_backward(grads[0], *ctx.saved_tensors, ctx.limit)
+        gate_up, share, bias, experts = ctx.saved_tensors
+        found = kernel.gate_backward(grads[0], gate_up, share, bias, experts, ctx.limit)
         return (*found, None, None, None)

@@ -52,11 +52,11 @@ class _Ready(torch.autograd.Function):
 
         normed, shape = ctx.facts
         qkv, *rest = ctx.saved_tensors
-        norms: Norms = tuple(rest[:2]) if normed else None  # type: ignore[assignment]
+        norms: Norms = tuple(rest[:2]) if normed else None
         rest = rest[2:] if normed else rest
         out = torch.empty_like(qkv)
         assert grads[0] is not None
-        angles: Angles = tuple(rest) if rest else None  # type: ignore[assignment]
+        angles: Angles = tuple(rest) if rest else None
         kernel.ready_backward(grads[0], qkv, norms, angles, shape, out)
         for target, grad in zip(_plain(out, shape), grads[1:], strict=True):
             if target is not None and grad is not None:
@@ -70,4 +70,4 @@ def _plain(qkv: Tensor, shape: Any) -> tuple[Tensor, Tensor | None]:
     values = heads[:, shape.sources - shape.kv_heads :]
     if not shape.gated:
         return values, None
-    return values, heads[:, : 2 * shape.heads].unflatten(1, (shape.heads, 2))[:, :, 1]
+    return values, heads[:, 1 : 2 * shape.heads : 2]

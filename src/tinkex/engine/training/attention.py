@@ -83,8 +83,8 @@ def _flash(
 
 
 class _VarlenWithSinks(torch.autograd.Function):
-    """A sink is one more weight in a row's sum, and nothing in what is mixed. With that sum and what
-    was mixed put right, the kernel's own backward pass is right too."""
+    """A sink is one more weight in a row's sum, and nothing in what is mixed. With that sum and
+    what was mixed put right, the kernel's own backward pass is right too."""
 
     @staticmethod
     def forward(

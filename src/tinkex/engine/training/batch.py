@@ -149,7 +149,7 @@ class Batch(Iterator[int]):
                 kinds[call.forward_only].extend(
                     Piece(index, i, len(datum.tokens)) for i, datum in enumerate(call.data)
                 )
-        budget = self._limits.micro_batch_tokens
+        budget = self._passes.micro_batch_tokens
         return pack(kinds[False], budget) + pack(kinds[True], budget)
 
     def _run(self, micro: MicroBatch) -> None:

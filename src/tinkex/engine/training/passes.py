@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tinkex.engine.training.captured_pass import CapturedPasses
 
 
+_LEAST_TOKENS = 2048
+
+
 class Pass(Protocol):
     """A forward pass over packed tokens, and the backward pass that may follow."""
 
@@ -45,6 +48,16 @@ class Passes:
         self._captured = self._captured_passes()
         self._recurs = bool(decoder.config.recurrent)
         self._mixes = decoder.config.mixes
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """Tokens of a pass. On a GPU smaller ones that keep all they need are faster than larger
+        ones that compute it again, down to where the device is no longer busy."""
+        wanted = self._limits.micro_batch_tokens
+        if self.decoder.device.type != "cuda":
+            return wanted
+        fitting = self._limits.activation_bytes // self._kept
+        return min(wanted, fitting) if fitting >= _LEAST_TOKENS else wanted
 
     def prepare(self) -> bool:
         """Do a piece of what first passes would have to do; False if nothing is left."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.delta import DeltaInputs, conv_states, delta_states, heads_of
 from tinkex.engine.model.passes import Recur
 from tinkex.engine.model.stretches import Stretches

@@ -1,0 +1,244 @@
+"""The kernels of linear attention, and of queries and keys, compute what the CPU's formulas say.
+
+Against float64. On a machine without a GPU they run under Triton's interpreter, in a process of its
+own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tinkex.engine.model.block_configs import AttentionConfig, GatedDeltaConfig
+from tinkex.engine.model.blocks.attention import Attention
+from tinkex.engine.model.delta import (
+    DeltaInputs,
+    causal_conv,
+    conv_states,
+    delta_states,
+    heads_of,
+)
+from tinkex.engine.model.stretches import Stretches
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+RUNS = torch.cuda.is_available() or INTERPRETED
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+LENGTHS = [1, 63, 64, 65, 131, 7]
+TOKENS = sum(LENGTHS)
+CONFIG = GatedDeltaConfig(2, 4, 24, 40, 4, 1e-6)
+PLACES = [5, 3, 1, 0, 7, 2]
+
+here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
+
+
+@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+def test_the_kernels_are_right_under_tritons_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@here
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_delta_rule_forwards_and_backwards(alike: bool) -> None:
+    """Also with keys that are nearly one and the same, where a careless solve would blow up."""
+    from tinkex.engine.kernels.delta import Inputs
+    from tinkex.engine.model.device_delta import DeviceStretches, delta_rule
+
+    given = delta_inputs(alike)
+    leaves = [part.clone().requires_grad_() for part in given]
+    found = delta_rule(Inputs(*leaves), DeviceStretches(LENGTHS, DEVICE))
+    exact = [part.double().requires_grad_() for part in given]
+    wanted, _ = delta_states(DeltaInputs.by_value_head(*exact), Stretches(LENGTHS, DEVICE), None)
+    close(found, wanted)
+    grad = random(*found.shape, seed=7)
+    ours = torch.autograd.grad(found, leaves, grad)
+    for one, other in zip(ours, torch.autograd.grad(wanted, exact, grad.double()), strict=True):
+        close(one, other)
+
+
+@here
+def test_states_are_taken_up_and_left_where_they_lie() -> None:
+    from tinkex.engine.kernels.delta import Inputs
+    from tinkex.engine.model.device_delta import DeviceStretches, delta_rule
+
+    given, store = delta_inputs(), random(8, 4, 24, 40, seed=8)
+    before, places = store.clone(), torch.tensor(PLACES, device=DEVICE)
+    found = delta_rule(Inputs(*given), DeviceStretches(LENGTHS, DEVICE, PLACES), store)
+    exact = DeltaInputs.by_value_head(*(part.double() for part in given))
+    wanted, after = delta_states(exact, Stretches(LENGTHS, DEVICE), before.double()[places])
+    close(found, wanted)
+    close(store[places], after)
+    assert torch.equal(store[4], before[4])
+
+
+@here
+def test_a_token_moves_its_state_on() -> None:
+    from tinkex.engine.kernels import delta_step
+    from tinkex.engine.kernels.delta import Inputs
+
+    given = [part[:6] for part in delta_inputs()]
+    store = random(8, 4, 24, 40, seed=8)
+    before, places = store.clone(), torch.tensor(PLACES, device=DEVICE)
+    found = delta_step.step(Inputs(*given), store, places.int())
+    exact = DeltaInputs.by_value_head(*(part.double() for part in given))
+    with torch.no_grad():
+        start = before.double()[places]
+        wanted, after = delta_states(exact, Stretches([1] * 6, DEVICE), start)
+    close(found, wanted)
+    close(store[places], after)
+    assert torch.equal(store[4], before[4])
+
+
+@here
+def test_the_convolution_forwards_and_backwards() -> None:
+    from tinkex.engine.model.device_delta import DeviceStretches, convolved
+
+    x, weight = channels(), random(CONFIG.channels, 4, seed=2)
+    leaf = x.detach().requires_grad_()
+    found = torch.cat([part.flatten(1) for part in convolved(
+        leaf, weight, CONFIG, DeviceStretches(LENGTHS, DEVICE))], 1)  # fmt: skip
+    exact = x.double().requires_grad_()
+    wanted = flat_heads(causal_conv(exact, weight.double(), Stretches(LENGTHS, DEVICE)))
+    close(found, wanted)
+    grad = random(*found.shape, seed=3)
+    (ours,) = torch.autograd.grad(found, leaf, grad)
+    close(ours, torch.autograd.grad(wanted, exact, grad.double())[0])
+
+
+@here
+@pytest.mark.parametrize("single", [False, True])
+def test_the_convolution_goes_on_from_what_came_before(single: bool) -> None:
+    from tinkex.engine.kernels import short_conv
+    from tinkex.engine.model.device_delta import DeviceStretches, convolved, split_heads
+
+    lengths = [1] * 6 if single else LENGTHS
+    x, weight = channels()[: sum(lengths)], random(CONFIG.channels, 4, seed=2)
+    store = random(8, 3, CONFIG.channels, seed=4)
+    before, places = store.clone(), torch.tensor(PLACES, device=DEVICE)
+    if single:
+        heads = short_conv.Heads(CONFIG.key_heads, CONFIG.key_dim)
+        parts = split_heads(short_conv.step(x, weight, heads, store, places.int()), CONFIG)
+    else:
+        parts = convolved(x, weight, CONFIG, DeviceStretches(lengths, DEVICE, PLACES), store)
+    mixed, after = conv_states(
+        x.double(), weight.double(), Stretches(lengths, DEVICE), before.double()[places]
+    )
+    close(torch.cat([part.flatten(1) for part in parts], 1), flat_heads(mixed))
+    close(store[places], after)
+    assert torch.equal(store[4], before[4])
+
+
+@here
+def test_the_gates_forwards_and_backwards() -> None:
+    from tinkex.engine.kernels import delta_gates
+
+    ba, log, bias = random(33, 12, seed=1) * 8, random(6, seed=2), random(6, seed=3)
+    exact = ba.double().requires_grad_()
+    write, decay = exact.chunk(2, dim=1)
+    wanted = (-log.double().exp() * F.softplus(decay + bias.double()), write.sigmoid())
+    for one, other in zip(delta_gates.gates(ba, log, bias), wanted, strict=True):
+        close(one, other)
+    grads = random(33, 6, seed=4), random(33, 6, seed=5)
+    (back,) = torch.autograd.grad(wanted, exact, [g.double() for g in grads])
+    close(delta_gates.gates_backward(*grads, ba, log, bias), back)
+
+
+@here
+def test_the_gated_norm_forwards_and_backwards() -> None:
+    from tinkex.engine.kernels import delta_gates
+
+    x, z, weight = random(11, 3, 40, seed=1), random(11, 129, seed=2)[:, 5:125], random(40, seed=3)
+    exact, gate = x.double().requires_grad_(), z.double().requires_grad_()
+    wanted = F.rms_norm(exact, (40,), weight.double(), 1e-6).flatten(1) * F.silu(gate)
+    close(delta_gates.gated_norm(x, z, weight, 1e-6), wanted)
+    grad = random(11, 120, seed=4)
+    back = torch.autograd.grad(wanted, (exact, gate), grad.double())
+    found = delta_gates.gated_norm_backward(grad, x, z, weight, 1e-6)
+    for one, other in zip(found, back, strict=True):
+        close(one, other)
+
+
+@here
+@pytest.mark.parametrize(
+    ("gated", "normed", "rotated", "scale", "size"),
+    [(False, True, 40, None, 40), (True, True, 16, None, 40), (False, False, 40, 0.3, 40),
+     (False, False, None, None, 24), (True, False, 24, None, 24)],
+)  # fmt: skip
+def test_queries_and_keys_are_made_ready(
+    gated: bool, normed: bool, rotated: int | None, scale: float | None, size: int
+) -> None:
+    from tinkex.engine.model import head_ops
+
+    config = AttentionConfig(6, 2, size, 1e-6, None, qk_norm=normed, gated=gated, scale=scale)
+    norms = [random(size, seed=i) if normed else None for i in (1, 2)]
+    x, nothing = random(9, sum(config.qkv_sizes), seed=3), torch.empty(0)
+    angles = None
+    if rotated is not None:
+        phase = random(9, 1, rotated // 2, seed=4)
+        angles = (phase.cos(), phase.sin())
+    leaf, exact = x.clone().requires_grad_(), x.cpu().double().requires_grad_()
+    found = head_ops.ready(leaf, norms[0], norms[1], angles, config)
+    wide = [None if norm is None else norm.cpu().double() for norm in norms]
+    block = Attention(config, nothing, nothing, q_norm=wide[0], k_norm=wide[1])
+    turns = None if angles is None else (angles[0].cpu().double(), angles[1].cpu().double())
+    wanted = block._heads(exact, turns)
+    pairs = [(one, other) for one, other in zip(found, wanted, strict=True) if other is not None]
+    assert len(pairs) == 3 + gated
+    grads = [random(*other.shape, seed=5 + i) for i, (_, other) in enumerate(pairs)]
+    for one, other in pairs:
+        assert one is not None
+        close(one, other)
+    ours = torch.autograd.grad([one for one, _ in pairs if one is not None], leaf, grads)
+    theirs = torch.autograd.grad([o for _, o in pairs], exact, [g.cpu().double() for g in grads])
+    close(ours[0], theirs[0])
+
+
+def delta_inputs(alike: bool = False) -> list[Tensor]:
+    k = random(TOKENS, 2, 24, seed=2)
+    if alike:
+        k = k * 0.05 + 1.0
+    return [
+        random(TOKENS, 2, 24, seed=1),
+        F.normalize(k, dim=-1),
+        random(TOKENS, 4, 40, seed=3),
+        -random(TOKENS, 4, seed=4).sigmoid() * 0.3,
+        random(TOKENS, 4, seed=5).sigmoid(),
+    ]
+
+
+def channels() -> Tensor:
+    """As they come from a fused product: rows are further apart than they are long."""
+    return random(TOKENS, CONFIG.channels + 13, seed=1)[:, : CONFIG.channels]
+
+
+def flat_heads(mixed: Tensor) -> Tensor:
+    """`heads_of` in float64."""
+    silu = F.silu(mixed)
+    q, k, v = silu.split_with_sizes([CONFIG.key_size, CONFIG.key_size, CONFIG.value_size], dim=1)
+    q, k = (x.reshape(len(x), CONFIG.key_heads, CONFIG.key_dim) for x in (q, k))
+    q, k = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+    found = torch.cat([(q * CONFIG.key_dim**-0.5).flatten(1), k.flatten(1), v], 1)
+    theirs = heads_of(mixed.float(), CONFIG)
+    close(torch.cat([part.flatten(1) for part in theirs], 1), found)
+    return found
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def close(found: Tensor, wanted: Tensor) -> None:
+    apart = (found.detach().cpu().double() - wanted.detach().cpu().double()).norm()
+    assert apart <= 2e-5 * wanted.detach().cpu().double().norm() + 1e-6
