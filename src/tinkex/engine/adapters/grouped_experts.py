@@ -9,7 +9,7 @@ device: nothing waits for it. Needs Triton.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,10 @@ from tinkex.engine.model.routes import Routes, products, products_back
 
 if TYPE_CHECKING:
     from tinkex.engine.adapters.grouped import LoraTable, TableLora
+
+
+_Facts: TypeAlias = "tuple[TableLora, int, str, Routes]"
+"""Adapters, layer, slot and routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class TableExpand(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, thin = ctx.saved_tensors
-        lora, layer, slot, routes = ctx.facts
+        facts: _Facts = ctx.facts
+        lora, layer, slot, routes = facts
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()
@@ -131,7 +136,8 @@ class TableContract(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, thin = ctx.saved_tensors
-        lora, layer, slot, routes = ctx.facts
+        facts: _Facts = ctx.facts
+        lora, layer, slot, routes = facts
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()
