@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tinkex.engine.model.delta import (
+from tinkex.engine.model.linear.delta import (
     DeltaInputs,
     causal_conv,
     conv_states,
     delta_rule,
     delta_states,
 )
-from tinkex.engine.model.stretches import Stretches
+from tinkex.engine.model.linear.stretches import Stretches
 
 CPU = torch.device("cpu")
 LENGTHS = (1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 131)

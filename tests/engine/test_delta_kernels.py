@@ -18,14 +18,14 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import AttentionConfig, GatedDeltaConfig
 from tinkex.engine.model.blocks.attention import Attention
-from tinkex.engine.model.delta import (
+from tinkex.engine.model.linear.delta import (
     DeltaInputs,
     causal_conv,
     conv_states,
     delta_states,
     heads_of,
 )
-from tinkex.engine.model.stretches import Stretches
+from tinkex.engine.model.linear.stretches import Stretches
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 RUNS = torch.cuda.is_available() or INTERPRETED
@@ -54,7 +54,7 @@ def test_the_kernels_are_right_under_tritons_interpreter() -> None:
 def test_the_delta_rule_forwards_and_backwards(alike: bool) -> None:
     """Also with keys that are nearly one and the same, where a careless solve would blow up."""
     from tinkex.engine.kernels.delta import Inputs
-    from tinkex.engine.model.device_delta import DeviceStretches, delta_rule
+    from tinkex.engine.model.linear.device_delta import DeviceStretches, delta_rule
 
     given = delta_inputs(alike)
     leaves = [part.clone().requires_grad_() for part in given]
@@ -71,7 +71,7 @@ def test_the_delta_rule_forwards_and_backwards(alike: bool) -> None:
 @here
 def test_states_are_taken_up_and_left_where_they_lie() -> None:
     from tinkex.engine.kernels.delta import Inputs
-    from tinkex.engine.model.device_delta import DeviceStretches, delta_rule
+    from tinkex.engine.model.linear.device_delta import DeviceStretches, delta_rule
 
     given, store = delta_inputs(), random(8, 4, 24, 40, seed=8)
     before, places = store.clone(), torch.tensor(PLACES, device=DEVICE)
@@ -103,7 +103,7 @@ def test_a_token_moves_its_state_on() -> None:
 
 @here
 def test_the_convolution_forwards_and_backwards() -> None:
-    from tinkex.engine.model.device_delta import DeviceStretches, convolved
+    from tinkex.engine.model.linear.device_delta import DeviceStretches, convolved
 
     x, weight = channels(), random(CONFIG.channels, 4, seed=2)
     leaf = x.detach().requires_grad_()
@@ -121,7 +121,7 @@ def test_the_convolution_forwards_and_backwards() -> None:
 @pytest.mark.parametrize("single", [False, True])
 def test_the_convolution_goes_on_from_what_came_before(single: bool) -> None:
     from tinkex.engine.kernels import short_conv
-    from tinkex.engine.model.device_delta import DeviceStretches, convolved, split_heads
+    from tinkex.engine.model.linear.device_delta import DeviceStretches, convolved, split_heads
 
     lengths = [1] * 6 if single else LENGTHS
     x, weight = channels()[: sum(lengths)], random(CONFIG.channels, 4, seed=2)

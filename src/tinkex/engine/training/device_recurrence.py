@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tinkex.engine.kernels.delta import Inputs
 from tinkex.engine.model.block_configs import GatedDeltaConfig
-from tinkex.engine.model.device_delta import DeviceStretches, convolved, delta_rule
+from tinkex.engine.model.linear.device_delta import DeviceStretches, convolved, delta_rule
 from tinkex.engine.model.passes import Recur
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.model.block_configs import GatedDeltaConfig
-from tinkex.engine.model.delta import DeltaInputs, causal_conv, delta_rule, heads_of
+from tinkex.engine.model.linear.delta import DeltaInputs, causal_conv, delta_rule, heads_of
+from tinkex.engine.model.linear.stretches import Stretches
 from tinkex.engine.model.passes import Recur
-from tinkex.engine.model.stretches import Stretches
 
 
 def packed_recurrence(lengths: Sequence[int], device: torch.device, triton: bool) -> Recur:

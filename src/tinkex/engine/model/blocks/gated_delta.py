@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tinkex.engine.model.block_configs import DELTA_BA, DELTA_IN, DELTA_OUT, GatedDeltaConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.delta_ops import gated_norm, gates
+from tinkex.engine.model.linear.gates import gated_norm, gates
 from tinkex.engine.model.passes import Pass
 
 

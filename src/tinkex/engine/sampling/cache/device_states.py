@@ -14,7 +14,12 @@ from torch import Tensor
 from tinkex.engine.kernels import delta_step, short_conv
 from tinkex.engine.kernels.delta import Inputs
 from tinkex.engine.model.block_configs import GatedDeltaConfig
-from tinkex.engine.model.device_delta import DeviceStretches, convolved, delta_rule, split_heads
+from tinkex.engine.model.linear.device_delta import (
+    DeviceStretches,
+    convolved,
+    delta_rule,
+    split_heads,
+)
 from tinkex.engine.model.passes import Recur
 
 if TYPE_CHECKING:

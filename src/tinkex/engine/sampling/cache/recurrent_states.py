@@ -17,9 +17,9 @@ from torch import Tensor
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.delta import DeltaInputs, conv_states, delta_states, heads_of
+from tinkex.engine.model.linear.delta import DeltaInputs, conv_states, delta_states, heads_of
+from tinkex.engine.model.linear.stretches import Stretches
 from tinkex.engine.model.passes import Recur
-from tinkex.engine.model.stretches import Stretches
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, zeros
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.scheduler import Chunk

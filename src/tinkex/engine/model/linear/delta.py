@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.linear.stretches import ChunkedStretches, Stretches
 from tinkex.engine.model.ops import row_wise
-from tinkex.engine.model.stretches import ChunkedStretches, Stretches
 
 
 def causal_conv(x: Tensor, weight: Tensor, stretches: Stretches) -> Tensor:
