@@ -1,10 +1,10 @@
 """Triton kernels for the gated delta rule over packed sequences, in chunks, forwards.
 
 The maths is that of `model.linear.delta`. Corrections inside a chunk are solved for all chunks at
-once (`_solve`), the state runs from chunk to chunk (`_scan`), outputs are again made for all chunks at
-once (`_outputs`). Sequences are read where they lie: `cut` int32 [chunks, 2] holds first token and
-tokens of each chunk, those of a sequence in order, and `stretches` int32 [sequences, 3] the first
-chunk, chunks and place of each sequence's state.
+once (`_solve`), the state runs from chunk to chunk (`_scan`), outputs are again made for all chunks
+at once (`_outputs`). Sequences are read where they lie: `cut` int32 [chunks, 2] holds the first
+token and the tokens of each chunk, those of a sequence in order, and `stretches` int32 [sequences,
+3] the first chunk, chunks and place of each sequence's state.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"

@@ -48,27 +48,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return _turn(x, cos, sin, 1.0)
 
 
-def normed_rotation(
-    x: Tensor, gains: tuple[Tensor, Tensor], queries: int, angles: tuple[Tensor, Tensor], eps: float
-) -> Tensor:
-    """Heads [N, heads, head_dim], the first `queries` of them queries and the others keys, each
-    normed with the gain of its kind and rotated."""
-    if runs_triton(x) and x.stride(-1) == 1:
-        if x.requires_grad and torch.is_grad_enabled():
-            return _NormedRotation.apply(x, *gains, queries, *angles, eps)  # type: ignore[no-any-return, no-untyped-call]
-        from tinkex.engine.kernels import normed_rotation as kernels
-
-        return kernels.forward(x, gains, *angles, eps, queries)[0]
-    normed = [
-        rms_norm(part, gain, eps) for part, gain in zip(_parts(x, queries), gains, strict=True)
-    ]
-    return rotate(torch.cat(normed, dim=1), *angles)
-
-
-def _parts(x: Tensor, queries: int) -> tuple[Tensor, ...]:
-    return x.split_with_sizes([queries, x.shape[1] - queries], dim=1)
-
-
 def logits(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight.T, float32 also where x is not: rounded to bfloat16, the logits of training and
     of sampling would differ by more than everything before them does."""
@@ -133,29 +112,6 @@ class _Rotate(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
         return _turn(grads[0], cos, sin, -1.0), None, None
-
-
-class _NormedRotation(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, q_gain: Tensor, k_gain: Tensor, queries: int, cos: Tensor, sin: Tensor,
-        eps: float,
-    ) -> Tensor:  # fmt: skip
-        from tinkex.engine.kernels import normed_rotation as kernels
-
-        out, scale = kernels.forward(x, (q_gain, k_gain), cos, sin, eps, queries)
-        ctx.queries = queries
-        ctx.save_for_backward(x, q_gain, k_gain, cos, sin, scale)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from tinkex.engine.kernels import normed_rotation as kernels
-
-        x, q_gain, k_gain, cos, sin, scale = ctx.saved_tensors
-        grad = grads[0] if grads[0].stride(-1) == 1 else grads[0].contiguous()
-        found = kernels.backward(grad, x, (q_gain, k_gain), cos, sin, scale, ctx.queries)
-        return found, None, None, None, None, None, None
 
 
 class _SwiGlu(torch.autograd.Function):

@@ -15,7 +15,7 @@ from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model import head_ops
 from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.ops import normed_rotation, rms_norm, rotate, row_wise
+from tinkex.engine.model.ops import rms_norm, rotate, row_wise
 from tinkex.engine.model.passes import Angles, Pass
 
 
@@ -69,23 +69,15 @@ class Attention:
         config = self.config
         heads = qkv.view(qkv.shape[0], -1, config.head_dim)
         turned, v = heads.split_with_sizes([config.heads + config.kv_heads, config.kv_heads], dim=1)
-        turned = self._turned(turned, angles)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
+            turned = torch.cat([self._normed(q, self.q_norm), self._normed(k, self.k_norm)], dim=1)
+        if angles is not None:
+            turned = _rotated(turned, *angles)
         q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
         if config.scale is not None:
             q = q * (config.scale * config.head_dim**0.5)
         return q, k, v
-
-    def _turned(self, heads: Tensor, angles: Angles | None) -> Tensor:
-        """Queries and keys, normed and rotated where the model does that."""
-        config = self.config
-        if self.q_norm is not None and self.k_norm is not None:
-            gains = self.q_norm, self.k_norm
-            if angles is not None and not config.wide_norms and _covers(heads, angles):
-                return normed_rotation(heads, gains, config.heads, angles, config.norm_eps)
-            parts = heads.split_with_sizes([config.heads, config.kv_heads], dim=1)
-            normed = [self._normed(part, gain) for part, gain in zip(parts, gains, strict=True)]
-            heads = torch.cat(normed, dim=1)
-        return heads if angles is None else _rotated(heads, *angles)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         if not self.config.wide_norms:
@@ -95,12 +87,7 @@ class Attention:
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the first part of each head, as wide as the angles are for."""
-    if _covers(x, (cos, sin)):
-        return rotate(x, cos, sin)
     size = 2 * cos.shape[-1]
+    if size == x.shape[-1]:
+        return rotate(x, cos, sin)
     return torch.cat([rotate(x[..., :size], cos, sin), x[..., size:]], dim=-1)
-
-
-def _covers(x: Tensor, angles: Angles) -> bool:
-    """Whether these angles are for whole heads."""
-    return 2 * angles[0].shape[-1] == x.shape[-1]
