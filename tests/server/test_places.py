@@ -51,6 +51,23 @@ async def test_many_more_creations_at_once_than_places_all_end(tmp_path: Path) -
         assert "error" not in await other.result(f"{model}:1")
 
 
+async def test_runs_take_room_by_their_rank_where_an_engine_says_how_much_there_is(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    engine.ready = replace(engine.ready, run_room=200, rank_bytes=10)
+    async with served(tmp_path, engine) as api:
+        session = await api.session()
+        asked = await asyncio.gather(*(_ask_for_model(api, session, n) for n in range(12)))
+        answers = await asyncio.gather(*map(api.result, asked))
+        assert all("error" not in answer for answer in answers)
+        assert engine.most_runs == 2, "of rank 8, 80 bytes each"
+        larger_than_all = await api.model(session, 12, rank=64)
+        await api.step(larger_than_all, 1)
+        assert "error" not in await api.result(f"{larger_than_all}:1")
+        assert list(engine.current.runs) == [larger_than_all]
+
+
 async def test_a_run_that_cannot_be_written_down_keeps_nobody_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,6 +61,7 @@ class FakeEngine:
         self.max_runs = 1000
         self.most_runs = 0
         self.unsavable: set[str] = set()
+        self.ready = READY
         self.disk: asyncio.Event | None = None
         self.died_of: set[str] = set()
 
@@ -91,7 +92,7 @@ class FakeWorker:
         if self._engine.starts_to_fail:
             self._engine.starts_to_fail -= 1
             raise WorkerDied("the fake engine was told not to start")
-        return READY
+        return self._engine.ready
 
     async def send(self, command: Command) -> None:
         if self._dead:

@@ -11,6 +11,8 @@ class Limits:
 
     `activation_bytes` bounds what a training pass may keep for its backward pass; one that would
     keep more recomputes its layers instead. `logit_elements` bounds the largest block of logits.
+    `run_bytes` bounds the runs on the device (None: all stay there), `host_run_bytes` those that
+    are not in use and wait in the host's memory.
     """
 
     max_rank: int = 128
@@ -21,3 +23,5 @@ class Limits:
     activation_bytes: int = 4 << 30
     logit_elements: int = 1 << 24
     max_loss_nodes: int = 2000
+    run_bytes: int | None = None
+    host_run_bytes: int = 0

@@ -338,7 +338,8 @@ class SampleResult:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`prepared`: whether nothing is left that a first call would have to wait for."""
+    """`prepared`: whether nothing is left that a first call would have to wait for. `runs_in_host`
+    of the runs wait in the host's memory and take `host_bytes` there; `run_moves` were moved."""
 
     runs: int
     weights: int
@@ -349,6 +350,9 @@ class Stats:
     pages_total: int
     adapter_bytes: int
     prepared: bool = True
+    runs_in_host: int = 0
+    host_bytes: int = 0
+    run_moves: int = 0
 
 
 Result: TypeAlias = (
@@ -362,7 +366,9 @@ Result: TypeAlias = (
 class Ready:
     """The first event of a worker: the model is loaded. The facts a server publishes.
 
-    `page_bytes` is what one page of the sampling cache takes, `memory_bytes` what the device has.
+    `page_bytes` is what one page of the sampling cache takes, `memory_bytes` what the device has,
+    `memory_plan` what that is for. `run_room` is what all runs together may take, device and host
+    (None: not bounded), `rank_bytes` what one takes for each of its ranks, all modules trained.
     """
 
     architecture: str
@@ -374,6 +380,9 @@ class Ready:
     max_rank: int
     page_bytes: int = 0
     memory_bytes: int | None = None
+    memory_plan: Mapping[str, int] = field(default_factory=dict)
+    run_room: int | None = None
+    rank_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

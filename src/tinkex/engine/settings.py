@@ -11,9 +11,10 @@ class WorkerConfig:
 
     `model` is a Hugging Face folder. `device` is auto, cpu, cuda or cuda:N; `dtype` is auto,
     float32 or bfloat16. `kv_bytes` is the memory of the sampling cache, `adapter_bytes` that of
-    served adapters not in use. `micro_batch_tokens` and `step_tokens` bound one unit of training
-    and of sampling, so also how long each waits for the other. `sampling_share` is sampling's part
-    of the time when both have work.
+    served adapters not in use. `run_bytes` is the memory of training runs on the device,
+    `host_run_bytes` that of the host for runs not in use. `micro_batch_tokens` and `step_tokens`
+    bound one unit of training and of sampling, so also how long each waits for the other.
+    `sampling_share` is sampling's part of the time when both have work.
     """
 
     model: str
@@ -27,4 +28,6 @@ class WorkerConfig:
     step_tokens: int | None = None
     kv_bytes: int | None = None
     adapter_bytes: int = 2 << 30
+    run_bytes: int | None = None
+    host_run_bytes: int | None = None
     sampling_share: float = 0.5

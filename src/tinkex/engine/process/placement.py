@@ -19,9 +19,14 @@ from tinkex.engine.settings import WorkerConfig
 
 _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
-_GPU_KV_SHARE = 0.35
-_GPU_ACTIVATION_SHARE = 0.4
-"""Shares of what is free once the model is loaded."""
+_GPU_KV_SHARE = 0.3
+_GPU_ACTIVATION_SHARE = 0.35
+_GPU_RUN_SHARE = 0.25
+"""Shares of what is free once the model is loaded. The rest is for captured graphs, logits, the
+adapters of samplers and what libraries take."""
+
+_HOST_RUN_SHARE = 0.4
+"""Of the host's memory that is available then, for runs that are not in use."""
 
 _GPU_LOGIT_ELEMENTS = 1 << 28
 
@@ -56,12 +61,46 @@ def choose_placement(config: WorkerConfig) -> Placement:
 
 def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
     tokens = config.micro_batch_tokens or (8192 if device.type == "cuda" else 2048)
-    limits = Limits(max_rank=config.max_rank, max_runs=config.max_runs, micro_batch_tokens=tokens)
+    limits = Limits(
+        max_rank=config.max_rank,
+        max_runs=config.max_runs,
+        micro_batch_tokens=tokens,
+        run_bytes=config.run_bytes,
+        host_run_bytes=config.host_run_bytes or 0,
+    )
     if device.type != "cuda":
         return limits
     free, _ = torch.cuda.mem_get_info(device)
-    kept = int(free * _GPU_ACTIVATION_SHARE)
-    return replace(limits, activation_bytes=kept, logit_elements=_GPU_LOGIT_ELEMENTS)
+    return replace(
+        limits,
+        activation_bytes=int(free * _GPU_ACTIVATION_SHARE),
+        logit_elements=_GPU_LOGIT_ELEMENTS,
+        run_bytes=config.run_bytes or int(free * _GPU_RUN_SHARE),
+        host_run_bytes=_host_run_bytes(config),
+    )
+
+
+def _host_run_bytes(config: WorkerConfig) -> int:
+    if config.host_run_bytes is not None:
+        return config.host_run_bytes
+    pages = os.sysconf("SC_AVPHYS_PAGES")
+    return int(pages * os.sysconf("SC_PAGE_SIZE") * _HOST_RUN_SHARE)
+
+
+def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> dict[str, int]:
+    """What an engine's memory is for, in bytes, by what a person would call it. Parts that are not
+    bounded are not in it."""
+    states = sampling.rows + sampling.snapshots
+    cache = sampling.pages * page_bytes(decoder.config, decoder.dtype)
+    plan = {
+        "model": decoder.parameters * decoder.dtype.itemsize,
+        "sampling cache": cache + states * state_bytes(decoder.config, decoder.dtype),
+        "samplers' adapters": sampling.adapter_bytes,
+        "a training pass": limits.activation_bytes,
+    }
+    if limits.run_bytes is not None:
+        plan |= {"runs": limits.run_bytes, "runs in the host's memory": limits.host_run_bytes}
+    return plan
 
 
 def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:

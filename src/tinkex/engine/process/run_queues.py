@@ -9,7 +9,7 @@ from its end. Knows nothing of what the commands do.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
 from tinkex.engine.messages import (
@@ -64,15 +64,21 @@ class RunQueues:
                     return head
         return None
 
-    def take_forward(self, tokens: int, busy: Container[str] = ()) -> list[ForwardBackward]:
+    def take_forward(
+        self,
+        tokens: int,
+        busy: Container[str] = (),
+        admits: Callable[[Sequence[str]], bool] = lambda _: True,
+    ) -> list[ForwardBackward]:
         """The forward passes at the heads of runs that are not `busy`, up to so many tokens but at
-        least one."""
+        least one; and only of runs that `admits` says can be taken together."""
         taken: list[ForwardBackward] = []
         for run, waiting in list(self._waiting.items()):
             head = waiting[0]
             if isinstance(head, ForwardBackward) and run not in self._held and run not in busy:
                 size = sum(len(datum.tokens) for datum in head.data)
-                if not taken or size <= tokens:
+                together = [*(command.run for command in taken), run]
+                if (not taken or size <= tokens) and admits(together):
                     tokens -= size
                     taken.append(head)
                     self._drop_head(run)

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import torch
 
-from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
 from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.errors import EngineError, UnknownRun, UserError
 from tinkex.engine.messages import (
@@ -38,6 +38,7 @@ from tinkex.engine.messages import (
     ForwardBackward,
     LoadRun,
     LoadWeights,
+    LoraSpec,
     OptimStep,
     Ping,
     Ready,
@@ -53,6 +54,7 @@ from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
     memory_of,
+    memory_plan,
     sampling_limits,
     training_limits,
 )
@@ -94,8 +96,9 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
     def read(path: str) -> AdapterWeights:
         return read_adapter(Path(path), placement.device)
 
-    trainer = Trainer(decoder, training_limits(config, placement.device))
-    sampler = Sampler(decoder, read_ending(folder), sampling_limits(config, decoder), read)
+    limits, sampling = training_limits(config, placement.device), sampling_limits(config, decoder)
+    trainer = Trainer(decoder, limits)
+    sampler = Sampler(decoder, read_ending(folder), sampling, read)
     if placement.device.type == "cuda":
         warm_up(trainer, sampler)
     emit(
@@ -109,6 +112,9 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
             max_rank=config.max_rank,
             page_bytes=page_bytes(decoder.config, decoder.dtype),
             memory_bytes=memory_of(placement.device),
+            memory_plan=memory_plan(decoder, limits, sampling),
+            run_room=trainer.residency.room,
+            rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))
@@ -310,7 +316,8 @@ class Worker:
         if len(self._underway) >= BATCHES or any(u.batch.remaining <= 1 for u in self._underway):
             return
         room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
-        heads, again = self._runs.take_forward(room, busy), self._take_ready()
+        heads = self._runs.take_forward(room, busy, self._trainer.residency.admit)
+        again = self._take_ready()
         if again or heads:
             commands = [*(command for command, _ in again), *heads]
             batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
@@ -373,6 +380,9 @@ class Worker:
             pages_total=sampler.pool.total,
             adapter_bytes=self._trainer.nbytes + sampler.versions.nbytes,
             prepared=self._prepared,
+            runs_in_host=self._trainer.residency.parked,
+            host_bytes=self._trainer.residency.host_bytes,
+            run_moves=self._trainer.residency.moves,
         )
 
 
@@ -390,8 +400,8 @@ def _failure(op: str, error: Exception) -> Failed:
 def _short(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return (
-            "out of memory: send less at once, or give the engine a smaller cache "
-            "(tinkex serve --engine kv_bytes=NUMBER)"
+            "out of memory: send less at once, or leave more to a training pass (tinkex serve "
+            "--engine NAME=NUMBER with a smaller kv_bytes, run_bytes or micro_batch_tokens)"
         )
     text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
     return text[:500]

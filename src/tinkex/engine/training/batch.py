@@ -33,7 +33,7 @@ from tinkex.engine.training.passes import Passes
 from tinkex.engine.training.run import Run
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Call:
     """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
 

@@ -34,7 +34,7 @@ LARGEST_GRADIENT = 1e18
 """A gathered gradient's norm stays below this, so that its squares are numbers in float32."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
     """One fine-tuning in progress. `gradient` is None when nothing was gathered since a step.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from weakref import WeakSet
 
 from tinkex.engine.adapters.layout import (
     Adapter,
@@ -41,8 +42,10 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.training.batch import Batch, Call, Deferred, Ending, Outcome
+from tinkex.engine.training.host_memory import HostMemory
 from tinkex.engine.training.optimizers import check_family, check_params, make_optimizer
 from tinkex.engine.training.passes import Passes
+from tinkex.engine.training.residency import Residency
 from tinkex.engine.training.run import (
     Run,
     Snapshot,
@@ -66,7 +69,10 @@ class Trainer:
         self.decoder = decoder
         self.limits = limits or Limits()
         self._custom = losses or evaluator()
-        self._runs: dict[str, Run] = {}
+        # Calls live as long as a batch or a deferral holds them.
+        self._calls: WeakSet[Call] = WeakSet()
+        host = HostMemory(decoder.device, self.limits.host_run_bytes)
+        self.residency = Residency(host, decoder.dtype, self.limits.run_bytes, self._in_use)
         self._graphs: OrderedDict[bytes, Graph] = OrderedDict()
         config = decoder.config
         self._bounds = Bounds(config.vocab_size, config.max_context, self.limits)
@@ -74,12 +80,12 @@ class Trainer:
 
     @property
     def runs(self) -> int:
-        return len(self._runs)
+        return len(self.residency)
 
     @property
     def nbytes(self) -> int:
-        """Memory of all runs: weights, optimizer state and gathered gradients."""
-        return sum(run.nbytes for run in self._runs.values())
+        """Memory of the runs on the device: weights, optimizer state and gathered gradients."""
+        return self.residency.nbytes
 
     def prepare(self) -> bool:
         """Do a piece of what first calls would have to do; False if nothing is left."""
@@ -89,12 +95,13 @@ class Trainer:
 
     def create_run(self, command: CreateRun) -> RunInfo:
         self._refuse_taken(command.run)
-        self._runs[command.run] = run = self._make(command.run, command.lora, command.optimizer)
+        run = self._make(command.run, command.lora, command.optimizer)
+        self.residency.add(command.run, run)
         return run.info
 
     def drop_run(self, command: DropRun) -> None:
-        self._find(command.run)
-        del self._runs[command.run]
+        self._refuse_unknown(command.run)
+        self.residency.drop(command.run)
 
     def weights(self, run: str) -> AdapterWeights:
         """A frozen copy of a run's weights as they are now."""
@@ -108,7 +115,7 @@ class Trainer:
         Until it is exhausted the runs in it must get no other command, nor must those of calls
         that left it `Deferred` before they came back and were finished.
         """
-        calls = [self._call(command) for command in commands]
+        calls = [self._in_use_from_now(self._call(command)) for command in commands]
         return Batch(self._passes, self.limits, calls)
 
     def forward_backward(self, commands: Sequence[ForwardBackward]) -> list[Outcome]:
@@ -168,20 +175,32 @@ class Trainer:
         else:
             run = self._find(command.run)
         restore(run, command.folder, command.optimizer)
-        self._runs[command.run] = run
+        self.residency.add(command.run, run)
         return run.info
 
     # ---- inside
 
     def _find(self, name: str) -> Run:
-        if name not in self._runs:
+        self._refuse_unknown(name)
+        return self.residency.get(name)
+
+    def _refuse_unknown(self, name: str) -> None:
+        if name not in self.residency:
             raise UnknownRun(f"run: {name!r} is not known to this engine; create or load it first")
-        return self._runs[name]
+
+    def _in_use_from_now(self, call: Call | EngineError) -> Call | EngineError:
+        """Its run must not leave the device while others of the batch come to it."""
+        if isinstance(call, Call):
+            self._calls.add(call)
+        return call
+
+    def _in_use(self) -> set[Run]:
+        return {call.run for call in self._calls}
 
     def _refuse_taken(self, name: str) -> None:
-        if name in self._runs:
+        if name in self.residency:
             raise UserError(f"run: {name!r} exists already")
-        if len(self._runs) >= self.limits.max_runs:
+        if len(self.residency) >= self.limits.max_runs:
             raise UserError(f"run: this engine holds {self.limits.max_runs} runs, its limit")
 
     def _make(self, name: str, spec: LoraSpec, optimizer: str) -> Run:
@@ -192,6 +211,7 @@ class Trainer:
             )
         check_family(optimizer)
         layout, device = AdapterLayout(self.decoder.config, spec), self.decoder.device
+        self.residency.make_room(layout, optimizer)
         seed = seed_of(name) if spec.seed is None else spec.seed
         adapter = Adapter(layout, initial_weights(layout, seed, device), self.decoder.dtype)
         return Run(adapter, make_optimizer(optimizer, layout, device))

@@ -220,19 +220,9 @@ class Engine:
     def _tell_ready(self, facts: Ready, seconds: float) -> None:
         came = "loaded" if self.life == 1 else "is back: loaded again"
         text = f"engine of {self.spec.name} {came} after {seconds:.1f} s"
-        logger.info(
-            "%s: %s on %s",
-            text,
-            facts.dtype,
-            facts.device,
-            extra={
-                "facts": {
-                    "event": "engine_loaded",
-                    "model": self.spec.name,
-                    "life": self.life,
-                }
-            },
-        )
+        said = {"event": "engine_loaded", "model": self.spec.name, "life": self.life}
+        extra = {"facts": said | {"memory_plan": dict(facts.memory_plan)}}
+        logger.info("%s: %s on %s%s", text, facts.dtype, facts.device, _plan(facts), extra=extra)
 
     def _deliver(self, event: Event) -> None:
         if isinstance(event, Progress):
@@ -273,3 +263,9 @@ class Engine:
         self._changed.set()
         for listener in self._listeners:
             listener()
+
+
+def _plan(facts: Ready) -> str:
+    """What its memory is for, in words."""
+    parts = [f"{part} {size / 1e9:.1f} GB" for part, size in facts.memory_plan.items()]
+    return f"; memory planned for: {', '.join(parts)}" if parts else ""

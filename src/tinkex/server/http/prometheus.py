@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -83,6 +83,11 @@ def state(core: Core) -> Registry:
         lambda: {_model(engine): engine.deaths for engine in core.engines},
     )
     registry.gauge(
+        "tinkex_engine_memory_plan_bytes",
+        "What the memory of a model's engine is for.",
+        lambda: {label: size for engine in core.engines for label, size in _plan(engine)},
+    )
+    registry.gauge(
         "tinkex_operations_in_flight",
         "Training operations with a model's engine.",
         lambda: {_model(engine): core.scheduler.in_flight(engine) for engine in core.engines},
@@ -153,6 +158,11 @@ def state(core: Core) -> Registry:
     registry.gauge("tinkex_checkpoints", "Checkpoints kept.", lambda: count)
     registry.gauge("tinkex_checkpoint_bytes", "Bytes of all checkpoints.", lambda: size)
     return registry
+
+
+def _plan(engine: Engine) -> Iterator[tuple[Labels, float]]:
+    for part, size in () if engine.facts is None else engine.facts.memory_plan.items():
+        yield (*_model(engine), ("part", part)), float(size)
 
 
 def _model(engine: Engine) -> Labels:

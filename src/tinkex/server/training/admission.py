@@ -15,9 +15,12 @@ A run that could not be let go is passed over for a while, so it keeps nobody wa
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from tinkex.engine.messages import Ready
 from tinkex.server.engines.residence import Residence
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
@@ -27,34 +30,61 @@ LEAVING_AT_ONCE = 8
 _LONG_IDLE_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many runs an engine takes, and where that is bounded, how many bytes: `rank_bytes` for
+    each rank of a run. One run always fits."""
+
+    runs: int
+    total_bytes: float = math.inf
+    rank_bytes: int = 0
+
+    @classmethod
+    def of(cls, runs: int, facts: Ready | None) -> Room:
+        if facts is None or facts.run_room is None:
+            return cls(runs)
+        return cls(runs, facts.run_room, facts.rank_bytes)
+
+    def size(self, run: Run) -> int:
+        return (run.row.rank or 0) * self.rank_bytes
+
+
 class Places:
     """The places in one engine's memory, in one of its lives."""
 
-    def __init__(self, runs: Iterable[Run], where: Residence, limit: int, turn_s: float) -> None:
+    def __init__(self, runs: Iterable[Run], where: Residence, room: Room, turn_s: float) -> None:
         self._holders = [run for run in runs if run.place == where]
-        self._where, self._limit, self._turn_s = where, limit, turn_s
+        self._where, self._room, self._turn_s = where, room, turn_s
         self._counts = Counter(run.tenant for run in self._holders if not run.is_leaving)
 
     @property
     def taken(self) -> int:
         return len(self._holders)
 
-    @property
-    def free(self) -> int:
-        return self._limit - self.taken
+    def fits(self, run: Run) -> bool:
+        """Whether there is a place for this one now."""
+        return self._left(self._holders).takes(self._room.size(run))
 
     def make_room(self, waiting: Sequence[Run], now: float) -> float | None:
-        """Tell as many runs to go as wait and no more; when to look again if too few could."""
-        served = self.free + sum(run.is_leaving for run in self._holders)
-        self._counts.update(run.tenant for run in waiting[:served])
-        for run in waiting[served:LEAVING_AT_ONCE]:
-            leaver = self._leaver(run.tenant, now)
-            if leaver is None:
-                return self._next_chance(now)
-            leaver.ask_to_leave()
-            self._counts[leaver.tenant] -= 1
+        """Tell as many runs to go as is needed for those that wait and no more; when to look again
+        if too few could."""
+        left, leaving = self._left([run for run in self._holders if not run.is_leaving]), 0
+        for run in waiting:
+            while not left.takes(self._room.size(run)):
+                leaver = self._leaver(run.tenant, now) if leaving < LEAVING_AT_ONCE else None
+                if leaver is None:
+                    return self._next_chance(now) if leaving < LEAVING_AT_ONCE else None
+                leaver.ask_to_leave()
+                leaving += 1
+                self._counts[leaver.tenant] -= 1
+                left = left.with_one_less(self._room.size(leaver))
+            left = left.with_one_more(self._room.size(run))
             self._counts[run.tenant] += 1
         return None
+
+    def _left(self, holders: Sequence[Run]) -> _Left:
+        taken = sum(map(self._room.size, holders))
+        return _Left(self._room, len(holders), taken)
 
     def _leaver(self, tenant: str, now: float) -> Run | None:
         """Who goes for a run of `tenant`."""
@@ -86,6 +116,25 @@ class Places:
         chances += [run.settled_at + self._turn_s for run in settled]
         chances += [run.used_at + _LONG_IDLE_S for run in settled]
         return min((chance for chance in chances if chance > now), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What so many runs of so many bytes leave of a room."""
+
+    room: Room
+    runs: int
+    taken: int
+
+    def takes(self, size: int) -> bool:
+        fits = self.taken + size <= self.room.total_bytes
+        return self.runs == 0 or (self.runs < self.room.runs and fits)
+
+    def with_one_less(self, size: int) -> _Left:
+        return _Left(self.room, self.runs - 1, self.taken - size)
+
+    def with_one_more(self, size: int) -> _Left:
+        return _Left(self.room, self.runs + 1, self.taken + size)
 
 
 def _has_work(run: Run, now: float) -> bool:

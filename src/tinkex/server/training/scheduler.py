@@ -29,7 +29,7 @@ from tinkex.server.operations.log import Entry, Gap
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.runs import Runs
 from tinkex.server.settings import Settings
-from tinkex.server.training.admission import Places
+from tinkex.server.training.admission import Places, Room
 from tinkex.server.training.carry import Carrier
 from tinkex.server.training.residency import Residency
 
@@ -143,16 +143,16 @@ class Scheduler:
         self, runs: list[Run], engine: Engine, now: float, gaps: list[float]
     ) -> list[Choice]:
         """Runs that are nowhere come back when something is asked of them and there is room."""
-        places = Places(runs, engine.residence, self._limits.resident_runs, self._turn_s)
+        room = Room.of(self._limits.resident_runs, engine.facts)
+        places = Places(runs, engine.residence, room, self._turn_s)
         waiting = [run for run in runs if self._wants_place(run, engine, now, gaps)]
-        if len(waiting) > places.free:
+        if waiting:
             chance = places.make_room(waiting, now)
             gaps.extend([] if chance is None else [chance])
-        if places.free > 0:
-            return [(run.used_at, run, None) for run in waiting]
-        for run in waiting:
+        fitting = [run for run in waiting if places.fits(run)]
+        for run in waiting if not fitting else ():
             run.restore(f"{places.taken} runs are in the engine's memory; waiting for room")
-        return []
+        return [(run.used_at, run, None) for run in fitting]
 
     def _wants_place(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> bool:
         if run.place == engine.residence or run.refusal is not None or run.active:

@@ -1,0 +1,182 @@
+"""Paging: which runs are on the device, and which wait in the host's memory for their next command.
+
+A run that a command is for is on the device. When those there take more than their budget, the ones
+not used for longest go to the host, weights and moments as they are, and come back bit for bit in
+the time of a copy. Runs that a call is under way for stay. Beyond the host's memory it is for
+others to write runs down and drop them: they are told what there is room for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tinkex.engine.adapters.layout import Adapter, AdapterLayout
+from tinkex.engine.errors import EngineError
+from tinkex.engine.messages import RunInfo
+from tinkex.engine.training.host_memory import HostMemory, Kept
+from tinkex.engine.training.optimizers import Bounds, make_optimizer
+from tinkex.engine.training.run import Run
+
+_GRADIENTS = 8
+"""Bytes beside each number of a run at work: what it has gathered, and what a call adds to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    """A run in the host's memory."""
+
+    layout: AdapterLayout
+    info: RunInfo
+    gathered: float
+    bounds: Bounds | None
+    master: Kept
+    state: dict[str, Kept]
+    gradient: Kept | None
+
+    @property
+    def parts(self) -> Iterator[Kept]:
+        yield self.master
+        yield from self.state.values()
+        if self.gradient is not None:
+            yield self.gradient
+
+
+class Residency:
+    """The runs of one engine by name. Without a budget all stay on the device."""
+
+    def __init__(
+        self,
+        host: HostMemory,
+        dtype: torch.dtype,
+        budget: int | None,
+        in_use: Callable[[], Container[Run]],
+    ) -> None:
+        self._host, self._dtype, self._budget = host, dtype, budget
+        self._in_use = in_use
+        self._here: OrderedDict[str, Run] = OrderedDict()
+        self._parked: dict[str, _Parked] = {}
+        self.moves = 0
+
+    def __len__(self) -> int:
+        return len(self._here) + len(self._parked)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._here or name in self._parked
+
+    @property
+    def nbytes(self) -> int:
+        """On the device."""
+        return sum(run.nbytes for run in self._here.values())
+
+    @property
+    def room(self) -> int | None:
+        """Bytes of all runs together, on the device and in the host's memory; None: no bound."""
+        return None if self._budget is None else self._budget + self._host.budget
+
+    @property
+    def host_bytes(self) -> int:
+        return self._host.used
+
+    @property
+    def parked(self) -> int:
+        """Runs in the host's memory."""
+        return len(self._parked)
+
+    def get(self, name: str) -> Run:
+        """The run on the device, brought back if need be. Raises KeyError."""
+        if name in self._parked:
+            self._return(name)
+        self._here.move_to_end(name)
+        return self._here[name]
+
+    def add(self, name: str, run: Run) -> None:
+        self._here[name] = run
+
+    def drop(self, name: str) -> None:
+        if name in self._parked:
+            for kept in self._parked.pop(name).parts:
+                self._host.free(kept)
+        else:
+            del self._here[name]
+
+    def make_room(self, layout: AdapterLayout, optimizer: str) -> None:
+        """Let others go to the host until a run of this layout fits. Raises `EngineError` where
+        the host's memory is full too."""
+        self._let_go(self.size(layout, optimizer))
+
+    def admit(self, names: Sequence[str]) -> bool:
+        """Whether these runs can be on the device together, beside all that cannot leave it. One
+        alone always can: there is no smaller piece."""
+        if self._budget is None:
+            return True
+        in_use = self._in_use()
+        stay = {name for name, run in self._here.items() if run in in_use}
+        wanted = {name for name in names if name in self} | stay
+        return len(wanted) <= 1 or sum(map(self._size_of, wanted)) <= self._budget
+
+    def bytes_of(self, layout: AdapterLayout) -> int:
+        """Bytes of any run of this layout at work, at most."""
+        return self.size(layout, "adamw")
+
+    def size(self, layout: AdapterLayout, optimizer: str) -> int:
+        """Bytes of a run at work."""
+        moments = {"adamw": 8}.get(optimizer, 4)
+        working = 0 if self._dtype == torch.float32 else self._dtype.itemsize
+        return layout.size * (4 + working + moments + _GRADIENTS)
+
+    def _size_of(self, name: str) -> int:
+        if name in self._parked:
+            return self.size(self._parked[name].layout, self._parked[name].info.optimizer)
+        return self.size(self._here[name].adapter.layout, self._here[name].optimizer.name)
+
+    def _let_go(self, wanted: int) -> None:
+        if self._budget is None:
+            return
+        in_use = self._in_use()
+        taken = sum(map(self._size_of, self._here))
+        for name, run in list(self._here.items()):
+            if taken + wanted <= self._budget:
+                return
+            if run not in in_use:
+                taken -= self._size_of(name)
+                self._park(name)
+
+    def _park(self, name: str) -> None:
+        run = self._here[name]
+        vectors = [run.adapter.master, *run.optimizer.tensors.values()]
+        vectors += [] if run.gradient is None else [run.gradient]
+        needed = self._host.needs(vector.nbytes for vector in vectors)
+        if self._host.used + needed > self._host.budget:
+            raise EngineError(
+                f"the memory for runs is full: {len(self._here)} are on the device, "
+                f"{len(self._parked)} take {self._host.used} of {self._host.budget} bytes of the "
+                "host's memory; serve with a larger --engine host_run_bytes or run_bytes, or a "
+                "smaller --engine max_runs"
+            )
+        self._parked[name] = _Parked(
+            run.adapter.layout,
+            run.info,
+            run.gathered,
+            run.bounds,
+            self._host.keep(run.adapter.master),
+            {key: self._host.keep(tensor) for key, tensor in run.optimizer.tensors.items()},
+            None if run.gradient is None else self._host.keep(run.gradient),
+        )
+        del self._here[name]
+        self.moves += 1
+
+    def _return(self, name: str) -> None:
+        self._let_go(self._size_of(name))
+        parked = self._parked.pop(name)
+        master = self._host.bring(parked.master)
+        optimizer = make_optimizer(parked.info.optimizer, parked.layout, torch.device("meta"))
+        optimizer.tensors = {key: self._host.bring(kept) for key, kept in parked.state.items()}
+        gradient = None if parked.gradient is None else self._host.bring(parked.gradient)
+        adapter = Adapter(parked.layout, master, self._dtype)
+        self._here[name] = Run(
+            adapter, optimizer, parked.info.step, gradient, parked.gathered, parked.bounds
+        )

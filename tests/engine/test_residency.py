@@ -1,0 +1,118 @@
+"""Runs page between device and host: each comes back bit for bit, and none in use ever leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from support.training import adam_step, call, random_datum, train
+from tinkex.engine.adapters.layout import AdapterLayout
+from tinkex.engine.errors import EngineError, UnknownRun
+from tinkex.engine.limits import Limits
+from tinkex.engine.messages import CreateRun, DropRun, LoraSpec
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.process.run_queues import RunQueues
+from tinkex.engine.training.host_memory import HostMemory
+from tinkex.engine.training.trainer import Trainer
+
+RUNS = ("a", "b", "c", "d")
+
+
+def trainer_with_room_for(decoder: Decoder, runs: int | None, host_bytes: int = 1 << 30) -> Trainer:
+    layout = AdapterLayout(decoder.config, LoraSpec(8))
+    size = Trainer(decoder).residency.bytes_of(layout)
+    budget = None if runs is None else runs * size
+    return Trainer(decoder, Limits(run_bytes=budget, host_run_bytes=host_bytes))
+
+
+def story(trainer: Trainer) -> dict[str, list[torch.Tensor]]:
+    """Four runs in turns, with gradients gathered over several turns; their weights at each step
+    and their state at the end."""
+    for index, run in enumerate(RUNS):
+        optimizer = "dimuon" if run == "c" else "adamw"
+        trainer.create_run(CreateRun("op", run, LoraSpec(8, seed=index), optimizer))
+    seen: dict[str, list[torch.Tensor]] = {run: [] for run in RUNS}
+    rng = np.random.default_rng(0)
+    for turn in range(3):
+        for run in RUNS:
+            train(trainer, call(run, random_datum(rng, 12)))
+        for run in RUNS if turn else ():
+            step = adam_step(run)
+            if run == "c":
+                params = {"learning_rate": 0.01, "beta1": 0.9, "grad_clip_norm": 0.0}
+                step = type(step)("op", run, "dimuon", params)
+            trainer.optim_step(step)
+            seen[run].append(trainer.residency.get(run).adapter.master.clone())
+    for run in RUNS:
+        found = trainer.residency.get(run)
+        seen[run] += [tensor.clone() for _, tensor in sorted(found.optimizer.tensors.items())]
+    return seen
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_runs_that_page_are_the_same_to_the_bit_as_runs_that_stay(
+    decoder: Decoder, room: int
+) -> None:
+    stayed = story(trainer_with_room_for(decoder, None))
+    paging = trainer_with_room_for(decoder, room)
+    paged = story(paging)
+    for run in RUNS:
+        assert all(map(torch.equal, stayed[run], paged[run]))
+    assert paging.runs == len(RUNS)
+    assert paging.residency.parked >= len(RUNS) - room
+    assert paging.residency.moves >= len(RUNS)
+
+
+def test_runs_of_a_batch_under_way_stay_and_only_as_many_begin_as_fit(decoder: Decoder) -> None:
+    trainer = trainer_with_room_for(decoder, 2)
+    for index, run in enumerate(RUNS):
+        trainer.create_run(CreateRun("op", run, LoraSpec(8, seed=index)))
+    queues = RunQueues()
+    for run in RUNS:
+        queues.add(call(run, random_datum(np.random.default_rng(1), 12)))
+    first = queues.take_forward(1000, (), trainer.residency.admit)
+    assert [command.run for command in first] == ["a", "b"]
+    batch = trainer.begin(first)
+    assert not trainer.residency.admit(["c"]), "both places are in use"
+    under_way = [trainer.residency.get(run) for run in "ab"]
+    trainer.residency.get("c")
+    assert [trainer.residency.get(run) for run in "ab"] == under_way, "the very same"
+    for _ in batch:
+        pass
+    assert all(not isinstance(outcome, Exception) for outcome in batch.outcomes)
+    del batch
+    assert trainer.residency.admit(["c", "d"])
+
+
+def test_a_full_host_is_said_with_settings_that_exist_and_nothing_is_lost(
+    decoder: Decoder,
+) -> None:
+    trainer = trainer_with_room_for(decoder, 1, host_bytes=0)
+    trainer.create_run(CreateRun("op", "a", LoraSpec(8, seed=1)))
+    with pytest.raises(EngineError, match=r"--engine host_run_bytes or run_bytes"):
+        trainer.create_run(CreateRun("op", "b", LoraSpec(8, seed=2)))
+    assert trainer.runs == 1
+    train(trainer, call("a", random_datum(np.random.default_rng(1), 12)))
+
+
+def test_a_run_that_is_dropped_gives_its_blocks_back(decoder: Decoder) -> None:
+    trainer = trainer_with_room_for(decoder, 1)
+    for run in ("a", "b"):
+        trainer.create_run(CreateRun("op", run, LoraSpec(8, seed=1)))
+    assert trainer.residency.host_bytes > 0
+    trainer.drop_run(DropRun("op", "a"))
+    assert trainer.residency.host_bytes == 0
+    with pytest.raises(UnknownRun):
+        trainer.drop_run(DropRun("op", "a"))
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 64])
+def test_vectors_of_any_length_come_back_from_blocks(size: int) -> None:
+    host = HostMemory(torch.device("cpu"), budget=1 << 20, block=32)
+    vector = torch.arange(size, dtype=torch.float32)
+    kept, other = host.keep(vector), host.keep(vector + 1)
+    assert host.used == host.needs(iter([4 * size, 4 * size]))
+    assert torch.equal(host.bring(kept), vector)
+    assert torch.equal(host.bring(other), vector + 1)
+    assert host.used == 0
