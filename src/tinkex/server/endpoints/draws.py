@@ -95,7 +95,7 @@ class Draw:
         ride.result.add_done_callback(lambda _: self._ended(ride, size))
         return ride
 
-    async def news(self, beat_s: float = HEARTBEAT_S) -> AsyncIterator[News | None]:
+    async def news(self) -> AsyncIterator[News | None]:
         """New tokens as they come, None when there were none for a while, until all samples have
         ended; raises why one failed."""
         while True:
@@ -104,7 +104,7 @@ class Draw:
                 yield each
             if not news and all(ride.result.done() for ride in self._rides):
                 break
-            if not self._news and not await self._wait(beat_s):
+            if not self._news and not await self._wait(HEARTBEAT_S):
                 yield None
         await self.results()
 
