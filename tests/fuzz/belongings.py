@@ -11,7 +11,11 @@ from typing import Any
 from lifecycle.calls import Calls
 from support.server_process import MODEL
 
-_SMALL = {"max_tokens": 3, "num_samples": 2, "rank": 8, "limit": 50}
+_SMALL = {"max_tokens": 3, "max_completion_tokens": 3, "max_output_tokens": 3, "n": 2} | {
+    "num_samples": 2,
+    "rank": 8,
+    "limit": 50,
+}
 """Sizes that are allowed and only cost time here."""
 
 
@@ -39,6 +43,7 @@ class Belongings:
             "file": ["adapter_config.json", "tokenizer.json"],
             "model_name": [MODEL],
             "base_model": [MODEL],
+            "model": [MODEL, served],
             "sampling_session_id": [sampler],
             "sampler_id": [sampler],
             "request_id": [f"{run}:{number}" for number in range(1, 5)],

@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.protocol import problems
@@ -48,6 +55,16 @@ class Declared(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             raise _unfit(error, values) from None
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Labels may be anything, refused fields what asks for nothing."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        allowed = {name: {"enum": list(it.unless)} for name, it in cls.refused.items() if it.unless}
+        schema["properties"] |= {**{name: {} for name in cls.labels}, **allowed}
+        return schema
 
     @model_validator(mode="before")
     @classmethod

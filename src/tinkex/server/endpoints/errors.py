@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from tinkex.server.engines.engine import CommandFailed
@@ -37,6 +38,31 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
 }
 _NAMED = re.compile(r"([a-z_]{2,40}): ")
 _CONTEXT = "context_length_exceeded"
+
+
+class OpenAIProblem(BaseModel):
+    message: str
+    type: str
+    code: str | None
+    param: str | None
+
+
+class OpenAIRefused(BaseModel):
+    """Why a request is not served, as OpenAI's clients read it."""
+
+    error: OpenAIProblem
+
+
+class AnthropicProblem(BaseModel):
+    type: str
+    message: str
+
+
+class AnthropicRefused(BaseModel):
+    """Why a request is not served, as Anthropic's clients read it."""
+
+    type: Literal["error"]
+    error: AnthropicProblem
 
 
 class Unfit(Refusal):

@@ -16,7 +16,6 @@ from typing import Any
 from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
 
-from tinkex.server.http.answers import Refused
 from tinkex.server.http.queries import FARTHEST, Query
 from tinkex.server.http.routing import ApiRoute, Contract
 from tinkex.server.protocol.reading import Schema
@@ -85,7 +84,7 @@ def _body(contract: Contract) -> dict[str, Any]:
 
 def _responses(contract: Contract, components: dict[str, Schema]) -> dict[str, Any]:
     """What the route answers, and every refusal there is."""
-    refused = _content((Refused,), components)
+    refused = _content((contract.refused,), components)
     responses = {
         str(kind.status): {"description": _sentence(kind), "content": refused}
         for kind in _refusals()

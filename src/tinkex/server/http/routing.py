@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from pydantic import BaseModel
+from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http.exchange import Handler, guarded
+from tinkex.server.http.answers import Refused
+from tinkex.server.http.exchange import Handler, guarded, refused
 from tinkex.server.http.queries import Query
 from tinkex.server.protocol.reading import Reader
+from tinkex.server.refusals import Refusal
 from tinkex.wire.routes import API_PREFIX, DASHBOARD
 
 Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
@@ -24,14 +28,15 @@ Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
 @dataclass(frozen=True, slots=True)
 class Contract:
     """`reads` takes the body, `asks` the query; a text in place of the type of an answer is
-    a media type: bytes that are no JSON. `answers` is by status. What is
-    `checked_later` fails the future it became, not the request."""
+    a media type: bytes that are no JSON. `answers` is by status, `refused` the shape of every
+    refusal. What is `checked_later` fails the future it became, not the request."""
 
     reads: Reads | None = None
     asks: Callable[[Query], object] | None = None
     answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
     needs_key: bool = True
     checked_later: bool = False
+    refused: type[BaseModel] = Refused
 
     @property
     def readers(self) -> tuple[Reader[Any], ...]:
@@ -44,8 +49,15 @@ class Contract:
 class ApiRoute(Route):
     """A route that can be described."""
 
-    def __init__(self, path: str, handler: Handler, method: str, contract: Contract) -> None:
-        super().__init__(path, guarded(handler, path), methods=[method])
+    def __init__(
+        self,
+        path: str,
+        handler: Handler,
+        method: str,
+        contract: Contract,
+        refuse: Callable[[Refusal], Response] = refused,
+    ) -> None:
+        super().__init__(path, guarded(handler, path, refuse), methods=[method])
         self.contract = contract
         self.summary = (handler.__doc__ or "").strip().partition("\n")[0]
 
