@@ -43,8 +43,8 @@ test: $(VENV)/.dev ## run the whole test suite
 qa: $(VENV)/.dev ## tests, types, lint, format, docs: what CI runs
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh
 
-gates: $(VENV)/.dev ## the twelve guarantees, each a named test (TINKEX_LONG=1 for the long forms)
-	@$(BIN)/python -m pytest tests/gates
+guarantees: $(VENV)/.dev ## the twelve guarantees, each a named test (TINKEX_LONG=1 for the long forms)
+	@$(BIN)/python -m pytest tests/guarantees
 
 simulate: $(VENV)/.dev ## the server's core under simulated faults: make simulate SEEDS="1000 5000"
 	@PYTHONPATH=tests $(BIN)/python -m simulation $(SEEDS)
@@ -65,4 +65,4 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install dev demo test qa gates simulate fuzz bench dist docs clean
+.PHONY: help install dev demo test qa guarantees simulate fuzz bench dist docs clean

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from report import Row, write
 
 import tinkex
-from support.gate_data import batch
+from support.guarantee_data import batch
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
 from tinkex.server.engines.model_sources import default_cache, resolve

@@ -22,7 +22,7 @@ import httpx
 from report import Row, write
 
 import tinkex
-from support.gate_data import batch
+from support.guarantee_data import batch
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
 from tinkex.server.engines.model_sources import default_cache, resolve

@@ -9,7 +9,7 @@ import json
 import sys
 import warnings
 
-from support.gate_data import batch
+from support.guarantee_data import batch
 from support.server_process import MODEL
 
 RESULT_S = 280.0

@@ -1,4 +1,4 @@
-"""Gate 12 on a file system that is really full, with the real engine and a real client."""
+"""Guarantee 12 on a file system that is really full, with the real engine and a real client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _train(home: Path, model: Path, *size: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_gate_12_a_file_system_that_is_really_full(tmp_path: Path, tiny_llama: Path) -> None:
+def test_guarantee_12_a_file_system_that_is_really_full(tmp_path: Path, tiny_llama: Path) -> None:
     """Filled to the last byte while a run trains: a save without room fails with the reason, other
     requests are told to wait, and once there is room the run ends bit for bit as on a roomy one."""
     if reason := _refused(tmp_path):

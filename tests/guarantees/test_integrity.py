@@ -1,4 +1,4 @@
-"""Gate 11: a changed byte anywhere in a checkpoint or a snapshot is found when it is loaded."""
+"""Guarantee 11: a changed byte in a checkpoint or a snapshot is found when it is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tinkex
-from support.gate_data import batch, saved_folder, step
+from support.guarantee_data import batch, saved_folder, step
 from support.server_process import MODEL, ServerProcess
 from tinkex.server.storage import manifest
 
@@ -26,7 +26,9 @@ def _flip(path: Path, place: int) -> None:
     path.write_bytes(data)
 
 
-def test_gate_11_any_flipped_byte_is_found_on_load(server: ServerProcess, service: Any) -> None:
+def test_guarantee_11_any_flipped_byte_is_found_on_load(
+    server: ServerProcess, service: Any
+) -> None:
     """In every file, at any place, one bit: loading fails by the file's name and changes nothing;
     mended, it loads again."""
     client = service.create_lora_training_client(MODEL, rank=2, seed=1)
@@ -47,7 +49,7 @@ def test_gate_11_any_flipped_byte_is_found_on_load(server: ServerProcess, servic
     service.create_training_client_from_state_with_optimizer(path)
 
 
-def test_gate_11_a_flipped_byte_in_a_snapshot_changes_no_number(
+def test_guarantee_11_a_flipped_byte_in_a_snapshot_changes_no_number(
     tmp_path: Path, tiny_llama: Path
 ) -> None:
     """The newest snapshot is damaged and both processes are killed: the run goes on from the one

@@ -1,4 +1,4 @@
-"""Gates on the numbers themselves, through the whole stack: client, HTTP, log, engine."""
+"""Guarantees about the numbers themselves, through the whole stack: client, HTTP, log, engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 import transformers
 
 import tinkex
-from support.gate_data import batch, logprobs, saved_folder, step
+from support.guarantee_data import batch, logprobs, saved_folder, step
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
 
@@ -27,7 +27,7 @@ def _new(service: Any, seed: int = 3, rank: int = 4) -> Any:
     return service.create_lora_training_client(MODEL, rank=rank, seed=seed)
 
 
-def test_gate_01_split_invariance(service: Any) -> None:
+def test_guarantee_01_split_invariance(service: Any) -> None:
     """One call with 8 datums is the same gradient as two with 4, or any other cut of them."""
     data, norms = batch(1), []
     for cuts in ([8], [4, 4], [1, 7], [3, 2, 3], [1] * 8):
@@ -44,7 +44,7 @@ def test_gate_01_split_invariance(service: Any) -> None:
         assert norm == pytest.approx(norms[0][1], rel=1e-4)
 
 
-async def test_gate_02_order_and_length(service: Any) -> None:
+async def test_guarantee_02_order_and_length(service: Any) -> None:
     """Results come per datum, in order, each as long as its targets, though everything was queued
     before the first await and calls were cut into chunks."""
     client = await service.create_lora_training_client_async(MODEL, rank=4, seed=1)
@@ -60,7 +60,7 @@ async def test_gate_02_order_and_length(service: Any) -> None:
         assert found == expected
 
 
-def test_gate_03_tenant_isolation(server: ServerProcess, service: Any) -> None:
+def test_guarantee_03_tenant_isolation(server: ServerProcess, service: Any) -> None:
     """Another tenant's traffic, however wild, changes no bit of a run's losses and weights."""
     alone = _train(service, "isolation-alone")
     with tinkex.ServiceClient(base_url=server.url, api_key="tml-mallory") as other:
@@ -85,7 +85,7 @@ def _train(service: Any, name: str) -> list[Any]:
     return [(result.metrics["loss:sum"], logprobs(result)) for result in results]
 
 
-def test_gate_04_alone_equals_co_batched(service: Any) -> None:
+def test_guarantee_04_alone_equals_co_batched(service: Any) -> None:
     """A call gives the same bits alone and packed into one batch with calls of other runs."""
     runs = [_new(service, seed=20 + index, rank=2 << index) for index in range(4)]
     data = [batch(10 * index, 1 + 2 * index) for index in range(4)]
@@ -97,7 +97,7 @@ def test_gate_04_alone_equals_co_batched(service: Any) -> None:
             assert logprobs(future.result()) == logprobs(before)
 
 
-def test_gate_06_resumed_with_optimizer_equals_uninterrupted(
+def test_guarantee_06_resumed_with_optimizer_equals_uninterrupted(
     server: ServerProcess, service: Any
 ) -> None:
     """Save, load with the optimizer, go on: the very bits of never having stopped. Without the
@@ -124,7 +124,7 @@ def test_gate_06_resumed_with_optimizer_equals_uninterrupted(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_gate_07_parity_with_transformers_and_peft(
+def test_guarantee_07_parity_with_transformers_and_peft(
     server: ServerProcess, service: Any, tiny_llama: Path
 ) -> None:
     """Steps through the server are the steps of a plain torch loop over the same adapter."""
@@ -152,7 +152,7 @@ def _peft_loss(model: Any, one: types.Datum) -> torch.Tensor:
     return -found[torch.arange(len(targets)), targets].sum()
 
 
-def test_gate_08_trainer_and_sampler_agree(service: Any) -> None:
+def test_guarantee_08_trainer_and_sampler_agree(service: Any) -> None:
     """The sampler's logprobs of a text are the trainer's, with the same weights; the largest gap
     is printed with `pytest -s`."""
     client = _new(service, seed=8)
@@ -171,7 +171,7 @@ def test_gate_08_trainer_and_sampler_agree(service: Any) -> None:
     assert gap < 1e-4
 
 
-def test_gate_08_the_gap_is_reported_per_run(server: ServerProcess, service: Any) -> None:
+def test_guarantee_08_the_gap_is_reported_per_run(server: ServerProcess, service: Any) -> None:
     """Training on what the run's own newest sampler said measures how far the two are apart; after
     a step, when the weights are others, nothing is measured any more."""
     rest = tinkex.RestClient(base_url=server.url, api_key="tml-alice")

@@ -1,4 +1,4 @@
-"""Gate 5: a sampler serves exactly the weights it was made from; every sample says which."""
+"""Guarantee 5: a sampler serves exactly the weights it was made from; every sample says which."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import tinkex
 from support.ending import ended_well
-from support.gate_data import batch, saved_folder, step
+from support.guarantee_data import batch, saved_folder, step
 from support.server_process import MODEL, ServerProcess
 from tinkex import types
 from tinkex.server.storage import manifest
@@ -47,7 +47,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one[0] == other[0] and np.abs(one[1] - other[1]).max() < 1e-4)
 
 
-def test_gate_05_pinned_samplers(server: ServerProcess, service: Any) -> None:
+def test_guarantee_05_pinned_samplers(server: ServerProcess, service: Any) -> None:
     """Training on, saving again under another name and sampling from others at the same time change
     nothing a sampler answers; every sampler names its weights."""
     client = service.create_lora_training_client(MODEL, rank=4, seed=2)
@@ -68,7 +68,7 @@ def test_gate_05_pinned_samplers(server: ServerProcess, service: Any) -> None:
     rest.holder.close()
 
 
-def test_gate_05_every_sample_says_which_weights_made_it(
+def test_guarantee_05_every_sample_says_which_weights_made_it(
     server: ServerProcess, service: Any
 ) -> None:
     """By the checkpoint's name and the hash of its bytes; without a name, by the hash alone once

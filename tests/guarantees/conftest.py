@@ -1,4 +1,4 @@
-"""One real server with a tiny model for all gates that do not kill it."""
+"""One real server with a tiny model for all guarantees that do not kill it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tiny_llama() -> Path:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("gates") / "home", tiny_llama)
+    server = ServerProcess(tmp_path_factory.mktemp("guarantees") / "home", tiny_llama)
     server.start()
     server.wait_ready()
     yield server

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tinkex
-from support.gate_data import batch, step
+from support.guarantee_data import batch, step
 from support.server_process import MODEL, ServerProcess
 
 BLOCK = 4096

@@ -1,4 +1,4 @@
-"""What the gates train on: small batches made from numbers, for either SDK."""
+"""What the guarantees are tried with: small batches made from numbers, for either SDK."""
 
 from __future__ import annotations
 

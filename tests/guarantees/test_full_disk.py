@@ -1,4 +1,4 @@
-"""Gate 12: a full disk at any write is told, loses nothing acknowledged, and passes."""
+"""Guarantee 12: a full disk at any write is told, loses nothing acknowledged, and passes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def _promise(api: Api, path: str, body: Any, headers: dict[str, str]) -> s
     return str(answer["request_id"])
 
 
-async def test_gate_12_disk_full_at_every_write(
+async def test_guarantee_12_disk_full_at_every_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each durable write of a run in turn (`TINKEX_LONG=1`; else for every fourth), that write

@@ -1,4 +1,4 @@
-"""Gate 10: whichever process dies, whenever: the same numbers, and no client notices.
+"""Guarantee 10: whichever process dies, whenever: the same numbers, and no client notices.
 
 The short form runs with the suite. `TINKEX_LONG=1` trains 200 steps with at least 100 kills.
 """
@@ -97,7 +97,7 @@ def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_gate_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, model: str) -> None:
+def test_guarantee_10_kills_change_no_number_and_raise_nothing(tmp_path: Path, model: str) -> None:
     """`kill -9` of engine, server or both during a run of two tenants, one with the official
     client, one with ours: losses and final weights equal the undisturbed run bit for bit."""
     folder = resolve(model, default_cache(os.environ), os.environ).folder

@@ -1,4 +1,4 @@
-"""Gate 9: a storm of retries leaves the same weights as sending everything once."""
+"""Guarantee 9: a storm of retries leaves the same weights as sending everything once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 import httpx
 import pytest
 
-from support.gate_data import batch
+from support.guarantee_data import batch
 from support.server_process import MODEL, ServerProcess
 from tinkex.wire.protobuf import encode_forward_backward
 
@@ -89,7 +89,7 @@ async def _result(client: httpx.AsyncClient, request_id: str) -> bytes:
         assert answer.status_code == 408, answer.text
 
 
-async def test_gate_09_retry_storm(server: ServerProcess) -> None:
+async def test_guarantee_09_retry_storm(server: ServerProcess) -> None:
     """Each request is sent one to five times, all shuffled, some cut off at a random byte: every
     copy gets the same future and the final weights have the same hash."""
     dice = random.Random(9)
