@@ -80,10 +80,13 @@ def create_app(
     """A server as an ASGI application. Its home is locked when it starts, if it was not before;
     other processes of its user reach it through the home."""
 
+    requests = Requests(ROUTES)
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         core = Core(settings, launch, clock, home)
         app.state.core, app.state.endpoints = core, Endpoints(core)
+        core.recorder.listen(requests.was_timed)
         doorway = Doorway(app, core.home.socket, core.dismiss_polls)
         try:
             await core.start()
@@ -94,7 +97,6 @@ def create_app(
             app.state.endpoints.close()
             await core.stop(settings.timings.drain_s)
 
-    requests = Requests(ROUTES)
     app = Starlette(
         routes=ROUTES,
         lifespan=lifespan,

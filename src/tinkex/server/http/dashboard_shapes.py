@@ -39,6 +39,7 @@ class MemoryPart(Shape):
 class Memory(Shape):
     total_bytes: int | None
     parts: list[MemoryPart]
+    plan: list[MemoryPart]
 
 
 class Cache(Shape):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,8 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tinkex.server.core import Core
 from tinkex.server.engines.engine import Engine
 from tinkex.server.http.metrics import Labels, Registry
+from tinkex.server.recording.advice import Kind
+from tinkex.server.sampling.lanes import Load
 from tinkex.server.storage.database import snapshots
 from tinkex.server.storage.disk_watch import free_bytes
+from tinkex.server.views.viewers import Viewer
 
 
 class Requests:
@@ -32,6 +37,18 @@ class Requests:
         self._cuts = self.registry.counter(
             "tinkex_connections_cut_total", "Connections cut because their client dawdled."
         )
+
+        self._waited = self.registry.histogram(
+            "tinkex_operation_wait_seconds", "Time a training operation waited for its turn."
+        )
+        self._computed = self.registry.histogram(
+            "tinkex_operation_engine_seconds", "Time a training operation was with its engine."
+        )
+
+    def was_timed(self, kind: str, wait_s: float, engine_s: float) -> None:
+        """A training operation ended."""
+        self._waited.observe(wait_s, kind=kind)
+        self._computed.observe(engine_s, kind=kind)
 
     def was_cut(self, reason: str) -> None:
         """A connection was cut; `reason` is one of few."""
@@ -81,6 +98,49 @@ def state(core: Core) -> Registry:
         "tinkex_engine_deaths_total",
         "How often a model's engine died.",
         lambda: {_model(engine): engine.deaths for engine in core.engines},
+    )
+    registry.total(
+        "tinkex_engine_busy_seconds_total",
+        "How long a model's engine has had something to do.",
+        lambda: {_model(engine): engine.busy_seconds() for engine in core.engines},
+    )
+    registry.gauge(
+        "tinkex_engine_memory_bytes",
+        "What is in an engine's memory, as it last said.",
+        lambda: _memory(core),
+    )
+    registry.gauge(
+        "tinkex_samples_waiting",
+        "Samples queued for a model's engine.",
+        lambda: _loads(core, lambda load: load.waiting),
+    )
+    registry.gauge(
+        "tinkex_sequences_in_flight",
+        "Sequences being sampled by a model's engine.",
+        lambda: _loads(core, lambda load: load.sequences),
+    )
+    registry.gauge(
+        "tinkex_queue_oldest_seconds",
+        "How long the work that waits longest has waited.",
+        core.now.oldest_wait_s,
+    )
+    registry.total(
+        "tinkex_steps_total", "Optimizer steps since the start.", lambda: core.recorder.steps
+    )
+    registry.total(
+        "tinkex_operations_failed_total",
+        "Training operations that ended in an error since the start.",
+        lambda: core.recorder.failures,
+    )
+    registry.gauge(
+        "tinkex_advice",
+        "What the dashboard gives advice about, by kind.",
+        lambda: _advice(core),
+    )
+    registry.gauge(
+        "tinkex_event_streams",
+        "Open event streams of dashboards.",
+        lambda: core.events.watchers.total(),
     )
     registry.gauge(
         "tinkex_engine_memory_plan_bytes",
@@ -167,6 +227,26 @@ def _plan(engine: Engine) -> Iterator[tuple[Labels, float]]:
 
 def _model(engine: Engine) -> Labels:
     return (("model", engine.spec.name),)
+
+
+def _memory(core: Core) -> dict[Labels, float]:
+    return {
+        (*_model(engine), ("part", part["name"])): part["bytes"]
+        for engine in core.engines
+        for part in core.now.memory(engine)["parts"]
+    }
+
+
+def _loads(core: Core, amount: Callable[[Load], int]) -> dict[Labels, float]:
+    found: dict[Labels, float] = {_model(engine): 0.0 for engine in core.engines}
+    for load in core.sampling.loads():
+        found[(("model", load.model),)] += amount(load)
+    return found
+
+
+def _advice(core: Core) -> dict[Labels, float]:
+    counts = Counter(each["kind"] for each in core.now.advice(Viewer("", operator=True)))
+    return {(("kind", kind),): counts[kind] for kind in get_args(Kind)}
 
 
 def _stored(db: sqlite3.Connection) -> tuple[int, int]:

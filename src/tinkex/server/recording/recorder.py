@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
@@ -26,6 +26,9 @@ from tinkex.server.storage.database.points import Point
 RECENT = 32
 _MOST_FAILING = 1024
 
+OnTimed = Callable[[str, float, float], None]
+"""Hears of an operation's kind, and how long it waited and was with the engine."""
+
 
 @dataclass(slots=True)
 class Failures:
@@ -37,10 +40,13 @@ class Failures:
 
 
 class Recorder:
-    """The recording side of training."""
+    """The recording side of training. `steps` and `failures` count operations since the start."""
 
     def __init__(self, store: Store, events: Events, samples: SampleRing, clock: Clock) -> None:
         self.failing: dict[str, Failures] = {}
+        self.steps = 0
+        self.failures = 0
+        self._listeners: list[OnTimed] = []
         self._store = store
         self._events = events
         self._samples = samples
@@ -54,8 +60,7 @@ class Recorder:
         kind = entry.kind.name
         if conclusion.outcome.failed or kind not in ("forward_backward", "optim_step"):
             return None
-        now = self._clock.monotonic()
-        begun = now if entry.begun is None else entry.begun
+        wait_s, compute_s = self._times(entry)
         return Measured(
             run=run.model_id,
             seq_id=entry.seq_id,
@@ -64,12 +69,27 @@ class Recorder:
             ends_step=kind == "optim_step",
             tokens=0 if prepared is None else prepared.tokens,
             datums=conclusion.datums,
-            wait_s=max(0.0, begun - entry.arrived),
-            compute_s=max(0.0, now - begun),
+            wait_s=wait_s,
+            compute_s=compute_s,
         )
+
+    def listen(self, listener: OnTimed) -> None:
+        """Tell of every operation's times when it ends."""
+        self._listeners.append(listener)
+
+    def _times(self, entry: Entry) -> tuple[float, float]:
+        """How long an operation that ends now waited for its turn, and what its turn took."""
+        now = self._clock.monotonic()
+        begun = now if entry.begun is None else entry.begun
+        return max(0.0, begun - entry.arrived), max(0.0, now - begun)
 
     def ended(self, run: Run, entry: Entry, conclusion: Conclusion, point: Point | None) -> None:
         """An operation ended, well or not, and its end is on disk."""
+        self.steps += entry.kind.is_step and not conclusion.outcome.failed
+        self.failures += conclusion.outcome.failed
+        wait_s, compute_s = self._times(entry)
+        for listener in self._listeners:
+            listener(entry.kind.name, wait_s, compute_s)
         self._note_failure(run, conclusion)
         if point is not None:
             if point.done and run.model_id in self._recent:

@@ -120,21 +120,27 @@ class Now:
                 "places": self._settings.scheduling.resident_runs,
             },
             "adapters": None if stats is None else stats.weights,
-            "memory": self._memory(engine),
+            "memory": self.memory(engine),
             "cache": pages,
         }
 
-    def _memory(self, engine: Engine) -> dict[str, Any]:
+    def memory(self, engine: Engine) -> dict[str, Any]:
+        """What is in an engine's memory, and what that is planned for."""
         facts, stats = engine.facts, self._watch.stats.get(engine.spec.name)
         if facts is None:
-            return {"total_bytes": None, "parts": []}
+            return {"total_bytes": None, "parts": [], "plan": []}
         parts = {"model": facts.parameters * _WIDTHS.get(facts.dtype, 4)}
         if stats is not None:
             parts["adapters"] = stats.adapter_bytes
             parts["cache in use"] = stats.pages_used * facts.page_bytes
             parts["cache free"] = (stats.pages_total - stats.pages_used) * facts.page_bytes
-        shown = [{"name": name, "bytes": size} for name, size in parts.items()]
-        return {"total_bytes": facts.memory_bytes, "parts": shown}
+        if stats is not None and stats.host_bytes:
+            parts["runs in the host's memory"] = stats.host_bytes
+        return {
+            "total_bytes": facts.memory_bytes,
+            "parts": [{"name": name, "bytes": size} for name, size in parts.items()],
+            "plan": [{"name": name, "bytes": size} for name, size in facts.memory_plan.items()],
+        }
 
     # ---- the queue
 
@@ -221,6 +227,11 @@ class Now:
         return found
 
     # ---- advice
+
+    def oldest_wait_s(self) -> float:
+        """How long the work that waits longest has waited."""
+        everything = Viewer("", operator=True)
+        return max((each["waited_s"] for each in self._queue(everything)), default=0.0)
 
     def _all_advice(self) -> Iterable[Advice]:
         now = self._clock.now()
