@@ -151,7 +151,7 @@ def test_a_bad_name_is_refused_before_anything_is_written(
         checkpoints.admit(Save(RUN, "weights", name))
 
 
-@pytest.mark.parametrize("ttl", [0, -1, 3599, rules.MAX_TTL_S + 1])
+@pytest.mark.parametrize("ttl", [0, -1, 3599, rules.MAX_TTL_SECONDS + 1])
 async def test_a_ttl_outside_an_hour_to_ten_years_is_refused(
     checkpoints: Checkpoints, store: Store, folders: Folders, ttl: int
 ) -> None:

@@ -21,7 +21,10 @@ def defined_in(module: ModuleType) -> set[str]:
     return names
 
 
-INTERNAL = {"PathParts", "Int64Array", "TensorArray", "TopkList"}
+INTERNAL = {
+    *("PathParts", "CheckpointKind", "QueueState", "CompleteMetadata"),
+    *("Int64Array", "TensorArray", "TopkList"),
+}
 
 
 @pytest.mark.parametrize("module", list(_NAMES))

@@ -6,27 +6,21 @@ from tinkex.wire.errors import WireError
 from tinkex.wire.flags import (
     ClientConfig,
     ClientDynamicConfig,
-    changed_flags,
-    decode_client_config,
-    decode_dynamic_config,
     encode_config,
 )
+from tinkex.wire.json_text import decode
 
 
 def test_an_empty_answer_means_every_default() -> None:
-    assert decode_client_config(b"{}") == ClientConfig()
-    assert decode_dynamic_config(b"{}") == ClientDynamicConfig()
+    assert decode(ClientConfig, b"{}") == ClientConfig()
+    assert decode(ClientDynamicConfig, b"{}") == ClientDynamicConfig()
     assert ClientConfig().fwdbwd_max_chunk_bytes_count == 5_000_000
 
 
 def test_flags_round_trip_and_unknown_ones_are_ignored() -> None:
     config = ClientConfig(proto_compress_fwdbwd=True, sample_max_concurrent_requests=7)
-    assert decode_client_config(encode_config(config)) == config
-    assert changed_flags(config) == {
-        "proto_compress_fwdbwd": True,
-        "sample_max_concurrent_requests": 7,
-    }
-    assert decode_client_config(b'{"some_future_flag": 1}') == ClientConfig()
+    assert decode(ClientConfig, encode_config(config)) == config
+    assert decode(ClientConfig, b'{"some_future_flag": 1}') == ClientConfig()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +28,7 @@ def test_flags_round_trip_and_unknown_ones_are_ignored() -> None:
 )
 def test_a_null_or_mistyped_flag_is_named(body: bytes) -> None:
     with pytest.raises(WireError, match="fwdbwd"):
-        decode_client_config(body)
+        decode(ClientConfig, body)
 
 
 def test_the_official_defaults_are_ours() -> None:

@@ -33,7 +33,6 @@ from tinkex.wire.json import (
     WireError,
     decode,
     decode_forward_backward_json,
-    decode_sample_request,
     dumps,
     encode_forward_backward_json,
     encode_request,
@@ -118,7 +117,7 @@ def test_an_asample_body_is_the_one_the_official_package_writes(
     assert official.SampleRequest.model_validate_json(body) == official.SampleRequest(
         **wanted.__dict__
     )
-    read = decode_sample_request(wanted.model_dump_json(exclude_none=True).encode())
+    read = decode(types.SampleRequest, wanted.model_dump_json(exclude_none=True).encode())
     assert read.seq_id == fields["seq_id"]
     assert read.prompt == ModelInput(chunks=[build_chunk(types, chunk) for chunk in prompt])
     assert read.sampling_params == SamplingParams(**sampling)
@@ -129,32 +128,6 @@ def test_arrays_make_the_same_body_as_lists() -> None:
     from_list = encode_sample(prompt=ModelInput.from_ints([1, 2]), **common)  # type: ignore[arg-type]
     array = ModelInput.from_ints(np.array([1, 2]))
     assert encode_sample(prompt=array, **common) == from_list  # type: ignore[arg-type]
-
-
-def sample_body(**changes: Any) -> bytes:
-    body: dict[str, Any] = {
-        "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1]}]},
-        "sampling_params": {},
-    }
-    return dumps({**body, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"sampling_params": {"temprature": 1}}, "sampling_params.temprature"),
-        ({"sampling_params": {"max_tokens": -1}}, "sampling_params.max_tokens"),
-        ({"sampling_params": None}, "sampling_params"),
-        ({"num_samples": 0}, "num_samples"),
-        ({"unknown": 0}, "unknown"),
-        ({"prompt": {"chunks": [{"tokens": [-1]}]}}, "prompt.chunks[0].encoded_text.tokens"),
-        ({"target_prompt_logprobs": {"data": [1]}}, "target_prompt_logprobs"),
-    ],
-)
-def test_a_bad_sample_request_names_its_field(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(WireError) as caught:
-        decode_sample_request(sample_body(**changes))
-    assert caught.value.field == field
 
 
 def test_errors_never_quote_the_value() -> None:

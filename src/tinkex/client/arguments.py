@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
+from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import MAX_AGE_RECIPIENTS, MAX_TTL_SECONDS, MIN_TTL_SECONDS
 from tinkex.wire.paths import check_name
 
@@ -59,7 +60,7 @@ def check_loss(loss_fn: object, config: Mapping[str, float | str] | None) -> Non
 def check_checkpoint_name(name: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"name: expected text, got {_kind(name)}")
-    if name.startswith("tinker://"):
+    if name.startswith(SCHEME):
         raise ValueError(f"name: expected a bare checkpoint name, got the path {name!r}")
     check_name(name, "name")
 
@@ -127,9 +128,9 @@ def check_lora(
 def check_model_path(path: object, name: str = "path") -> None:
     """Only the scheme: the server knows which paths it can load."""
     if not isinstance(path, str):
-        raise TypeError(f"{name}: expected a tinker:// path, got {_kind(path)}")
-    if not path.startswith("tinker://"):
-        raise ValueError(f"{name}: must start with tinker://, got {path[:80]!r}")
+        raise TypeError(f"{name}: expected a {SCHEME} path, got {_kind(path)}")
+    if not path.startswith(SCHEME):
+        raise ValueError(f"{name}: must start with {SCHEME}, got {path[:80]!r}")
 
 
 def check_prompt(prompt: object) -> None:

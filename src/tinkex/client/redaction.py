@@ -7,6 +7,13 @@ and nothing about where the text is going.
 import re
 from collections.abc import Mapping
 
+from tinkex.wire.limits import (
+    API_KEY_PREFIX,
+    HEADER_API_KEY,
+    HEADER_WEIGHTS_ACCESS_TOKEN,
+    JWT_PREFIX,
+)
+
 REDACTED = "[redacted]"
 
 SECRET_HEADERS = frozenset(
@@ -17,14 +24,14 @@ SECRET_HEADERS = frozenset(
         "cookie",
         "proxy-authorization",
         "set-cookie",
-        "x-api-key",
-        "x-tinker-weights-access-token",
+        HEADER_API_KEY.lower(),
+        HEADER_WEIGHTS_ACCESS_TOKEN.lower(),
     }
 )
 
 _SECRET_TEXT = re.compile(
-    r"tml-[A-Za-z0-9_\-.]+"  # API keys
-    r"|eyJ[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]*)?"  # JWTs
+    rf"{API_KEY_PREFIX}[A-Za-z0-9_\-.]+"  # API keys
+    rf"|{JWT_PREFIX}[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]*)?"  # JWTs
     r"|(?<=://)[^/\s@:]+:[^/\s@]+(?=@)"  # user:password in a URL
     r"|(?<=[?&])(?:X-Amz-Signature|X-Goog-Signature|Signature|sig|token)=[^&\s]+",
     re.IGNORECASE,

@@ -23,12 +23,12 @@ from tinkex.client.redaction import redact_text
 from tinkex.client.settings.config import Config, user_cache_directory
 from tinkex.text.hub_cache import find_snapshot, hub_cache_directory
 from tinkex.text.model_files import TOKENIZER, TOKENIZER_SETTINGS
+from tinkex.wire.routes import TOKENIZER as TOKENIZER_ROUTE
 
 if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder
 
 DOWNLOAD_TIMEOUT = 20.0
-SERVED = "/api/v1/models/{model_name}/tokenizer"
 
 PINNED_REVISIONS = {
     "moonshotai/Kimi-K2-Thinking": "612681931a8c906ddb349f8ad0f582cb552189cd",
@@ -38,7 +38,7 @@ PINNED_REVISIONS = {
     "moonshotai/Kimi-K3": "f831ab66814297da540d832a5235f8e904f29d06",
 }
 
-_SERVED = Purpose("tokenizer", inner=False, outer=False, timeout=DOWNLOAD_TIMEOUT)
+_TOKENIZER_ROUTE = Purpose("tokenizer", inner=False, outer=False, timeout=DOWNLOAD_TIMEOUT)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+|[\w.-]+")
 
 Fetch = Callable[[str], bytes | None]
@@ -132,8 +132,8 @@ class TokenizerFiles:
 
     def _served(self, model_name: str, file: str = "") -> bytes | None:
         """A tokenizer file of the server, or the list of those it has."""
-        path = SERVED.format(model_name=quote(model_name, safe="/:")) + file
-        request = self._holder.api.send("GET", path, _SERVED)
+        path = TOKENIZER_ROUTE.format(model_name=quote(model_name, safe="/:")) + file
+        request = self._holder.api.send("GET", path, _TOKENIZER_ROUTE)
         try:
             return self._holder.submit(request).result_here().content
         except NotFoundError:

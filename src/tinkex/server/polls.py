@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
 
 from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
@@ -24,8 +23,7 @@ from tinkex.server.storage.blobs import BlobStore
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database.operations import OperationRow
-
-QueueState = Literal["active", "paused_capacity", "paused_rate_limit"]
+from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
 
 METADATA_BYTES = 1 * MIB
 
@@ -140,24 +138,24 @@ class Futures:
         model_id, _, number = request_id.rpartition(":")
         run = self._runs.find(model_id)
         if run is None or not number.isdecimal():
-            return "active", "queued"
+            return QUEUE_ACTIVE, "queued"
         return self._explain_operation(run, int(number))
 
     def _explain_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
         engine = self._engines.find(run.row.base_model)
         if engine is None:
-            return "paused_capacity", f"{run.row.base_model} is not served at the moment"
+            return QUEUE_PAUSED_CAPACITY, f"{run.row.base_model} is not served at the moment"
         if not engine.is_ready:
-            return "paused_capacity", engine.reason
+            return QUEUE_PAUSED_CAPACITY, engine.reason
         if run.restoring is not None:
-            return "paused_capacity", run.restoring
+            return QUEUE_PAUSED_CAPACITY, run.restoring
         entry = run.log.find(seq_id)
         if entry is not None and entry.state == "running":
-            return "active", "the engine is working on it"
+            return QUEUE_ACTIVE, "the engine is working on it"
         upcoming = run.log.next(self._clock.monotonic())
         if isinstance(upcoming, Gap) and upcoming.missing < seq_id:
             left = max(0.0, upcoming.deadline - self._clock.monotonic())
-            return "active", (
+            return QUEUE_ACTIVE, (
                 f"waiting for seq_id {upcoming.missing}, which has not arrived; "
                 f"it is skipped in {left:.0f} s"
             )
@@ -166,4 +164,4 @@ class Futures:
             for number, other in run.log.entries.items()
             if number < seq_id
         )
-        return "active", f"{ahead} operations of this run are ahead"
+        return QUEUE_ACTIVE, f"{ahead} operations of this run are ahead"

@@ -16,6 +16,7 @@ from tinkex.types.models import CreateModelResponse, OptimStepResponse, UnloadMo
 from tinkex.types.strictness import Lenient, Strict
 
 RequestID: TypeAlias = str
+QueueState: TypeAlias = Literal["active", "paused_capacity", "paused_rate_limit"]
 
 
 class UntypedAPIFuture(Lenient):
@@ -38,7 +39,14 @@ class TryAgainResponse(Lenient):
 
     type: Literal["try_again"] = "try_again"
     request_id: str
-    queue_state: Literal["active", "paused_capacity", "paused_rate_limit"]
+    queue_state: QueueState
+
+
+class CompleteMetadata(Lenient):
+    """The result is there, and so large that its client may want to make room for it first."""
+
+    status: Literal["complete_metadata"]
+    response_payload_size: int
 
 
 class RequestErrorCategory(StrEnum):

@@ -3,23 +3,29 @@
 Pure text. Whether a name is safe to use as a file is a question for the wire floor.
 """
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 CheckpointType: TypeAlias = Literal["training", "sampler", "external"]
 
+CheckpointKind: TypeAlias = Literal["weights", "sampler_weights", "external_weights"]
+"""What a path calls the type."""
+
 SCHEME = "tinker://"
+TRAINING_WEIGHTS: Final = "weights"
+SAMPLER_WEIGHTS: Final = "sampler_weights"
+EXTERNAL_WEIGHTS: Final = "external_weights"
 
 CHECKPOINT_KINDS: dict[str, CheckpointType] = {
-    "weights": "training",
-    "sampler_weights": "sampler",
-    "external_weights": "external",
+    TRAINING_WEIGHTS: "training",
+    SAMPLER_WEIGHTS: "sampler",
+    EXTERNAL_WEIGHTS: "external",
 }
 """Path segment -> checkpoint type."""
 
 
 class PathParts(NamedTuple):
     training_run_id: str
-    kind: str
+    kind: CheckpointKind
     name: str
 
 
@@ -31,4 +37,8 @@ def split_tinker_path(path: str) -> PathParts:
         raise ValueError(
             f"Invalid tinker path: {path!r}; the form is {SCHEME}<training_run_id>/<{kinds}>/<name>"
         )
-    return PathParts(*parts)
+    return PathParts(parts[0], cast(CheckpointKind, parts[1]), parts[2])
+
+
+def checkpoint_path(training_run_id: str, kind: str, name: str) -> str:
+    return f"{SCHEME}{training_run_id}/{kind}/{name}"

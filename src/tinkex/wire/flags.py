@@ -5,10 +5,8 @@ the protocol and reads them strictly: an explicit null or a wrong type is an err
 is ignored, and a server states only what differs from the defaults.
 """
 
-from typing import Any
-
 from tinkex.types.service import ClientConfigResponse, ClientDynamicConfigResponse
-from tinkex.wire.json_text import decode, dumps
+from tinkex.wire.json_text import dumps
 
 ClientConfig = ClientConfigResponse
 ClientDynamicConfig = ClientDynamicConfigResponse
@@ -17,20 +15,6 @@ DYNAMIC_REFRESH_FLOOR = 10
 """Seconds: a server cannot make a client ask more often than this."""
 
 
-def decode_client_config(body: bytes) -> ClientConfig:
-    return decode(ClientConfig, body)
-
-
-def decode_dynamic_config(body: bytes) -> ClientDynamicConfig:
-    return decode(ClientDynamicConfig, body)
-
-
 def encode_config(config: ClientConfig | ClientDynamicConfig) -> bytes:
     """All flags, so that a client need not know our defaults."""
     return dumps(config.model_dump())
-
-
-def changed_flags(config: ClientConfig | ClientDynamicConfig) -> dict[str, Any]:
-    """The flags that differ from their defaults."""
-    default = type(config)().model_dump()
-    return {name: value for name, value in config.model_dump().items() if value != default[name]}

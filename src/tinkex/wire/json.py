@@ -16,7 +16,6 @@ from tinkex.wire.json_text import (
     validated,
 )
 from tinkex.wire.sample_json import (
-    decode_sample_request,
     encode_sample,
     sample_response_from_json,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "WireError",
     "decode",
     "decode_forward_backward_json",
-    "decode_sample_request",
     "dumps",
     "encode_forward_backward_json",
     "encode_request",

@@ -4,6 +4,8 @@ Policy that one side is free to choose (retry budgets, page sizes) is not here: 
 side that chooses it.
 """
 
+from typing import Final
+
 PROTOCOL_VERSION = "0.36.0"
 """The client version we speak: sent as `sdk_version` and in the version headers."""
 
@@ -31,21 +33,21 @@ HEADER_DEPRECATION_LEVEL = "x-deprecation-level"
 
 API_KEY_PREFIX = "tml-"
 JWT_PREFIX = "eyJ"
+KEY_PREFIXES = (API_KEY_PREFIX, JWT_PREFIX)
+LOCAL_API_KEY = f"{API_KEY_PREFIX}local"
+"""The key of whoever needs none: on their own machine."""
 
 # ---- futures
 
 PENDING_TYPE = "try_again"
 METADATA_STATUS = "complete_metadata"
-QUEUE_ACTIVE = "active"
-QUEUE_PAUSED_CAPACITY = "paused_capacity"
-QUEUE_PAUSED_RATE_LIMIT = "paused_rate_limit"
-QUEUE_STATES = (QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY, QUEUE_PAUSED_RATE_LIMIT)
+QUEUE_ACTIVE: Final = "active"
+QUEUE_PAUSED_CAPACITY: Final = "paused_capacity"
+QUEUE_PAUSED_RATE_LIMIT: Final = "paused_rate_limit"
 
 REQUEST_TIMEOUT = 60.0
 CONNECT_TIMEOUT = 5.0
 POLL_TIMEOUT = 45.0
-POLL_HOLD = 30.0
-"""How long a server may hold a poll: well below the client's `POLL_TIMEOUT`."""
 CANCEL_TIMEOUT = 30.0
 HEARTBEAT_TIMEOUT = 10.0
 DYNAMIC_CONFIG_TIMEOUT = 10.0
@@ -64,14 +66,11 @@ MAX_FWDBWD_SEQ_ID = 2**31 - 1
 # ---- payloads
 
 BYTES_PER_TEXT_TOKEN = 4
-BYTES_PER_SPARSE_INDEX = 8
 BYTES_PER_SAMPLED_PROMPT_TOKEN = 10
 """What a prompt token counts for in the sampling budget, where it travels as JSON."""
 SMALL_SAMPLE_BYTES = 128 * 1024
 """Up to this estimate a throttled sample is held for the shorter time."""
 
-EMPTY_TOPK_TOKEN = 0
-EMPTY_TOPK_LOGPROB = -99999.0
 SKIPPED_TARGET = -1
 """A cell of `target_prompt_logprobs` that asks for nothing."""
 
@@ -94,4 +93,3 @@ TELEMETRY_QUEUE = 10_000
 # ---- custom losses
 
 MAX_CUSTOM_LOSS_INPUTS = 16
-CUSTOM_LOSS_GRAPH_FORMAT = 1

@@ -6,14 +6,9 @@ part of a path, a URL or a file.
 
 import unicodedata
 
-from tinkex.types.tinker_path import CHECKPOINT_KINDS, CheckpointType, PathParts, split_tinker_path
+from tinkex.types.tinker_path import PathParts, split_tinker_path
 from tinkex.wire.errors import WireError
 from tinkex.wire.limits import MAX_NAME_LENGTH
-
-KIND_OF_TYPE: dict[CheckpointType, str] = {
-    kind: segment for segment, kind in CHECKPOINT_KINDS.items()
-}
-"""Checkpoint type -> path segment."""
 
 
 def parse_path(path: str) -> PathParts:
@@ -25,22 +20,6 @@ def parse_path(path: str) -> PathParts:
     check_name(parts.training_run_id, "training_run_id")
     check_name(parts.name, "name")
     return parts
-
-
-def build_path(training_run_id: str, checkpoint_type: CheckpointType, name: str) -> str:
-    check_name(training_run_id, "training_run_id")
-    check_name(name, "name")
-    return f"tinker://{training_run_id}/{KIND_OF_TYPE[checkpoint_type]}/{name}"
-
-
-def split_checkpoint_id(checkpoint_id: str) -> tuple[str, str]:
-    """(`kind`, `name`) of `<kind>/<name>`; WireError otherwise."""
-    kind, slash, name = checkpoint_id.partition("/")
-    if not slash or kind not in CHECKPOINT_KINDS:
-        kinds = ", ".join(CHECKPOINT_KINDS)
-        raise WireError("checkpoint_id", f"must be <kind>/<name> with a kind of {kinds}")
-    check_name(name, "checkpoint_id")
-    return kind, name
 
 
 def check_name(name: str, field: str = "name") -> str:

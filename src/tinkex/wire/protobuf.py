@@ -2,7 +2,7 @@
 
 from tinkex.wire.calls import ForwardBackwardCall, WireDatum
 from tinkex.wire.errors import WireError
-from tinkex.wire.forward_backward.decode import decode_forward_backward, peek_forward_backward
+from tinkex.wire.forward_backward.decode import decode_forward_backward
 from tinkex.wire.forward_backward.output import (
     decode_forward_backward_output,
     encode_forward_backward_output,
@@ -20,5 +20,4 @@ __all__ = [
     "encode_forward_backward",
     "encode_forward_backward_output",
     "encode_sample_response",
-    "peek_forward_backward",
 ]

@@ -11,6 +11,9 @@ API_KEY_ME = "/api/v1/auth/apikey/me"
 HEALTH = "/api/v1/healthz"
 SERVER_CAPABILITIES = "/api/v1/get_server_capabilities"
 TELEMETRY = "/api/v1/telemetry"
+DESCRIPTION = "/api/v1/openapi.json"  # the next three are additions of our server
+TOKENIZER = "/api/v1/models/{model_name}/tokenizer"
+TOKENIZER_FILE = f"{TOKENIZER}/{{file}}"
 DASHBOARD_VISIT = "/api/v1/dashboard/visit"  # the next two are additions of our server
 DASHBOARD_INVITATION = "/api/v1/dashboard/invitation"
 DASHBOARD = "/api/dashboard"  # an addition of our server, and all below it
@@ -41,6 +44,7 @@ COPY_WEIGHTS = "/api/v1/copy_weights"
 CREATE_SAMPLING_SESSION = "/api/v1/create_sampling_session"
 JOIN_SAMPLING_SESSION = "/api/v1/join_sampling_session"
 ASAMPLE = "/api/v1/asample"
+ASAMPLE_STREAM = "/api/v1/asample_stream"  # an addition of our server
 SAMPLER = "/api/v1/samplers/{sampler_id}"
 
 RETRIEVE_FUTURE = "/api/v1/retrieve_future"
@@ -57,8 +61,13 @@ CHECKPOINTS = "/api/v1/checkpoints"
 CHECKPOINT = "/api/v1/training_runs/{training_run_id}/checkpoints/{checkpoint_id}"
 CHECKPOINT_PUBLISH = f"{CHECKPOINT}/publish"
 CHECKPOINT_TTL = f"{CHECKPOINT}/ttl"
+CHECKPOINT_ARCHIVE = f"{CHECKPOINT}/archive"
 CHECKPOINT_EXTERNAL_URLS = f"{CHECKPOINT}/external_weights_urls"
 CHECKPOINT_ADAPTER_URLS = f"{CHECKPOINT}/adapter_urls"  # an addition of our server
+
+FILES = "/api/v1/files"  # what signed links of our server lead to
+ARCHIVES = "/api/v1/archives"
+TRACES = "/api/v1/traces"
 
 AUDIT_LOG = "/api/v1/audit"
 BILLING_USAGE = "/api/v1/billing/usage/events"

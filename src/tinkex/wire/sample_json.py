@@ -14,13 +14,12 @@ from tinkex.types.model_input import EncodedTextChunk, ModelInput
 from tinkex.types.sampling import (
     PromptAltTokens,
     SampledSequence,
-    SampleRequest,
     SampleResponse,
     SamplingParams,
 )
 from tinkex.types.tensor_data import TensorData, tensor_fields
 from tinkex.wire.errors import WireError
-from tinkex.wire.json_text import dumps, encode_request, loads_object, validated
+from tinkex.wire.json_text import dumps, encode_request
 from tinkex.wire.samples import check_count
 
 
@@ -69,19 +68,6 @@ def _chunk(chunk: Any) -> bytes:
     if isinstance(chunk, EncodedTextChunk):
         return b'{"tokens":' + to_json(list(chunk.tokens)) + b',"type":"encoded_text"}'
     return encode_request(chunk)
-
-
-_SAMPLING_KEYS = frozenset(SamplingParams.model_fields)
-
-
-def decode_sample_request(body: bytes | bytearray | memoryview) -> SampleRequest:
-    """A server's reading of `asample`: every key is known, or refused by name."""
-    value = loads_object(body)
-    params = value.get("sampling_params")
-    if isinstance(params, dict) and (unknown := sorted(params.keys() - _SAMPLING_KEYS)):
-        known = ", ".join(SamplingParams.model_fields)
-        raise WireError(f"sampling_params.{unknown[0]}", f"is not known; known are {known}")
-    return validated(SampleRequest, value)
 
 
 def sample_response_from_json(value: Any, sequence_ids: Sequence[str]) -> SampleResponse:

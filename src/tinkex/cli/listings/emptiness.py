@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from tinkex.cli.line.context import CommandContext
 from tinkex.cli.outside.dependencies import Connection
 from tinkex.cli.outside.server_floor import address_of_home
-from tinkex.client.settings.config import LOCAL_API_KEY, LOCAL_BASE_URL, LOOPBACK
+from tinkex.client.settings.config import LOCAL_BASE_URL, LOOPBACK
+from tinkex.wire.limits import LOCAL_API_KEY
 
 _SHOWN = 4
 

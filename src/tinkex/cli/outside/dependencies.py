@@ -63,8 +63,9 @@ def _sdk_clients() -> Clients:
 def _logins() -> Logins:
     from tinkex.client.settings.config import Config
     from tinkex.client.settings.logins import Logins
+    from tinkex.wire.limits import LOCAL_API_KEY
 
-    return Logins(Config.resolve(base_url="local", api_key="tml-unused").credentials_path)
+    return Logins(Config.resolve(base_url="local", api_key=LOCAL_API_KEY).credentials_path)
 
 
 def _key_service(address: str) -> KeyService:

@@ -9,8 +9,9 @@ import json
 from typing import Any, Protocol
 
 from tinkex.cli.errors import CliError
+from tinkex.wire.limits import HEADER_API_KEY
+from tinkex.wire.routes import API_KEY_ME
 
-_PATH = "/api/v1/auth/apikey/me"
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -25,7 +26,7 @@ class HttpKeyService:
     """The key service of the server at `base_url`."""
 
     def __init__(self, base_url: str) -> None:
-        self._url = base_url.rstrip("/") + _PATH
+        self._url = base_url.rstrip("/") + API_KEY_ME
 
     def describe(self, key: str) -> dict[str, Any]:
         """The server's record of the key: `key_id`, `name`, `note`, `details`."""
@@ -51,7 +52,7 @@ class HttpKeyService:
             def redirect_request(self, *_: object) -> None:
                 return None
 
-        request = urllib.request.Request(self._url, method=method, headers={"X-API-Key": key})
+        request = urllib.request.Request(self._url, method=method, headers={HEADER_API_KEY: key})
         opener = urllib.request.build_opener(StaysHere)
         try:
             with opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
@@ -65,7 +66,7 @@ class HttpKeyService:
                     f"{self._url} redirects to {target}. The key was not sent there: if you trust "
                     "that server, give its address with --base-url"
                 ) from None
-            raise CliError(f"{detail} (HTTP {error.code} from {_PATH})") from None
+            raise CliError(f"{detail} (HTTP {error.code} from {API_KEY_ME})") from None
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise CliError(f"Could not reach {self._url}: {reason}") from error

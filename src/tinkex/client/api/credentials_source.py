@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tinkex.client.errors import TinkerError
-from tinkex.client.settings.config import DEFAULT_BASE_URL, LOCAL_API_KEY, Config, check_key
+from tinkex.client.settings.config import DEFAULT_BASE_URL, Config, check_key
 from tinkex.client.settings.logins import Logins, stored_key
-from tinkex.wire.limits import JWT_PREFIX
+from tinkex.wire.limits import JWT_PREFIX, LOCAL_API_KEY
 
 COMMAND_TIMEOUT = 60.0
 

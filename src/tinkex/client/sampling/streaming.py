@@ -24,11 +24,10 @@ from tinkex.client.sampling.call import SampleCall
 from tinkex.client.session.polling import error_category
 from tinkex.types import SampleResponse
 from tinkex.wire.protobuf import decode_sample_response
+from tinkex.wire.routes import ASAMPLE_STREAM
 
 if TYPE_CHECKING:
     from tinkex.client.sampling.client import SamplingClient
-
-ASAMPLE_STREAM = "/api/v1/asample_stream"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from tinkex.wire.limits import (
     API_KEY_PREFIX,
     CONNECT_TIMEOUT,
     HOSTED_URL,
-    JWT_PREFIX,
+    KEY_PREFIXES,
+    LOCAL_API_KEY,
     REQUEST_TIMEOUT,
 )
 
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_BASE_URL = HOSTED_URL
 DEFAULT_HUB_URL = "https://huggingface.co"
 LOCAL_BASE_URL = "local"
-LOCAL_API_KEY = "tml-local"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-KEY_PREFIXES = (API_KEY_PREFIX, JWT_PREFIX)
 MAX_RESPONSE_BYTES = 4 * 1024**3
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -295,7 +294,7 @@ def check_key(key: str, name: str) -> None:
     """Refuse a key that cannot be one before it reaches any header. Never shows the key."""
     if not key.startswith(KEY_PREFIXES):
         raise TinkerError(
-            f"{name}: the API key must start with the `tml-` prefix (or be a JWT); got "
+            f"{name}: the API key must start with the `{API_KEY_PREFIX}` prefix (or be a JWT); got "
             f"{len(key)} characters that do not. Copy the key again from the console."
         )
     if not key.isascii() or not key.isprintable() or " " in key:

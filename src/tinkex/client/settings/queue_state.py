@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from tinkex.client.events.bus import QUEUE_STATE_CHANGE
+from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY, QUEUE_PAUSED_RATE_LIMIT
 
 if TYPE_CHECKING:
     from tinkex.client.settings.config import Config
@@ -23,9 +24,9 @@ SAMPLING_RATE_REASON = "concurrent sampler weights limit hit"
 class QueueState(Enum):
     """What the server says about a request that is not done yet."""
 
-    ACTIVE = "active"
-    PAUSED_RATE_LIMIT = "paused_rate_limit"
-    PAUSED_CAPACITY = "paused_capacity"
+    ACTIVE = QUEUE_ACTIVE
+    PAUSED_RATE_LIMIT = QUEUE_PAUSED_RATE_LIMIT
+    PAUSED_CAPACITY = QUEUE_PAUSED_CAPACITY
     UNKNOWN = "unknown"
 
     @classmethod

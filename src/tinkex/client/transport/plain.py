@@ -26,6 +26,7 @@ from tinkex.client.http import (
     TransportTimeout,
 )
 from tinkex.client.transport.redirects import MAX_REDIRECTS, Origin, origin, redirected
+from tinkex.wire.limits import ZSTD_ENCODING
 
 if TYPE_CHECKING:
     from tinkex.client.settings.config import Config
@@ -245,6 +246,6 @@ def _decoder(encoding: str) -> Callable[[bytes], bytes]:
     if encoding in ("gzip", "deflate"):
         # 32 + MAX_WBITS reads both the gzip and the zlib header.
         return zlib.decompressobj(32 + zlib.MAX_WBITS).decompress
-    if encoding == "zstd":
+    if encoding == ZSTD_ENCODING:
         return zstandard.ZstdDecompressor().decompressobj().decompress
     return lambda piece: piece

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MAX_RECIPIENTS = 10
+from tinkex.wire.limits import MAX_AGE_RECIPIENTS
+
 SUFFIX = ".age"
 
 
@@ -19,9 +20,9 @@ class BadRecipient(ValueError):
 
 def parse_recipients(texts: Sequence[str]) -> list[Any]:
     """The recipients as `pyrage` objects: `age1…` keys, or `ssh-ed25519`/`ssh-rsa` lines."""
-    if len(texts) > MAX_RECIPIENTS:
+    if len(texts) > MAX_AGE_RECIPIENTS:
         raise BadRecipient(
-            f"age_encryption_recipients has {len(texts)} entries; the limit is {MAX_RECIPIENTS}"
+            f"age_encryption_recipients has {len(texts)} entries; the limit is {MAX_AGE_RECIPIENTS}"
         )
     return [_parse(index, text) for index, text in enumerate(texts)]
 

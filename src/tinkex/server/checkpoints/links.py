@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from tinkex.server.checkpoints.signing import Signer
 from tinkex.server.clock import Clock
 from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.wire.routes import ARCHIVES, FILES, TRACES
 
 LINK_LIFETIME_S = 3600
-FILES = "/api/v1/files"
-ARCHIVES = "/api/v1/archives"
-TRACES = "/api/v1/traces"
 
 
 class Links:

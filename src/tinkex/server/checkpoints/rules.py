@@ -11,13 +11,10 @@ from tinkex.server.checkpoints import encryption
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database.checkpoints import KINDS, Kind
 from tinkex.server.storage.database.runs import RunRow
-
-MIN_TTL_S = 3600
-MAX_TTL_S = 10 * 365 * 86_400
-SCHEME = "tinker://"
+from tinkex.types.tinker_path import SCHEME, PathParts, checkpoint_path, split_tinker_path
+from tinkex.wire.limits import MAX_TTL_SECONDS, MIN_TTL_SECONDS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]*")
-_PATH = re.compile(rf"{SCHEME}([^/\s]+)/({'|'.join(KINDS)})/([^/\s]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Save:
 
     @property
     def path(self) -> str:
-        return f"{SCHEME}{self.run.model_id}/{self.kind}/{self.name}"
+        return checkpoint_path(self.run.model_id, self.kind, self.name)
 
 
 def check_name(name: str, limit: int) -> None:
@@ -47,23 +44,24 @@ def check_name(name: str, limit: int) -> None:
 
 
 def check_ttl(ttl_seconds: int | None) -> None:
-    if ttl_seconds is not None and not MIN_TTL_S <= ttl_seconds <= MAX_TTL_S:
+    if ttl_seconds is not None and not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
         raise Refusal(
-            f"ttl_seconds is {ttl_seconds}: give {MIN_TTL_S} (one hour) to {MAX_TTL_S} "
+            f"ttl_seconds is {ttl_seconds}: give {MIN_TTL_SECONDS} (one hour) to {MAX_TTL_SECONDS} "
             "(ten years), or null to keep it for ever"
         )
 
 
-def parse_path(path: str) -> tuple[str, Kind, str]:
+def parse_path(path: str) -> PathParts:
     """(run, kind, name) of a checkpoint path; refuses anything else."""
-    found = _PATH.fullmatch(path)
-    if not found:
-        raise Refusal(
-            f"checkpoint path of {len(path)} characters is not tinker://<run>/<kind>/<name> "
-            f"with kind {', '.join(KINDS)}"
-        )
-    run, kind, name = found.groups()
-    return run, kind, name  # type: ignore[return-value]
+    try:
+        if path.split() == [path]:
+            return split_tinker_path(path)
+    except ValueError:
+        pass
+    raise Refusal(
+        f"checkpoint path of {len(path)} characters is not {SCHEME}<run>/<kind>/<name> "
+        f"with kind {', '.join(KINDS)}"
+    )
 
 
 def check_recipients(recipients: tuple[str, ...]) -> None:

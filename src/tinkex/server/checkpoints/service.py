@@ -19,7 +19,6 @@ from typing import Any
 
 from tinkex.server.checkpoints import copies, encryption
 from tinkex.server.checkpoints.rules import (
-    SCHEME,
     Save,
     check_name,
     check_recipients,
@@ -30,15 +29,9 @@ from tinkex.server.clock import Clock
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage import manifest
 from tinkex.server.storage.database import Store, audit, checkpoints, sessions, usage
-from tinkex.server.storage.database.checkpoints import CheckpointRow, Kind
+from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.folders import Folders
-
-TYPES: Mapping[Kind, str] = {
-    "weights": "training",
-    "sampler_weights": "sampler",
-    "external_weights": "external",
-}
-
+from tinkex.types.tinker_path import checkpoint_path
 
 REPEAT_S = 3600.0
 """How long a deletion is known again by its key."""
@@ -245,7 +238,7 @@ class Checkpoints:
         session = secrets.token_hex(16)
         row = replace(
             source,
-            path=f"{SCHEME}{session}:train:0/{source.kind}/{source.name}",
+            path=checkpoint_path(f"{session}:train:0", source.kind, source.name),
             model_id=f"{session}:train:0",
             session_id=session,
             tenant=tenant,

@@ -19,14 +19,13 @@ from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.lanes import Lanes, Ride
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.tenancy.usage import Meter
+from tinkex.types.sampling import EMPTY_CELL_LOGPROB
 
 Best = list[tuple[int, float]]
 """The likeliest tokens of one place, and their logprobs."""
 
 HEARTBEAT_S = 10.0
 """How long a stream may be silent."""
-
-_EMPTY = -99999.0
 
 
 @dataclass(slots=True)
@@ -167,6 +166,6 @@ def likeliest(topk: TopK | None) -> list[Best]:
         return []
     rows = zip(topk.ids.tolist(), topk.logprobs.tolist(), strict=True)
     return [
-        [cell for cell in zip(ids, logprobs, strict=True) if cell[1] != _EMPTY]
+        [cell for cell in zip(ids, logprobs, strict=True) if cell[1] != EMPTY_CELL_LOGPROB]
         for ids, logprobs in rows
     ]

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.http.exchange import answer
 from tinkex.server.refusals import Refusal
+from tinkex.wire.limits import HEADER_RETRY_AFTER
 
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
@@ -118,7 +119,7 @@ def anthropic_refused(refusal: Refusal) -> Response:
 def _answer(values: Mapping[str, Any], refusal: Refusal) -> Response:
     response = answer(values, _status(refusal))
     if refusal.retry_after is not None:
-        response.headers["retry-after"] = str(math.ceil(refusal.retry_after))
+        response.headers[HEADER_RETRY_AFTER] = str(math.ceil(refusal.retry_after))
     return response
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinkex.server.checkpoints.rules import SCHEME
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.engines.engine import Engine
@@ -18,6 +17,7 @@ from tinkex.server.sampling.lanes import ServedWeights
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.folders import Folders
 from tinkex.types.sampling import SampledWeights
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS, SCHEME
 
 _CHECKED = 4096
 
@@ -74,7 +74,7 @@ class Targets:
 
     async def _saved(self, tenant: str, path: str, bearer: str | None) -> Target:
         row = self._checkpoints.find(tenant, path, bearer)
-        if row.kind == "external_weights":
+        if row.kind == EXTERNAL_WEIGHTS:
             raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
         engine = self.served(row.base_model)
         await self._check(row)

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-TOKEN_LIMIT = 2**31 - 1
+from tinkex.types.tokens import MAX_TOKEN_ID
+
+TOKEN_LIMIT = MAX_TOKEN_ID
 MESSAGES_LIMIT = 10_000
 TOOLS_LIMIT = 512
 TEXT_ONLY = "the served models read text only"

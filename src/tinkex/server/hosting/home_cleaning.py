@@ -11,9 +11,9 @@ from pathlib import Path
 from tinkex.server.sampling.unnamed_weights import Freed
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home, HomeTaken
+from tinkex.wire.limits import HEADER_API_KEY, LOCAL_API_KEY
 from tinkex.wire.routes import COLLECT_HOME
 
-_KEY = "tml-local"
 _TIMEOUT_S = 600.0
 
 
@@ -54,7 +54,7 @@ class _AtSocket(http.client.HTTPConnection):
 def _ask(path: str, method: str) -> Freed:
     connection = _AtSocket(path)
     try:
-        connection.request(method, COLLECT_HOME, headers={"X-API-Key": _KEY})
+        connection.request(method, COLLECT_HOME, headers={HEADER_API_KEY: LOCAL_API_KEY})
         answer = connection.getresponse()
         found = json.loads(answer.read())
     finally:

@@ -28,6 +28,7 @@ from tinkex.server.hosting.allocator import keep_freed_memory
 from tinkex.server.http.prometheus import Requests
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home
+from tinkex.wire.limits import LOCAL_API_KEY
 
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -118,7 +119,7 @@ def _greeting(settings: Settings) -> str:
     lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
     lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]
     model = next(iter(settings.aliases), next(iter(names)))
-    key = "your key" if settings.keys is not None else "tml-local"
+    key = "your key" if settings.keys is not None else LOCAL_API_KEY
     return "\n".join(
         [
             *lines,

@@ -80,12 +80,5 @@ class TokenizerFiles(BaseModel):
     files: list[str]
 
 
-class CompleteMetadata(BaseModel):
-    """A result so large that the client may want to make room for it first."""
-
-    status: Literal["complete_metadata"]
-    response_payload_size: int
-
-
 class LossCreated(BaseModel):
     request_id: str

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tinkex.types.tinker_path import CheckpointKind
+
 
 class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -173,7 +175,7 @@ class Checkpoint(Shape):
     run: str
     tenant: str
     model: str
-    kind: Literal["weights", "sampler_weights", "external_weights"]
+    kind: CheckpointKind
     name: str
     step: int
     size_bytes: int

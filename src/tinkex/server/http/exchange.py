@@ -26,10 +26,10 @@ from tinkex.server.refusals import Refusal, TooLarge, Unavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
+from tinkex.wire.limits import HEADER_API_KEY, HEADER_RETRY_AFTER, ZSTD_ENCODING
 
 logger = logging.getLogger(__name__)
 
-PROTOBUF = "application/x-protobuf"
 _INLINE_JSON = 32 * 1024
 
 
@@ -71,7 +71,7 @@ def _asking(request: Request) -> str:
 def _key(request: Request) -> str | None:
     """The API key: in a header of its own, or as other APIs have it, as a bearer token."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return request.headers.get("x-api-key") or (token if kind.lower() == "bearer" else None)
+    return request.headers.get(HEADER_API_KEY) or (token if kind.lower() == "bearer" else None)
 
 
 def viewer_of(request: Request) -> str | None:
@@ -127,8 +127,9 @@ async def read_body(request: Request, limit: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding == "identity":
         return body
-    if encoding != "zstd":
-        raise Refusal(f"content-encoding {encoding[:32]!r} is not known: use zstd or none")
+    if encoding != ZSTD_ENCODING:
+        known = f"use {ZSTD_ENCODING} or none"
+        raise Refusal(f"content-encoding {encoding[:32]!r} is not known: {known}")
     try:
         return await asyncio.to_thread(decompress, body, limits.decompressed_bytes)
     except WireError as error:
@@ -197,7 +198,7 @@ def nothing() -> Response:
 def refused(refusal: Refusal) -> Response:
     response = answer({"detail": refusal.detail}, refusal.status)
     if refusal.retry_after is not None:
-        response.headers["retry-after"] = str(math.ceil(refusal.retry_after))
+        response.headers[HEADER_RETRY_AFTER] = str(math.ceil(refusal.retry_after))
     return response
 
 

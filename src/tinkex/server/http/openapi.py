@@ -21,10 +21,10 @@ from tinkex.server.http.routing import ApiRoute, Contract
 from tinkex.server.protocol.reading import Schema
 from tinkex.server.refusals import Refusal, Unauthorized
 from tinkex.server.views.queries import Page
+from tinkex.wire.limits import HEADER_API_KEY
 
 _JSON = "application/json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
-_KEY_HEADER = "x-api-key"
 
 
 def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
             path = _PARAMETER.sub(r"{\1}", route.path)
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 paths.setdefault(path, {})[method.lower()] = _operation(route, components)
-    key = {"type": "apiKey", "in": "header", "name": _KEY_HEADER}
+    key = {"type": "apiKey", "in": "header", "name": HEADER_API_KEY}
     return {
         "openapi": "3.1.0",
         "info": {"title": "tinkex", "version": version("tinkex")},

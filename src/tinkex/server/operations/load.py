@@ -23,6 +23,7 @@ from tinkex.server.protocol.outcomes import success
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS
 
 
 def source(
@@ -30,7 +31,7 @@ def source(
 ) -> CheckpointRow:
     """A checkpoint that can be trained on, of the right base model."""
     row = around.checkpoints.find(tenant, path, bearer)
-    if row.kind == "external_weights":
+    if row.kind == EXTERNAL_WEIGHTS:
         raise Refusal(f"{path} is an export for use elsewhere: load a training checkpoint")
     if around.engines.get(row.base_model) is not around.engines.get(base_model):
         raise Refusal(f"{path} belongs to {row.base_model}, this run to {base_model}")

@@ -33,6 +33,7 @@ from tinkex.types.checkpoints import (
     SaveWeightsForSamplerRequest,
     SaveWeightsRequest,
 )
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS, SAMPLER_WEIGHTS, TRAINING_WEIGHTS
 from tinkex.wire import routes
 
 logger = logging.getLogger(__name__)
@@ -177,7 +178,7 @@ SAVE_WEIGHTS_FOR_SAMPLER = replace(
 SAVE_WEIGHTS_EXTERNAL = _kind("save_weights_external", routes.SAVE_WEIGHTS_EXTERNAL)
 
 _SAVED_AS: dict[str, Kind] = {
-    SAVE_WEIGHTS.name: "weights",
-    SAVE_WEIGHTS_FOR_SAMPLER.name: "sampler_weights",
-    SAVE_WEIGHTS_EXTERNAL.name: "external_weights",
+    SAVE_WEIGHTS.name: TRAINING_WEIGHTS,
+    SAVE_WEIGHTS_FOR_SAMPLER.name: SAMPLER_WEIGHTS,
+    SAVE_WEIGHTS_EXTERNAL.name: EXTERNAL_WEIGHTS,
 }

@@ -34,6 +34,7 @@ from tinkex.types.sampling import (
 from tinkex.types.tensor_data import TensorData
 from tinkex.wire.calls import ForwardBackwardCall, WireDatum, WireTensor
 from tinkex.wire.framing import LENGTH, VARINT, fields, read_text, signed
+from tinkex.wire.limits import MAX_FWDBWD_SEQ_ID
 from tinkex.wire.protobuf import (
     WireError,
     decode_forward_backward,
@@ -41,8 +42,6 @@ from tinkex.wire.protobuf import (
     encode_forward_backward_output,
     encode_sample_response,
 )
-
-_SEQ_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,12 @@ def peek(body: bytes) -> Header:
             elif number == 6 and kind == VARINT:
                 forward_only = bool(start)
     except WireError as error:
-        if not model_id or not 1 <= seq_id <= _SEQ_LIMIT:
+        if not model_id or not 1 <= seq_id <= MAX_FWDBWD_SEQ_ID:
             raise Refusal(f"the body is not a ForwardBackwardRequest: {error}") from None
     if not model_id:
         raise Refusal("model_id is required: the body is not a ForwardBackwardRequest")
-    if not 1 <= seq_id <= _SEQ_LIMIT:
-        raise Refusal(f"seq_id is {seq_id}; it must be between 1 and {_SEQ_LIMIT}")
+    if not 1 <= seq_id <= MAX_FWDBWD_SEQ_ID:
+        raise Refusal(f"seq_id is {seq_id}; it must be between 1 and {MAX_FWDBWD_SEQ_ID}")
     return Header(model_id, seq_id, forward_only)
 
 

@@ -37,6 +37,7 @@ from tinkex.server.tenancy.usage import Meter
 from tinkex.server.tracing.session_traces import Traces
 from tinkex.server.tracing.trace_events import Span
 from tinkex.types.sampling import SampledWeights
+from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY, SAMPLER_CLONE_STRIDE
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,6 @@ OnProgress = Callable[[Progress], None]
 OnSampled = Callable[[SamplerRow, Sample, SampleResult], None]
 """Hears of samples that ended well: the sampler, what was asked, what came of it."""
 _NAMED = 4096
-CLONE_STRIDE = 10**9
 _IDLE_S = 600.0
 
 
@@ -71,7 +71,7 @@ class Job:
     @property
     def stream(self) -> tuple[str, int]:
         """Whose batched polls tell of its end."""
-        return self.sampler.sampler_id, self.request.seq_id // CLONE_STRIDE
+        return self.sampler.sampler_id, self.request.seq_id // SAMPLER_CLONE_STRIDE
 
 
 class Sampling:
@@ -131,7 +131,7 @@ class Sampling:
             known.asked_at = self._clock.monotonic()
             return known
         self.admission.check(tenant, size)
-        clone = request.seq_id // CLONE_STRIDE
+        clone = request.seq_id // SAMPLER_CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
             oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
             await self._windows.extend(sampler.sampler_id, clone, request.seq_id, oldest)
@@ -296,13 +296,13 @@ class Sampling:
             return None
         engine = job.ride.engine
         if not engine.is_ready:
-            return "paused_capacity", engine.reason
+            return QUEUE_PAUSED_CAPACITY, engine.reason
         if self._unwritten.lacks(job.ride.weights.name, engine):
-            return "paused_capacity", "its weights were lost with the engine and are made again"
+            return QUEUE_PAUSED_CAPACITY, "its weights were lost with the engine and are made again"
         if job.ride.sent_at is not None:
-            return "active", "the engine is sampling"
+            return QUEUE_ACTIVE, "the engine is sampling"
         ahead = self.lanes.ahead_of(job.ride)
-        return "active", f"{ahead} samples of this key are queued before it"
+        return QUEUE_ACTIVE, f"{ahead} samples of this key are queued before it"
 
     def lost(self, tenant: str, request_id: str) -> Gone | None:
         """The answer to a poll for a sample of the tenant's that is not here any more."""

@@ -11,6 +11,7 @@ from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import samplers as table
 from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS
 
 _CACHED = 4096
 
@@ -100,7 +101,7 @@ class Samplers:
             self._engines.get(base_model)
             return SamplerRow(sampler_id, session_id, tenant, base_model, self._clock.now())
         checkpoint = self._checkpoints.find(tenant, model_path, bearer)
-        if checkpoint.kind == "external_weights":
+        if checkpoint.kind == EXTERNAL_WEIGHTS:
             raise Refusal(f"{model_path} is an export for use elsewhere: it cannot be sampled")
         served = self._engines.get(checkpoint.base_model)
         if base_model is not None and self._engines.get(base_model) is not served:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinkex.server.tenancy.tenants import hash_key
+from tinkex.wire.limits import API_KEY_PREFIX
 
 FILE_NAME = "keys.json"
-PREFIX = "tml-"  # the official client refuses any other
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
@@ -73,7 +73,7 @@ class KeyFile:
             )
         if expires_in is not None and not expires_in > 0:
             raise KeyProblem(f"expires_in is {expires_in}: give a positive number of seconds")
-        secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
+        secret, now = API_KEY_PREFIX + secrets.token_urlsafe(32), time.time()
         expires_at = None if expires_in is None else now + expires_in
         key = Key(secrets.token_hex(4), name, hash_key(secret), now, expires_at, operator=operator)
         with self._locked():

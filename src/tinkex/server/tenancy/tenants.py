@@ -11,12 +11,12 @@ import hmac
 from collections.abc import Container, Mapping
 
 from tinkex.server.refusals import Unauthorized
+from tinkex.wire.limits import API_KEY_PREFIX, KEY_PREFIXES
 
 OWNERS_PLACE = ("local", 80)
 """What a request names as its server when it comes from a process of the user who owns the home's
 files: this one, or one at the home's socket. No network can make a request say so."""
 
-KEY_PREFIXES = ("tml-", "eyJ")
 _KEY_LIMIT = 8192
 
 
@@ -33,7 +33,7 @@ class Tenants:
         if not key:
             raise Unauthorized("no API key: send it in the X-API-Key header")
         if len(key) > _KEY_LIMIT or not key.startswith(KEY_PREFIXES):
-            raise Unauthorized("malformed API key: keys begin with 'tml-'")
+            raise Unauthorized(f"malformed API key: keys begin with {API_KEY_PREFIX!r}")
         return self.of_digest(hash_key(key), is_owner=is_owner)
 
     def is_operator(self, digest: str) -> bool:

@@ -37,6 +37,7 @@ from tinkex.server.views.now import Now
 from tinkex.server.views.queries import Page
 from tinkex.server.views.token_texts import TokenTexts
 from tinkex.server.views.viewers import Viewer
+from tinkex.types.tinker_path import SCHEME
 
 RunState = Literal["any", "live", "ended"]
 SPARK = 60
@@ -230,7 +231,7 @@ def _short(value: float | None) -> float | None:
 
 def _children(db: sqlite3.Connection, row: RunRow) -> list[dict[str, Any]]:
     """The runs of its owner that go on from its checkpoints."""
-    found = runs.children(db, row.tenant, f"tinker://{row.model_id}/")
+    found = runs.children(db, row.tenant, f"{SCHEME}{row.model_id}/")
     return [
         {"run": each.model_id, "name": run_name(each, None), "parent": each.parent}
         for each in found

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from tinkex.server.checkpoints.service import TYPES
 from tinkex.server.operations.sampler_gap import SamplerGap
 from tinkex.server.storage.database.audit import AuditRow
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.usage import GIGABYTE, HOUR, Use
+from tinkex.types.tinker_path import CHECKPOINT_KINDS, SAMPLER_WEIGHTS, TRAINING_WEIGHTS
 
 NO_PROJECT = "default"
 _REASON = "success"
@@ -49,7 +49,7 @@ def cursor(offset: int, limit: int, total: int) -> dict[str, int]:
 def checkpoint(row: CheckpointRow) -> dict[str, Any]:
     return {
         "checkpoint_id": f"{row.kind}/{row.name}",
-        "checkpoint_type": TYPES[row.kind],
+        "checkpoint_type": CHECKPOINT_KINDS[row.kind],
         "time": moment(row.created_at),
         "tinker_path": row.path,
         "size_bytes": row.size_bytes,
@@ -101,8 +101,8 @@ def training_run(
         "corrupted": corrupted,
         "lora_rank": row.rank,
         "last_request_time": moment(row.requested_at),
-        "last_checkpoint": _newest(saved, "weights"),
-        "last_sampler_checkpoint": _newest(saved, "sampler_weights"),
+        "last_checkpoint": _newest(saved, TRAINING_WEIGHTS),
+        "last_sampler_checkpoint": _newest(saved, SAMPLER_WEIGHTS),
         "user_metadata": texts(row.user_metadata),
         "sampler_gap": None if gap is None else asdict(gap),
         "name": run_name(row, session_name),

@@ -30,6 +30,7 @@ from tinkex.server.storage.disk_watch import DiskWatch, free_bytes
 from tinkex.server.training.scheduler import Scheduler
 from tinkex.server.views.json_shapes import run_name
 from tinkex.server.views.viewers import Viewer
+from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
 
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ADVICE_S = 1.0
@@ -185,7 +186,7 @@ class Now:
             "model": load.model,
             "count": load.waiting + load.sequences,
             "running": load.sequences,
-            "state": "active" if engine.is_ready else "paused_capacity",
+            "state": QUEUE_ACTIVE if engine.is_ready else QUEUE_PAUSED_CAPACITY,
             "reason": reason,
             "waited_s": round(load.waited_s, 3),
         }

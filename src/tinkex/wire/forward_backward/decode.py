@@ -33,20 +33,6 @@ _TOKEN = np.dtype("<i4")
 _NO_TOKENS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
 
-def peek_forward_backward(body: Buffer) -> tuple[str, int]:
-    """(`model_id`, `seq_id`) of a request, stepping over its datums."""
-    model_id, seq_id = "", 0
-    for number, kind, start, end in fields(body, 0, len(body)):
-        if number == 1:
-            expect(kind, LENGTH, "model_id")
-            model_id = read_text(body, start, end, "model_id")
-        elif number == 2:
-            expect(kind, VARINT, "seq_id")
-            seq_id = signed(start)
-    _check_header(model_id, seq_id)
-    return model_id, seq_id
-
-
 def decode_forward_backward(body: Buffer) -> ForwardBackwardCall:
     """The whole request, checked; its arrays are views on `body`."""
     texts = {1: "", 4: ""}

@@ -14,10 +14,10 @@ from tinkex.cli.terminal.output import LineOutput
 from tinkex.client.settings.config import LOCAL_BASE_URL, Config
 from tinkex.client.settings.credentials import ApiKeyDetails, ManualKey
 from tinkex.client.settings.logins import Login
-from tinkex.wire.limits import HOSTED_URL
+from tinkex.wire.limits import API_KEY_PREFIX, HOSTED_URL
 
 CONSOLE = "https://tinker.thinkingmachines.ai"
-_NO_KEY = "tml-unused"  # a key that was given keeps stored logins out of the question
+_NO_KEY = f"{API_KEY_PREFIX}unused"  # a key that was given keeps stored logins out of the question
 
 
 class LoggedIn(LineOutput):

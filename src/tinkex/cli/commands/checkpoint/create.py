@@ -15,6 +15,7 @@ from tinkex.cli.line.options import command
 from tinkex.cli.listings.naming import find_checkpoint
 from tinkex.cli.terminal.output import LineOutput
 from tinkex.cli.whole_file import write_whole
+from tinkex.types.tinker_path import SCHEME
 
 _TIMED_OUT = "Timed out while awaiting checkpoint save"
 
@@ -79,7 +80,7 @@ def create(
             "At least one of --train-mlp, --train-attn, --train-unembed is "
             "needed: nothing would be trained."
         )
-    if model_path is not None and not model_path.startswith("tinker://"):
+    if model_path is not None and not model_path.startswith(SCHEME):
         raise CliError(
             f"--model-path must be a tinker:// path, not {model_path!r}",
             next_step="Next: tinkex checkpoint list",

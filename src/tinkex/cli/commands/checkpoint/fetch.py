@@ -22,6 +22,7 @@ from tinkex.cli.transfer.files import fetch_files
 from tinkex.cli.transfer.manifest import check_manifest
 from tinkex.cli.transfer.parts import DownloadCut
 from tinkex.cli.transfer.staging import Staging
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS, SAMPLER_WEIGHTS
 
 if TYPE_CHECKING:
     from tinkex.types import ExternalWeightsUrlsResponse
@@ -66,10 +67,10 @@ def _kept_after_a_cut(staging: Staging) -> Iterator[None]:
 
 def _ways(context: CommandContext, path: str) -> Callable[[Staging], int]:
     kind = check_path(path).kind
-    if kind == "external_weights":
+    if kind == EXTERNAL_WEIGHTS:
         ask = context.rest.get_external_weights_urls
         return lambda staging: _by_files(context, _Links(context, path, ask), staging)
-    if kind == "sampler_weights":
+    if kind == SAMPLER_WEIGHTS:
         return lambda staging: _by_archive(context, path, staging, _sampler_refusal(path))
     return lambda staging: _by_links_or_export(context, path, staging)
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from tinkex.cli.errors import CliError
+from tinkex.types.tinker_path import CHECKPOINT_KINDS, CheckpointType
 
 if TYPE_CHECKING:
     from tinkex.types import Checkpoint
 
-_TYPES = {
-    "weights": "training",
-    "training": "training",
-    "sampler_weights": "sampler",
-    "sampler": "sampler",
-    "external_weights": "external",
-    "external": "external",
-}
+_TYPES: dict[str, str] = {**CHECKPOINT_KINDS, **{each: each for each in get_args(CheckpointType)}}
+"""What people call a type: as it is called, or as a path calls it."""
 
 
 @dataclass(frozen=True)

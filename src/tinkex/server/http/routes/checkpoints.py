@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.checkpoints.rules import SCHEME
 from tinkex.server.http.answers import Done
 from tinkex.server.http.exchange import (
     answer,
@@ -27,10 +26,9 @@ from tinkex.types.checkpoints import (
     CopyWeightsResponse,
     WeightsInfoResponse,
 )
+from tinkex.types.tinker_path import checkpoint_path
 from tinkex.wire import routes as paths
-
-_TOKEN_HEADER = "x-tinker-weights-access-token"
-_KEY_HEADER = "x-idempotency-key"
+from tinkex.wire.limits import HEADER_IDEMPOTENCY_KEY, HEADER_WEIGHTS_ACCESS_TOKEN
 
 
 async def of_run(request: Request) -> Response:
@@ -56,11 +54,11 @@ async def weights_info(request: Request) -> Response:
 async def copy_weights(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     asked = await read(request, requests.COPY_WEIGHTS)
-    token = asked.weights_access_token or request.headers.get(_TOKEN_HEADER)
+    token = asked.weights_access_token or request.headers.get(HEADER_WEIGHTS_ACCESS_TOKEN)
     owner = bearer_of(request, asked.source_path)
     bearer = owner if token is None else core.tenants.identify(token)
     source = core.checkpoints.find(tenant, asked.source_path, bearer)
-    key = request.headers.get(_KEY_HEADER)
+    key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
     project, ttl_seconds = asked.destination_project_id, asked.ttl_seconds
     copy = await core.checkpoints.copy(tenant, source, project, ttl_seconds, key)
     return answer({"tinker_path": copy})
@@ -68,7 +66,9 @@ async def copy_weights(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.delete(tenant, path_of(request), request.headers.get(_KEY_HEADER))
+    await core.checkpoints.delete(
+        tenant, path_of(request), request.headers.get(HEADER_IDEMPOTENCY_KEY)
+    )
     return nothing()
 
 
@@ -93,14 +93,17 @@ async def set_ttl(request: Request) -> Response:
 
 def path_of(request: Request) -> str:
     parts = request.path_params
-    return f"{SCHEME}{parts['training_run_id']}/{parts['kind']}/{parts['name']}"
+    return checkpoint_path(parts["training_run_id"], parts["kind"], parts["name"])
 
 
 def _page(query: Query) -> Page:
     return query.page(100)
 
 
-ONE = f"{paths.RUN_CHECKPOINTS}/{{kind}}/{{name}}"
+def one(path: str) -> str:
+    """A path of the protocol that is about one checkpoint, with its id in two parts."""
+    return path.replace("{checkpoint_id}", "{kind}/{name}")
+
 
 ROUTES: list[Route] = [
     route(
@@ -111,8 +114,8 @@ ROUTES: list[Route] = [
     ),
     route("GET", paths.CHECKPOINTS, of_tenant, CheckpointsListResponse, asks=_page),
     route("GET", paths.RUN_CHECKPOINTS, of_run, CheckpointsListResponse),
-    route("DELETE", ONE, delete, Done),
-    route("POST", f"{ONE}/publish", publish, Done),
-    route("DELETE", f"{ONE}/publish", unpublish, Done),
-    route("PUT", f"{ONE}/ttl", set_ttl, Done, reads=requests.CHECKPOINT_TTL),
+    route("DELETE", one(paths.CHECKPOINT), delete, Done),
+    route("POST", one(paths.CHECKPOINT_PUBLISH), publish, Done),
+    route("DELETE", one(paths.CHECKPOINT_PUBLISH), unpublish, Done),
+    route("PUT", one(paths.CHECKPOINT_TTL), set_ttl, Done, reads=requests.CHECKPOINT_TTL),
 ]

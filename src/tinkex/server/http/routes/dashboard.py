@@ -27,8 +27,8 @@ from tinkex.server.protocol import requests
 from tinkex.server.refusals import NotFound, Refusal, Unauthorized
 from tinkex.server.tenancy.tenants import hash_key
 from tinkex.wire import routes as paths
+from tinkex.wire.limits import LOCAL_API_KEY
 
-_LOCAL_KEY = "tml-local"  # the one `tinkex serve` tells people to use on their own machine
 _KEEP = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
 HEADERS = {
@@ -122,7 +122,7 @@ def _admitted(request: Request, key: str | None, token: str | None) -> Visit:
         return Visit(hash_key(key or ""), invited=False)
     if not core.invitations.redeem(token):
         raise Unauthorized("this link was used before, or is too old: tinkex dashboard makes one")
-    return Visit(hash_key(_LOCAL_KEY), invited=True)
+    return Visit(hash_key(LOCAL_API_KEY), invited=True)
 
 
 def _from_own_page(request: Request) -> None:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from tinkex.server.http import openapi
 from tinkex.server.http.exchange import answer
 from tinkex.server.http.routing import route
+from tinkex.wire import routes as paths
 
 
 async def description(request: Request) -> Response:
@@ -22,4 +23,6 @@ async def description(request: Request) -> Response:
     return answer(state.openapi)
 
 
-ROUTES: list[Route] = [route("GET", "/openapi.json", description, dict[str, Any], needs_key=False)]
+ROUTES: list[Route] = [
+    route("GET", paths.DESCRIPTION, description, dict[str, Any], needs_key=False)
+]

@@ -13,13 +13,14 @@ from tinkex.server.checkpoints.archive import Archive
 from tinkex.server.checkpoints.links import LINK_LIFETIME_S
 from tinkex.server.http.answers import Link, TraceExport
 from tinkex.server.http.exchange import answer, core_of, is_owner, origin_of, tenant_of
-from tinkex.server.http.routes.checkpoints import ONE, path_of
+from tinkex.server.http.routes.checkpoints import one, path_of
 from tinkex.server.http.routing import route
 from tinkex.server.refusals import Refusal
 from tinkex.server.storage import manifest
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.views import json_shapes
 from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
+from tinkex.types.tinker_path import EXTERNAL_WEIGHTS
 from tinkex.wire import routes as paths
 
 _OPTIMIZER_STATE = "training.safetensors"
@@ -30,7 +31,7 @@ async def external_urls(request: Request) -> Response:
     """One link per file of an export."""
     core, tenant = core_of(request), tenant_of(request)
     row = core.checkpoints.find(tenant, path_of(request))
-    if row.kind != "external_weights":
+    if row.kind != EXTERNAL_WEIGHTS:
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
     return _links(request, tenant, row, core.checkpoints.files(row)[1])
 
@@ -84,8 +85,8 @@ def _found(request: Request, values: Mapping[str, object]) -> Response:
 
 
 ROUTES: list[Route] = [
-    route("GET", f"{ONE}/external_weights_urls", external_urls, ExternalWeightsUrlsResponse),
-    route("GET", f"{ONE}/adapter_urls", adapter_urls, ExternalWeightsUrlsResponse),
-    route("GET", f"{ONE}/archive", archive_url, Link),
+    route("GET", one(paths.CHECKPOINT_EXTERNAL_URLS), external_urls, ExternalWeightsUrlsResponse),
+    route("GET", one(paths.CHECKPOINT_ADAPTER_URLS), adapter_urls, ExternalWeightsUrlsResponse),
+    route("GET", one(paths.CHECKPOINT_ARCHIVE), archive_url, Link),
     route("GET", paths.SESSION_TRACE_EXPORT, trace_export, TraceExport),
 ]

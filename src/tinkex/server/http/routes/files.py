@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tinkex.server.checkpoints import byte_ranges, links
+from tinkex.server.checkpoints import byte_ranges
 from tinkex.server.checkpoints.archive import Archive
-from tinkex.server.checkpoints.rules import SCHEME
 from tinkex.server.checkpoints.signing import LINK_FIELDS, SignatureRefused
 from tinkex.server.http.answers import Refused
 from tinkex.server.http.exchange import core_of
@@ -26,6 +25,8 @@ from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage import manifest
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.tracing import trace_events
+from tinkex.types.tinker_path import checkpoint_path
+from tinkex.wire import routes as paths
 
 _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 
@@ -84,7 +85,7 @@ async def session_trace(request: Request) -> Response:
 
 def _row(request: Request) -> CheckpointRow:
     tenant, parts = _tenant(request), request.path_params
-    path = f"{SCHEME}{parts['run']}/{parts['kind']}/{parts['name']}"
+    path = checkpoint_path(parts["run"], parts["kind"], parts["name"])
     return core_of(request).checkpoints.find(tenant, path)
 
 
@@ -104,11 +105,11 @@ def _signature(query: Query) -> None:
 _SIGNED: dict[str, Any] = {"asks": _signature, "also": {403: (Refused,)}, "needs_key": False}
 
 ROUTES: list[Route] = [
-    route("GET", links.FILES + "/{run}/{kind}/{name}/{file:path}", file, _BYTES, **_SIGNED),
-    route("GET", links.ARCHIVES + "/{run}/{kind}/{name}.tar", archive, _TAR, **_SIGNED),
+    route("GET", paths.FILES + "/{run}/{kind}/{name}/{file:path}", file, _BYTES, **_SIGNED),
+    route("GET", paths.ARCHIVES + "/{run}/{kind}/{name}.tar", archive, _TAR, **_SIGNED),
     route(
         "GET",
-        links.TRACES + "/{session_id}.json",
+        paths.TRACES + "/{session_id}.json",
         session_trace,
         trace_events.CONTENT_TYPE,
         **_SIGNED,

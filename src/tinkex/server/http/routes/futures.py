@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http.answers import CompleteMetadata, Done
+from tinkex.server.http.answers import Done
 from tinkex.server.http.exchange import (
-    PROTOBUF,
     answer,
     core_of,
     nothing,
@@ -23,11 +22,13 @@ from tinkex.server.polls import Large, Pending
 from tinkex.server.protocol import requests
 from tinkex.server.sampling.completion_feed import Completion
 from tinkex.types.futures import (
+    CompleteMetadata,
     FuturesRetrieveResponse,
     RequestFailedResponse,
     TryAgainResponse,
 )
 from tinkex.wire import routes as paths
+from tinkex.wire.limits import JSON_TYPE, METADATA_STATUS, PENDING_TYPE, PROTOBUF_TYPE
 
 
 async def retrieve(request: Request) -> Response:
@@ -40,7 +41,7 @@ async def retrieve(request: Request) -> Response:
     if isinstance(found, Pending):
         return answer(
             {
-                "type": "try_again",
+                "type": PENDING_TYPE,
                 "request_id": found.request_id,
                 "queue_state": found.queue_state,
                 "queue_state_reason": found.reason,
@@ -48,8 +49,8 @@ async def retrieve(request: Request) -> Response:
             408,
         )
     if isinstance(found, Large):
-        return answer({"status": "complete_metadata", "response_payload_size": found.size})
-    media_type = PROTOBUF if found.kind == "protobuf" else "application/json"
+        return answer({"status": METADATA_STATUS, "response_payload_size": found.size})
+    media_type = PROTOBUF_TYPE if found.kind == "protobuf" else JSON_TYPE
     return Response(found.body, media_type=media_type)
 
 
@@ -89,7 +90,7 @@ ROUTES: list[Route] = [
         dict[str, Any],
         CompleteMetadata,
         RequestFailedResponse,
-        PROTOBUF,
+        PROTOBUF_TYPE,
         reads=requests.RETRIEVE_FUTURE,
         also={408: (TryAgainResponse,)},
     ),

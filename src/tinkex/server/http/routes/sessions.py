@@ -13,11 +13,12 @@ from tinkex.server.protocol import requests
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.sessions import CreateSessionResponse, SessionHeartbeatResponse
 from tinkex.wire import routes as paths
+from tinkex.wire.limits import HEADER_IDEMPOTENCY_KEY
 
 
 async def create(request: Request) -> Response:
     tenant = tenant_of(request)
-    key = request.headers.get("x-idempotency-key")
+    key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
     asked = await read(request, requests.CREATE_SESSION)
     session = NewSession(
         tags=tuple(asked.tags),

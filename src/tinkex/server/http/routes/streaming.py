@@ -27,6 +27,7 @@ from tinkex.server.http.routing import route
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol import requests, sample_request
 from tinkex.server.sampling.jobs import Job
+from tinkex.wire import routes as paths
 
 CONTENT_TYPE = "application/x-ndjson"
 _HOLD_S = 3600.0
@@ -87,5 +88,5 @@ def _line(values: dict[str, Any]) -> bytes:
 
 
 ROUTES: list[Route] = [
-    route("POST", "/asample_stream", asample_stream, CONTENT_TYPE, reads=requests.ASAMPLE)
+    route("POST", paths.ASAMPLE_STREAM, asample_stream, CONTENT_TYPE, reads=requests.ASAMPLE)
 ]

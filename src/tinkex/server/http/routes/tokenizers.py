@@ -13,6 +13,7 @@ from tinkex.server.http.exchange import answer, core_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.refusals import NotFound
 from tinkex.text.model_files import SERVED
+from tinkex.wire import routes as paths
 
 
 async def listing(request: Request) -> Response:
@@ -38,7 +39,12 @@ def _folder(request: Request) -> Path:
     return Path(spec.tokenizer)
 
 
+def _served(path: str) -> str:
+    """A model's name may hold slashes."""
+    return path.replace("{model_name}", "{model_name:path}")
+
+
 ROUTES: list[Route] = [
-    route("GET", "/models/{model_name:path}/tokenizer", listing, TokenizerFiles),
-    route("GET", "/models/{model_name:path}/tokenizer/{file}", file, "*/*"),
+    route("GET", _served(paths.TOKENIZER), listing, TokenizerFiles),
+    route("GET", _served(paths.TOKENIZER_FILE), file, "*/*"),
 ]

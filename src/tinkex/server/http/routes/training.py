@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from tinkex.server.http.answers import LossCreated
 from tinkex.server.http.exchange import (
-    PROTOBUF,
     Handler,
     answer,
     bearer_of,
@@ -32,6 +31,7 @@ from tinkex.server.training.service import Accepted
 from tinkex.types.futures import UntypedAPIFuture
 from tinkex.types.models import CreateCustomLossRequest, GetInfoResponse
 from tinkex.wire import routes as paths
+from tinkex.wire.limits import PROTOBUF_TYPE
 
 
 async def create_model(request: Request) -> Response:
@@ -44,8 +44,8 @@ async def forward_backward(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
     body = await read_body(request, core.settings.limits.body_bytes)
-    if not request.headers.get("content-type", "").startswith(PROTOBUF):
-        raise Refusal(f"send forward_backward as {PROTOBUF}")
+    if not request.headers.get("content-type", "").startswith(PROTOBUF_TYPE):
+        raise Refusal(f"send forward_backward as {PROTOBUF_TYPE}")
     return _future(await core.training.forward_backward(tenant, body))
 
 
@@ -145,7 +145,7 @@ ROUTES: list[Route] = [
         paths.FORWARD_BACKWARD,
         forward_backward,
         UntypedAPIFuture,
-        reads=PROTOBUF,
+        reads=PROTOBUF_TYPE,
         checked_later=True,
     ),
     *_operations(),

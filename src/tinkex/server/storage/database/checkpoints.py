@@ -10,9 +10,11 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-Kind = Literal["weights", "sampler_weights", "external_weights"]
+from tinkex.types.tinker_path import CheckpointKind
+
+Kind = CheckpointKind
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
