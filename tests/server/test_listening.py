@@ -86,7 +86,7 @@ async def _asleep(api: Api, seconds: float) -> None:
     clock = api.core.listening._clock
     assert isinstance(clock, JumpingClock)
     clock.wall += seconds
-    await api.core.reaper.tick()
+    await api.core.maintenance.tick()
 
 
 @pytest.mark.parametrize("fetched", [True, False])
@@ -142,6 +142,6 @@ async def test_time_that_was_listened_to_expires_results(tmp_path: Path) -> None
         await api.result(f"{model}:1")
         for _ in range(3):
             clock.awake += 50.0
-            await api.core.reaper.tick()
+            await api.core.maintenance.tick()
         api.core.promises.drop(f"{model}:1")
         assert (await api.poll(f"{model}:1")).status_code == 410

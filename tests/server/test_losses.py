@@ -64,8 +64,8 @@ async def test_a_loss_is_freed_with_its_session_once_its_last_run_has_ended(tmp_
         )
         await api.result(f"{model}:1")
         assert loss in _kept(api), "not before its session's run is over"
-        await api.core.reaper.tick()
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
+        await api.core.maintenance.tick()
         assert _kept(api) == [kept]
 
 

@@ -77,7 +77,7 @@ async def ended(api: Api, model: str) -> None:
     live = api.core.runs.find(model)
     while live is not None and live.active:
         await asyncio.sleep(0)
-    await api.core.reaper.tick()
+    await api.core.maintenance.tick()
 
 
 async def test_a_name_that_could_drive_a_terminal_is_none(api: Api) -> None:

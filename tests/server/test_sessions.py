@@ -37,7 +37,7 @@ async def test_a_finished_session_is_gone_but_its_results_and_checkpoints_stay(
         )
         await api.post("session_heartbeat", {"session_id": session}, expect=410)
         await api.step(model, 3, expect=410)
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert api.core.runs.find(model) is None
         assert model not in api.engine.current.runs
         assert await api.result(f"{model}:1")
@@ -50,11 +50,11 @@ async def test_a_finished_session_is_gone_but_its_results_and_checkpoints_stay(
 async def test_a_silent_session_expires_and_a_lively_one_does_not(tmp_path: Path) -> None:
     async with served(tmp_path, timings=replace(QUICK, session_expiry_s=0.0)) as api:
         session = await api.session()
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         await api.post("session_heartbeat", {"session_id": session}, expect=410)
     async with served(tmp_path) as api:
         session = await api.session()
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         await api.post("session_heartbeat", {"session_id": session})
 
 
@@ -86,7 +86,7 @@ async def test_old_results_expire_and_fetched_ones_sooner(tmp_path: Path) -> Non
         await api.forward(model, 1, length=30_000)
         await api.result(f"{model}:1")
         for _ in range(2):
-            await api.core.reaper.tick()
+            await api.core.maintenance.tick()
         api.core.promises.drop(f"{model}:1")
         assert (await api.poll(f"{model}:1")).status_code == 410
 
@@ -98,10 +98,10 @@ async def test_the_records_of_a_run_go_long_after_it(tmp_path: Path) -> None:
         model = await api.model(session)
         await api.forward(model, 1)
         await api.result(f"{model}:1")
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert (await api.poll(f"{model}:1")).status_code in (200, 410)
         await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         api.core.promises.drop(f"{model}:1")
         assert (await api.poll(f"{model}:1")).status_code == 404
 
@@ -113,9 +113,9 @@ async def test_a_jump_of_the_clock_ends_no_session_and_no_run(tmp_path: Path, ju
         model = await api.model(await api.session())
         await api.forward(model, 1)
         clock.wall = jump
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         clock.awake = 1e9  # a process that was stopped for years
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         await api.step(model, 2)
         await api.result(f"{model}:2")
         assert api.applied(model) == ["forward:1", "step:0.1"]
@@ -127,5 +127,5 @@ async def test_silence_that_was_listened_to_ends_a_session(tmp_path: Path) -> No
         session = await api.session()
         for _ in range(3):
             clock.awake += 50.0
-            await api.core.reaper.tick()
+            await api.core.maintenance.tick()
         await api.post("session_heartbeat", {"session_id": session}, expect=410)

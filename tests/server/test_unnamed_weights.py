@@ -6,17 +6,22 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.listening import Listening
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.sampling.unnamed_weights import NEWEST_KEPT, Freed, UnnamedWeights
 from tinkex.server.settings import Limits, Settings
+from tinkex.server.storage.blobs import SegmentBlobs
 from tinkex.server.storage.database import Store, checkpoints, open_store, samplers, sessions
 from tinkex.server.storage.database.samplers import SamplerRow
 from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.pins import Pins
 
 SIZE = 100
 LIMIT = 10 * SIZE
@@ -42,12 +47,19 @@ class _World:
         self.listening = Listening(self.clock)
         self.store: Store = open_store(root / "tinkex.db")
         self.folders = Folders(root / "weights")
-        self.samplers = Samplers(self.store, None, None, self.clock)  # type: ignore[arg-type]
+        storage = HomeStorage(
+            self.store,
+            SegmentBlobs(root / "payloads"),
+            self.folders,
+            Folders(root / "snapshots"),
+            Pins(root / "pins"),
+        )
+        nobody: Any = None
+        self.samplers = Samplers(storage, nobody, nobody, UnwrittenWeights(), self.clock)
         self.busy: set[str] = set()
         limits = Limits(unnamed_sampler_bytes_per_tenant=LIMIT)
         self.weights = UnnamedWeights(
-            self.store,
-            self.folders,
+            storage,
             self.samplers,
             lambda: self.busy,
             self.clock,

@@ -100,19 +100,17 @@ ROOMS: dict[str, dict[str, str]] = {
             "tenancy tracing"
         ),
         "operations": (
-            "checkpoints clock engines promises protocol refusals sampling settings storage"
+            "checkpoints clock engines listening promises protocol refusals sampling settings "
+            "storage"
         ),
         "recording": "clock engines operations sampling settings storage tenancy",
-        "polls": "clock engines operations promises refusals sampling settings storage",
+        "polls": "operations promises refusals sampling settings",
         "fairness": "",
         "training": (
-            "checkpoints clock engines fairness operations promises protocol recording refusals "
-            "settings storage tenancy"
+            "checkpoints clock engines fairness listening operations promises protocol recording "
+            "refusals settings storage tenancy"
         ),
-        "maintenance": (
-            "checkpoints clock listening operations polls recording sampling settings storage "
-            "tenancy training"
-        ),
+        "maintenance": "listening",
         "views": (
             "checkpoints clock engines operations polls recording refusals sampling settings "
             "storage tenancy training"

@@ -21,29 +21,33 @@ from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.engines.worker import Launch
 from tinkex.server.listening import Listening
-from tinkex.server.maintenance import Reaper
+from tinkex.server.maintenance import Duty, Maintenance
 from tinkex.server.operations import kinds, save
 from tinkex.server.operations.base import Around
 from tinkex.server.operations.custom_losses import Losses
+from tinkex.server.operations.queue_reasons import QueueReasons
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.runs import Runs
+from tinkex.server.operations.stored_results import StoredResults
 from tinkex.server.polls import Futures
 from tinkex.server.promises import Promises
-from tinkex.server.protocol.forward_codec import encode_sample
 from tinkex.server.recording.events import Events
 from tinkex.server.recording.recorder import Recorder
 from tinkex.server.recording.samples import SampleRing
-from tinkex.server.recording.watch import Watch
-from tinkex.server.sampling.accepted_numbers import SampleWindows
+from tinkex.server.recording.watch import LiveParts, Watch
 from tinkex.server.sampling.jobs import Sampling
+from tinkex.server.sampling.lanes import Lanes
+from tinkex.server.sampling.sample_records import SampleRecords
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.sampling.unnamed_weights import Freed, UnnamedWeights
 from tinkex.server.settings import Settings
+from tinkex.server.storage import recovery
 from tinkex.server.storage.blobs import SegmentBlobs
 from tinkex.server.storage.database import open_store
 from tinkex.server.storage.disk_watch import DiskWatch
 from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home import Home
+from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
 from tinkex.server.storage.pins import Pins
 from tinkex.server.tenancy.ownership import Belongings
@@ -56,7 +60,8 @@ from tinkex.server.training.payload_intake import Intake
 from tinkex.server.training.payloads import Bodies
 from tinkex.server.training.progress_reports import Narrator
 from tinkex.server.training.residency import Residency
-from tinkex.server.training.results import Endings
+from tinkex.server.training.results import Endings, Reports
+from tinkex.server.training.run_endings import RunEndings
 from tinkex.server.training.run_records import RunRecords
 from tinkex.server.training.scheduler import Scheduler
 from tinkex.server.training.service import Training
@@ -80,7 +85,8 @@ class Core:
     ) -> None:
         """A `home` that is locked already is taken over, and released by `stop`."""
         self.settings = settings
-        self.clock = clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
+        self._launch = launch or engine_processes(settings)
         self.home = home = home or Home(settings.home, settings.address)
         try:
             self.store = open_store(home.database)
@@ -89,7 +95,18 @@ class Core:
             raise
         self.blobs = SegmentBlobs(home.payloads)
         self.weights = Folders(home.weights)
-        snapshot_folders, pins = Folders(home.snapshots), Pins(home.pins)
+        self.storage = HomeStorage(
+            self.store, self.blobs, self.weights, Folders(home.snapshots), Pins(home.pins)
+        )
+        self._make_common()
+        self._make_weights()
+        self._make_training()
+        self._make_sampling()
+        self._make_views()
+        self._make_upkeep()
+
+    def _make_common(self) -> None:
+        settings, clock = self.settings, self.clock
         self.tenants = Tenants(settings.keys, settings.operators)
         self.promises = Promises()
         self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
@@ -99,49 +116,49 @@ class Core:
         self.recorder = Recorder(self.store, self.events, self.samples, clock)
         self.narrator = Narrator(clock, lambda: int(self.meter.totals.get("sampling_sample", 0)))
         self.traces = Traces(self.store, clock)
-        self.engines = Engines(settings, launch or engine_processes(settings), clock)
+        self.engines = Engines(settings, self._launch, clock)
         self.listening = Listening(clock)
         self.sessions = Sessions(self.store, clock, self.listening, settings)
         self.runs = Runs(self.store, clock, settings, kinds.named)
+
+    def _make_weights(self) -> None:
+        storage, settings, clock = self.storage, self.settings, self.clock
         limits = settings.limits
         self.checkpoints = Checkpoints(
             self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
         )
-        self.samplers = Samplers(self.store, self.checkpoints, self.engines, clock)
+        self.unwritten = UnwrittenWeights()
+        self.samplers = Samplers(storage, self.checkpoints, self.engines, self.unwritten, clock)
         self.unnamed = UnnamedWeights(
-            self.store,
-            self.weights,
+            storage,
             self.samplers,
             lambda: self.sampling.busy(),
             clock,
             self.listening,
             settings,
         )
+
+    def _make_training(self) -> None:
+        storage, settings, clock = self.storage, self.settings, self.clock
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
-        self.unwritten = UnwrittenWeights()
         self.around = around = Around(
             self.checkpoints,
             self.unnamed,
             self.unwritten,
             self.losses,
-            pins,
+            storage.pins,
             self.engines,
             clock,
         )
-        self.snapshots = Snapshots(
-            self.runs, self.store, self.blobs, snapshot_folders, pins, clock, settings
-        )
-        residency = Residency(self.engines, self.snapshots, clock)
+        self.snapshots = Snapshots(self.runs, storage, clock, settings)
+        self.residency = Residency(self.engines, self.snapshots, clock)
         self.carrier = Carrier(
             around,
-            Bodies(self.store, self.blobs),
+            Bodies(storage),
             Endings(
-                self.store,
-                self.blobs,
+                storage,
                 self.promises,
-                self.meter,
-                self.narrator,
-                self.recorder,
+                Reports(self.meter, self.narrator, self.recorder),
                 clock,
                 settings,
             ),
@@ -149,16 +166,10 @@ class Core:
             settings.scheduling,
         )
         self.scheduler = Scheduler(
-            self.runs, self.engines, self.carrier, residency, clock, settings
+            self.runs, self.engines, self.carrier, self.residency, clock, settings
         )
         self.submissions = Submissions(
-            self.store,
-            self.blobs,
-            self.runs,
-            self.promises,
-            clock,
-            settings,
-            self._accepted,
+            storage, self.runs, self.promises, clock, settings, self.scheduler.pump
         )
         self.training = Training(
             self.sessions,
@@ -168,31 +179,29 @@ class Core:
             around,
             self.tenants,
         )
+
+    def _make_sampling(self) -> None:
+        storage, settings, clock = self.storage, self.settings, self.clock
         self.sampling = Sampling(
             self.samplers,
-            self.engines,
-            self.unwritten,
-            self.weights,
+            Lanes(self.engines, self.unwritten, clock, settings.scheduling),
             self.promises,
-            SampleWindows(self.store),
-            self.meter,
-            self.traces,
-            encode_sample,
-            self.samples.sampled,
+            SampleRecords(self.meter, self.traces, self.samples.sampled),
             clock,
             settings,
         )
+        self.results = StoredResults(storage, self.listening, clock, settings.timings)
         self.futures = Futures(
             self.promises,
-            self.store,
-            self.blobs,
-            self.runs,
-            self.engines,
+            self.results,
             self.sampling,
             self.losses,
-            clock,
-            settings,
+            QueueReasons(self.runs, self.engines, clock),
+            settings.timings.poll_hold_s,
         )
+
+    def _make_views(self) -> None:
+        home, clock = self.home, self.clock
         self.exports = Exports(home.exports)
         self.belongings = Belongings(self.store)
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
@@ -200,59 +209,21 @@ class Core:
         self.links = Links(self.signer, clock)
         self.visits = Visits(self.signer, clock)
         self.invitations, self.guesses = Invitations(clock), Guesses(clock)
-        self.reaper = Reaper(
-            self.store,
-            self.blobs,
-            self.weights,
-            snapshot_folders,
-            pins,
-            self.sessions,
-            self.runs,
-            self.sampling,
-            self.futures,
-            self.scheduler,
-            residency,
-            self.checkpoints,
-            self.losses,
-            self.meter,
-            self.recorder,
-            clock,
-            self.listening,
-            settings,
+
+    def _make_upkeep(self) -> None:
+        storage, settings, clock = self.storage, self.settings, self.clock
+        self.endings = RunEndings(
+            self.runs, self.sessions, self.residency, self.snapshots, self.recorder
         )
         self.run_records = RunRecords(
-            self.store,
-            self.blobs,
-            self.runs,
-            self.checkpoints,
-            clock,
-            self.scheduler.pump,
-            self.reaper.end_runs,
-            self.recorder,
+            storage, self.runs, self.checkpoints, clock, self._run_stopped, self.recorder
         )
-        self.integrity = Integrity(self.store, self.blobs, self.weights, snapshot_folders)
-        self.disk = DiskWatch(home.root, self._relieve, clock)
-        self.watch = Watch(
-            self.store,
-            self.samples,
-            self.meter,
-            self.engines,
-            self.runs,
-            self.sampling,
-            clock,
-        )
-        self.now = Now(
-            self.engines,
-            self.runs,
-            self.scheduler,
-            self.sampling,
-            self.futures,
-            self.watch,
-            self.recorder,
-            self.disk,
-            clock,
-            settings,
-        )
+        self.maintenance = Maintenance(self.listening, self._duties())
+        self.integrity = Integrity(storage)
+        self.disk = DiskWatch(self.home.root, self._relieve, clock)
+        live = LiveParts(self.engines, self.runs, self.sampling, clock)
+        self.watch = Watch(self.store, self.samples, self.meter, live)
+        self.now = Now(self.watch, self.scheduler, self.futures, self.recorder, self.disk, settings)
         self.dashboard = Dashboard(
             self.store, self.meter, self.samples, self.now, TokenTexts(self.engines), clock
         )
@@ -265,18 +236,19 @@ class Core:
 
     async def start(self) -> None:
         """Take up where the last life of this home stopped."""
-        await self.reaper.recover()
+        await recovery.clear_halves(self.storage)
         self.sessions.load()
         self.runs.load()
         for run in self.runs:
             self._promise(run)
-        await self.reaper.sweep()
+        await recovery.clear_pins(self.storage, kinds.PINNING)
+        await self.unnamed.delete_orphans(all_ages=True)
         if not self.samples.recording:
             await self.samples.forget_all()
         self.engines.start()
         timings, create = self.settings.timings, asyncio.get_running_loop().create_task
         self._background = [
-            create(self.reaper.live(timings.maintenance_interval_s)),
+            create(self.maintenance.live(timings.maintenance_interval_s)),
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
             create(self.narrator.live()),
             create(self.disk.live()),
@@ -300,7 +272,7 @@ class Core:
         await self.watch.stop()
         await self.losses.stop()
         await self.engines.stop()
-        self.futures.flush()
+        self.results.flush()
         await self.meter.flush()
         self.store.close()
         self.home.release()
@@ -309,7 +281,7 @@ class Core:
         """Let go now of what time would end, and of weights without a name that are not live."""
         freed = await self.unnamed.collect("tinkex home gc")
         await asyncio.to_thread(self.exports.sweep)
-        await self.reaper.tick()
+        await self.maintenance.tick()
         return freed
 
     async def _relieve(self) -> None:
@@ -318,8 +290,26 @@ class Core:
     def _is_idle(self) -> bool:
         return not any(self.scheduler.in_flight(engine) for engine in self.engines)
 
-    def _accepted(self, _: Run) -> None:
+    def _duties(self) -> dict[str, Duty]:
+        """What time ends, asked of the parts that own it."""
+        return {
+            "silent sessions": self.sessions.expire_silent,
+            "runs that are over": self.endings.end_runs,
+            "custom losses": lambda: self.losses.free(self.runs.sessions()),
+            "idle runs": self.scheduler.release_idle,
+            "samples": self.sampling.expire,
+            "fetched results": self.results.flush,
+            "usage": self.meter.flush,
+            "old results": self.results.expire,
+            "checkpoints": self.checkpoints.expire,
+            "old records": self.results.forget_old,
+            "weights nobody names": self.unnamed.delete_orphans,
+            "waiting work": self.scheduler.pump,
+        }
+
+    async def _run_stopped(self) -> None:
         self.scheduler.pump()
+        await self.endings.end_runs()
 
     def _promise(self, run: Run) -> None:
         for entry in run.log.entries.values():

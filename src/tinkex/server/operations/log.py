@@ -158,9 +158,9 @@ class RunLog:
         first = self.entries.get(CREATION)
         return first is not None and first.state == "failed"
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: Entry, now: float = 0.0) -> None:
         """The entry `next` gave is on its way to the engine."""
-        entry.state = "running"
+        entry.state, entry.begun = "running", now
         self._cursor = entry.seq_id
         self._high = max(self._high, entry.seq_id)
 

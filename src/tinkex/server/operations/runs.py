@@ -70,6 +70,10 @@ class Runs:
             return f"no training run {model_id[:200]!r}"
         return f"training run {model_id!r} has ended: it was stopped, or its session is over"
 
+    def sessions(self) -> set[str]:
+        """Those with a live run."""
+        return {run.row.session_id for run in self._runs.values()}
+
     def count(self, tenant: str) -> int:
         return sum(run.tenant == tenant for run in self._runs.values())
 

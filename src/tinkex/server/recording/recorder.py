@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
-from tinkex.server.operations.log import Entry
+from tinkex.server.operations.log import CREATION, Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.recording.events import Events
 from tinkex.server.recording.samples import SampleRing
@@ -57,8 +57,8 @@ class Recorder:
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
     ) -> Measured | None:
         """What an operation adds to its run's history, if anything."""
-        kind = entry.kind.name
-        if conclusion.outcome.failed or kind not in ("forward_backward", "optim_step"):
+        counts = entry.kind.is_step or entry.kind.changes == "gradient"
+        if conclusion.outcome.failed or not counts:
             return None
         wait_s, compute_s = self._times(entry)
         return Measured(
@@ -66,7 +66,7 @@ class Recorder:
             seq_id=entry.seq_id,
             at=self._clock.now(),
             metrics=conclusion.metrics,
-            ends_step=kind == "optim_step",
+            ends_step=entry.kind.is_step,
             tokens=0 if prepared is None else prepared.tokens,
             datums=conclusion.datums,
             wait_s=wait_s,
@@ -101,7 +101,7 @@ class Recorder:
         if conclusion.path is not None:
             data = {"run": run.model_id, "path": conclusion.path}
             self._events.publish(run.tenant, "checkpoint", data)
-        if entry.kind.name in ("create_model", "create_from") and not conclusion.outcome.failed:
+        if entry.seq_id == CREATION and not conclusion.outcome.failed:
             self.changed(run.tenant, run.model_id, "created")
 
     def changed(self, tenant: str, run: str, change: str) -> None:

@@ -52,6 +52,16 @@ class Look:
     busy: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LiveParts:
+    """Where something is going on that can be watched."""
+
+    engines: Engines
+    runs: Runs
+    sampling: Sampling
+    clock: Clock
+
+
 class Watch:
     """Speeds and loads of one server."""
 
@@ -60,19 +70,16 @@ class Watch:
         store: Store,
         samples: SampleRing,
         meter: Meter,
-        engines: Engines,
-        runs: Runs,
-        sampling: Sampling,
-        clock: Clock,
+        live: LiveParts,
     ) -> None:
+        self.parts = live
+        clock = live.clock
         self.stats: dict[str, Stats] = {}
         self.started_at = clock.now()
         self._store = store
         self._samples = samples
         self._meter = meter
-        self._engines = engines
-        self._runs = runs
-        self._sampling = sampling
+        self._engines, self._runs, self._sampling = live.engines, live.runs, live.sampling
         self._clock = clock
         self._looks: deque[Look] = deque([self._look()], maxlen=POINT_LOOKS + 1)
         self._asking: dict[str, asyncio.Task[None]] = {}

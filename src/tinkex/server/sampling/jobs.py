@@ -14,38 +14,26 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinkex.engine.messages import Progress, Sample, SampleResult
+from tinkex.engine.messages import Progress
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed
-from tinkex.server.engines.pool import Engines
-from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.promises import Outcome, Promise, Promises
+from tinkex.server.protocol.forward_codec import encode_sample
 from tinkex.server.protocol.outcomes import failure
 from tinkex.server.protocol.sample_request import SampleRequest
 from tinkex.server.refusals import Gone, Refusal
-from tinkex.server.sampling.accepted_numbers import SampleWindows
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.completion_feed import Completions
-from tinkex.server.sampling.lanes import Lanes, Load, Ride, ServedWeights
+from tinkex.server.sampling.lanes import Lanes, Load, Ride
+from tinkex.server.sampling.sample_records import SampleRecords
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings
-from tinkex.server.storage import manifest
 from tinkex.server.storage.database.samplers import SamplerRow
-from tinkex.server.storage.database.usage import Source
-from tinkex.server.storage.folders import Folders
-from tinkex.server.tenancy.usage import Meter
-from tinkex.server.tracing.session_traces import Traces
-from tinkex.server.tracing.trace_events import Span
-from tinkex.types.sampling import SampledWeights
 from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY, SAMPLER_CLONE_STRIDE
 
 logger = logging.getLogger(__name__)
 
-Encode = Callable[[SampleResult, SampledWeights], bytes]
 OnProgress = Callable[[Progress], None]
-OnSampled = Callable[[SamplerRow, Sample, SampleResult], None]
-"""Hears of samples that ended well: the sampler, what was asked, what came of it."""
-_NAMED = 4096
 _IDLE_S = 600.0
 
 
@@ -80,36 +68,23 @@ class Sampling:
     def __init__(
         self,
         samplers: Samplers,
-        engines: Engines,
-        unwritten: UnwrittenWeights,
-        folders: Folders,
+        lanes: Lanes,
         promises: Promises,
-        windows: SampleWindows,
-        meter: Meter,
-        traces: Traces,
-        encode: Encode,
-        on_sampled: OnSampled,
+        records: SampleRecords,
         clock: Clock,
         settings: Settings,
     ) -> None:
+        self.lanes = lanes
         self._samplers = samplers
-        self._engines = engines
-        self._unwritten = unwritten
-        self._folders = folders
+        self._windows = samplers.windows
         self._promises = promises
-        self._windows = windows
-        self._meter = meter
-        self._traces = traces
-        self._encode = encode
-        self._on_sampled = on_sampled
+        self._records = records
         self._clock = clock
         self._timings = settings.timings
-        self.lanes = Lanes(engines, unwritten, clock, settings.scheduling)
         self.admission = Admission(settings.limits)
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}
-        self._named: dict[str, SampledWeights] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- in
@@ -147,10 +122,8 @@ class Sampling:
         size: int,
         on_progress: OnProgress | None,
     ) -> Job:
-        tenant, engine = sampler.tenant, self._engines.get(sampler.base_model)
-        weights = ServedWeights()
-        if sampler.folder is not None:
-            weights = ServedWeights(sampler.folder, self._folders.path(sampler.folder))
+        tenant, engine = sampler.tenant, self._samplers.engine(sampler)
+        weights = self._samplers.weights.served(sampler)
         ride = self.lanes.enter(tenant, engine, weights, request.command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()
@@ -189,61 +162,25 @@ class Sampling:
     async def _outcome(self, job: Job) -> Outcome:
         try:
             result = await job.ride.result
-            made_by = await self._weights(job.sampler)
+            made_by = await self._samplers.weights.named(job.sampler)
         except CommandFailed as failed:
             return failure("user" if failed.kind != "server" else "server", failed.message)
         except Exception as error:
             logger.exception("sample %s broke", job.request_id)
             return failure("server", f"the server failed on this: {type(error).__name__}")
-        self._count(job, result)
-        self._on_sampled(job.sampler, job.request.command, result)
-        return Outcome("protobuf", self._encode(result, made_by))
-
-    async def _weights(self, sampler: SamplerRow) -> SampledWeights:
-        """Which weights a sampler serves; they never change, but they may have no hash yet."""
-        known = self._named.get(sampler.sampler_id)
-        if sampler.folder is not None and sampler.folder in self._unwritten:
-            return SampledWeights(sampler.base_model, sampler.model_path)
-        if known is None:
-            digest = None
-            if sampler.folder is not None:
-                folder = self._folders.path(sampler.folder)
-                digest = await asyncio.to_thread(manifest.digest_of, folder)
-            known = SampledWeights(sampler.base_model, sampler.model_path, digest)
-            if len(self._named) >= _NAMED:
-                self._named.pop(next(iter(self._named)))
-            self._named[sampler.sampler_id] = known
-        return known
-
-    def _count(self, job: Job, result: SampleResult) -> None:
-        sampler = job.sampler
-        source = Source(sampler.tenant, sampler.session_id, "", sampler.base_model)
-        fresh = len(job.request.command.prompt) - result.cached_tokens
-        self._meter.add(source, "sampling_prefill", fresh)
-        self._meter.add(source, "sampling_prefill", result.cached_tokens, cached=True)
-        sampled = sum(len(sequence.tokens) for sequence in result.sequences)
-        self._meter.add(source, "sampling_sample", sampled)
+        self._records.count(job.sampler, job.request, result)
+        return Outcome("protobuf", encode_sample(result, made_by))
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
         job.finished_at = self._clock.monotonic()
-        self._traces.sample(job.sampler.session_id, self._span(job, outcome))
+        times = job.accepted_at, job.ride.sent_at, self._clock.now()
+        self._records.trace(job.sampler, job.request, times, outcome.failed)
         self.admission.end(job.sampler.tenant, job.size, len(outcome.body))
         self._finished.append(job)
         job.promise.resolve(outcome)
         stream = self._streams.get(job.stream)
         if stream is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
-
-    def _span(self, job: Job, outcome: Outcome) -> Span:
-        command = job.request.command
-        args = {
-            "seq_id": job.request.seq_id,
-            "prompt_tokens": len(command.prompt),
-            "num_samples": command.num_samples,
-            "failed": outcome.failed,
-        }
-        begun, now = job.ride.sent_at, self._clock.now()
-        return Span(job.request.sampler_id, "asample", job.accepted_at, begun, now, args)
 
     # ---- out
 
@@ -297,7 +234,7 @@ class Sampling:
         engine = job.ride.engine
         if not engine.is_ready:
             return QUEUE_PAUSED_CAPACITY, engine.reason
-        if self._unwritten.lacks(job.ride.weights.name, engine):
+        if self._samplers.weights.unwritten.lacks(job.ride.weights.name, engine):
             return QUEUE_PAUSED_CAPACITY, "its weights were lost with the engine and are made again"
         if job.ride.sent_at is not None:
             return QUEUE_ACTIVE, "the engine is sampling"

@@ -6,11 +6,15 @@ from collections.abc import Iterable
 
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import Engine
 from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.refusals import NotFound, Refusal
-from tinkex.server.storage.database import Store
+from tinkex.server.sampling.accepted_numbers import SampleWindows
+from tinkex.server.sampling.sampler_weights import SamplerWeights
 from tinkex.server.storage.database import samplers as table
 from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.types.tinker_path import EXTERNAL_WEIGHTS
 
 _CACHED = 4096
@@ -20,9 +24,16 @@ class Samplers:
     """All samplers, the recently used ones in memory."""
 
     def __init__(
-        self, store: Store, checkpoints: Checkpoints, engines: Engines, clock: Clock
+        self,
+        storage: HomeStorage,
+        checkpoints: Checkpoints,
+        engines: Engines,
+        unwritten: UnwrittenWeights,
+        clock: Clock,
     ) -> None:
-        self._store = store
+        self.windows = SampleWindows(storage.store)
+        self.weights = SamplerWeights(storage.weights, unwritten)
+        self._store = storage.store
         self._checkpoints = checkpoints
         self._engines = engines
         self._clock = clock
@@ -70,6 +81,10 @@ class Samplers:
             )
         self._used[sampler_id] = self._clock.now()
         return row
+
+    def engine(self, sampler: SamplerRow) -> Engine:
+        """That serves its base model."""
+        return self._engines.get(sampler.base_model)
 
     def used_at(self, sampler_id: str) -> float | None:
         """When somebody last asked for a sampler, in this life of the server."""

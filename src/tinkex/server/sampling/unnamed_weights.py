@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -19,16 +21,17 @@ from tinkex.server.listening import Listening
 from tinkex.server.refusals import Refusal
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings
-from tinkex.server.storage.database import Store
+from tinkex.server.storage.database import checkpoints
 from tinkex.server.storage.database import samplers as table
 from tinkex.server.storage.database.samplers import SamplerRow, Unnamed
-from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
 
 NEWEST_KEPT = 4
 """Of each session: a loop may still be collecting with those before the last."""
 
+_YOUNG_S = 600.0
 _ROOM = 0.9
 """Of the limit: so much is left when something has to go, lest every save has to."""
 
@@ -46,21 +49,20 @@ class UnnamedWeights:
 
     def __init__(
         self,
-        store: Store,
-        folders: Folders,
+        storage: HomeStorage,
         samplers: Samplers,
         busy: Callable[[], Collection[str]],
         clock: Clock,
         listening: Listening,
         settings: Settings,
     ) -> None:
-        self._store = store
-        self._folders = folders
+        self._store, self._folders = storage.store, storage.weights
         self._samplers = samplers
         self._busy = busy
         self._listening = listening
         self._limit = settings.limits.unnamed_sampler_bytes_per_tenant
         self._idle_s = settings.timings.unnamed_sampler_idle_s
+        self._kept_s = settings.timings.sampler_retention_s
         self._started = clock.now()
         self._sizes: dict[str, int] = {}
         self._turn = asyncio.Lock()
@@ -101,6 +103,21 @@ class UnnamedWeights:
         """What `collect` would let go of now."""
         rows = self._expendable(await self._rows(None))
         return Freed(len(rows), self._size(rows))
+
+    async def delete_orphans(self, all_ages: bool = False) -> None:
+        """Delete folders that neither a checkpoint nor a sampler names. A young one may be sealed
+        and not yet named, so it is left alone unless nothing is being saved."""
+        made_before = math.inf if all_ages else self._listening.before(_YOUNG_S)
+        present = await asyncio.to_thread(self._folders.names, made_before)
+        if not present:
+            return
+        ended = self._listening.before(self._kept_s)
+
+        def named(db: sqlite3.Connection) -> set[str]:
+            return checkpoints.folders(db) | table.folders(db, ended)
+
+        for name in present - await self._store.query(named):
+            await asyncio.to_thread(self._folders.delete, name)
 
     async def _rows(self, tenant: str | None) -> list[Unnamed]:
         rows = await self._store.query(lambda db: table.unnamed(db, tenant))

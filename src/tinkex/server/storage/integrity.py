@@ -13,10 +13,9 @@ import sqlite3
 from collections.abc import Callable
 
 from tinkex.server.storage import manifest
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store, checkpoints, snapshots
+from tinkex.server.storage.database import checkpoints, snapshots
 from tinkex.server.storage.database import operations as operations_table
-from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +23,9 @@ logger = logging.getLogger(__name__)
 class Integrity:
     """`checks` counts the rounds so far, `problems` what the last one found."""
 
-    def __init__(
-        self, store: Store, blobs: BlobStore, weights: Folders, snapshot_folders: Folders
-    ) -> None:
-        self._store = store
-        self._blobs = blobs
-        self._weights = weights
-        self._snapshots = snapshot_folders
+    def __init__(self, storage: HomeStorage) -> None:
+        self._store, self._blobs = storage.store, storage.blobs
+        self._weights, self._snapshots = storage.weights, storage.snapshots
         self.checks = 0
         self.problems = 0
 

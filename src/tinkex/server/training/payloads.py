@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from tinkex.server.operations.log import Entry
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as table
+from tinkex.server.storage.home_storage import HomeStorage
 
 
 class Bodies:
     """Reads bodies back. The bytes are exactly those that came."""
 
-    def __init__(self, store: Store, blobs: BlobStore) -> None:
-        self._store = store
-        self._blobs = blobs
+    def __init__(self, storage: HomeStorage) -> None:
+        self._store, self._blobs = storage.store, storage.blobs
 
     async def of(self, entry: Entry) -> bytes:
         if entry.body is not None:

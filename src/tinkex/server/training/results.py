@@ -14,6 +14,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Awaitable
+from dataclasses import dataclass
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
@@ -25,13 +26,12 @@ from tinkex.server.protocol.outcomes import failure
 from tinkex.server.recording.recorder import Recorder
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Settings
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.operations import Finish
 from tinkex.server.storage.database.points import Point
 from tinkex.server.storage.database.usage import Source
+from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.training.progress_reports import Narrator
 
@@ -40,26 +40,29 @@ logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Those who hear of every end."""
+
+    meter: Meter
+    narrator: Narrator
+    recorder: Recorder
+
+
 class Endings:
     """The last step of every operation."""
 
     def __init__(
         self,
-        store: Store,
-        blobs: BlobStore,
+        storage: HomeStorage,
         promises: Promises,
-        meter: Meter,
-        narrator: Narrator,
-        recorder: Recorder,
+        reports: Reports,
         clock: Clock,
         settings: Settings,
     ) -> None:
-        self._store = store
-        self._blobs = blobs
+        self._store, self._blobs = storage.store, storage.blobs
         self._promises = promises
-        self._meter = meter
-        self._narrator = narrator
-        self._recorder = recorder
+        self._reports = reports
         self._clock = clock
         self._inline_bytes = settings.inline_bytes
 
@@ -79,12 +82,12 @@ class Endings:
         failed = conclusion.outcome.failed
         if prepared is not None and not failed:
             source = Source(run.tenant, run.row.session_id, "", run.row.base_model)
-            self._meter.add(source, "training", prepared.tokens)
+            self._reports.meter.add(source, "training", prepared.tokens)
         promise = self._promises.add(entry.request_id, run.tenant)
         promise.resolve(conclusion.outcome)
         self._promises.retire(promise)
-        self._narrator.ended(run, entry, prepared, conclusion)
-        self._recorder.ended(run, entry, conclusion, point)
+        self._reports.narrator.ended(run, entry, prepared, conclusion)
+        self._reports.recorder.ended(run, entry, conclusion, point)
         return failed
 
     def tell(self, run: Run, entry: Entry, outcome: Outcome) -> None:
@@ -111,7 +114,7 @@ class Endings:
             tokens=tokens,
         )
 
-        measured = self._recorder.measured(run, entry, prepared, conclusion)
+        measured = self._reports.recorder.measured(run, entry, prepared, conclusion)
 
         def work(db: sqlite3.Connection) -> Point | None:
             table.finish(db, finish)

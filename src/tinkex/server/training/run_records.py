@@ -16,17 +16,10 @@ from tinkex.server.clock import Clock
 from tinkex.server.operations.runs import Runs
 from tinkex.server.recording.recorder import Recorder
 from tinkex.server.refusals import NotFound, Refusal
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import (
-    Store,
-    audit,
-    curves,
-    kept_samples,
-    operations,
-    points,
-)
+from tinkex.server.storage.database import audit, curves, kept_samples, operations, points
 from tinkex.server.storage.database import runs as table
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.home_storage import HomeStorage
 
 
 class RunRecords:
@@ -34,22 +27,18 @@ class RunRecords:
 
     def __init__(
         self,
-        store: Store,
-        blobs: BlobStore,
+        storage: HomeStorage,
         runs: Runs,
         checkpoints: Checkpoints,
         clock: Clock,
-        pump: Callable[[], None],
-        end_runs: Callable[[], Awaitable[None]],
+        on_stopped: Callable[[], Awaitable[None]],
         recorder: Recorder,
     ) -> None:
-        self._store = store
-        self._blobs = blobs
+        self._store, self._blobs = storage.store, storage.blobs
         self._runs = runs
         self._checkpoints = checkpoints
         self._clock = clock
-        self._pump = pump
-        self._end_runs = end_runs
+        self._on_stopped = on_stopped
         self._recorder = recorder
 
     async def rename(self, tenant: str, model_id: str, name: str | None) -> None:
@@ -88,8 +77,7 @@ class RunRecords:
         live = self._runs.find(model_id)
         if live is not None:
             live.stop()
-            self._pump()
-            await self._end_runs()
+            await self._on_stopped()
 
     async def delete(self, tenant: str, model_id: str) -> None:
         """Forget an ended run and all its checkpoints. Samplers keep their weights."""

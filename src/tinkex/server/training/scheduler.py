@@ -69,7 +69,7 @@ class Scheduler:
         self._residency = residency
         self._clock = clock
         self._limits = settings.scheduling
-        self._turn_s = settings.timings.run_turn_s
+        self._turn_s, self._idle_s = settings.timings.run_turn_s, settings.timings.run_idle_s
         self._windows = {engine.spec.name: _Window() for engine in engines}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -89,6 +89,13 @@ class Scheduler:
             elif engine.is_asleep and self._has_work(engine):
                 engine.wake()
         self._arm(gaps)
+
+    def release_idle(self) -> None:
+        """Ask runs to leave of which nothing was asked in a while."""
+        oldest = self._clock.monotonic() - self._idle_s
+        for run in self._runs:
+            if run.used_at < oldest and not run.log.unfinished():
+                run.ask_to_leave()
 
     async def drain(self, seconds: float) -> None:
         """Start nothing new and give what is under way so long to end."""
@@ -168,7 +175,7 @@ class Scheduler:
             return None
         own = (run.used_at, run, None)
         if run.refusal is not None:
-            # A stopped run is taken from the engine when it ends, by the reaper.
+            # A stopped run is taken from the engine when it ends.
             gone = run.stopped or run.residence != engine.residence
             over = not run.log.unfinished() and gone
             return None if over or run.active else own
@@ -196,8 +203,7 @@ class Scheduler:
         errand = run.begin_errand()
         sent = functools.partial(self._sent, run, errand)
         if entry is not None:
-            run.log.begin(entry)
-            entry.begun = self._clock.monotonic()
+            run.log.begin(entry, self._clock.monotonic())
             window.fairness.charge(run.tenant, _cost(entry))
             window.alone = entry.deaths > 0
             before = run.errands_before(entry)

@@ -25,20 +25,21 @@ from tinkex.server.operations.run import Run
 from tinkex.server.operations.runs import Runs
 from tinkex.server.settings import Settings
 from tinkex.server.storage import manifest
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as operations_table
+from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database import snapshots as table
 from tinkex.server.storage.database.snapshots import SnapshotRow
-from tinkex.server.storage.folders import Folders
-from tinkex.server.storage.pins import Pins
+from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
 
+_LAST = 2**62
+"""Behind every `seq_id`."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Freed:
-    """What a new snapshot makes superfluous."""
+class Freed:
+    """What a new snapshot, or the end of its run, makes superfluous."""
 
     blobs: list[str]
     folders: list[str]
@@ -51,19 +52,14 @@ class Snapshots:
     def __init__(
         self,
         runs: Runs,
-        store: Store,
-        blobs: BlobStore,
-        folders: Folders,
-        pins: Pins,
+        storage: HomeStorage,
         clock: Clock,
         settings: Settings,
     ) -> None:
         self.damaged = 0
         self._runs = runs
-        self._store = store
-        self._blobs = blobs
-        self._folders = folders
-        self._pins = pins
+        self._store, self._blobs = storage.store, storage.blobs
+        self._folders, self._pins = storage.snapshots, storage.pins
         self._clock = clock
         self._settings = settings
         self._numbers = itertools.count()
@@ -142,17 +138,34 @@ class Snapshots:
         before = former if keeps else None
         floor = through if not keeps else -1 if before is None else before.seq_id
 
-        def work(db: sqlite3.Connection) -> _Freed:
+        def work(db: sqlite3.Connection) -> Freed:
             folders = table.put(db, row, before)
             loads = operations_table.kept_through(db, run.model_id, floor, PINNING)
             blobs = operations_table.drop_payloads(db, run.model_id, floor)
-            return _Freed(blobs, folders, loads)
+            return Freed(blobs, folders, loads)
 
         freed = await self._store.write(work)
         run.cover(row, before, spare if keeps else 0)
+        await self.discard(freed)
+
+    async def end(self, run: Run) -> Freed:
+        """Write down that a run is over; what was kept for it is for `discard`."""
+        now = self._clock.now()
+
+        def work(db: sqlite3.Connection) -> Freed:
+            runs_table.end(db, run.model_id, now)
+            table.delete(db, run.model_id)
+            loads = operations_table.kept_through(db, run.model_id, _LAST, PINNING)
+            blobs = operations_table.drop_payloads(db, run.model_id, _LAST)
+            folders = [each.folder for each in (run.snapshot, run.before) if each is not None]
+            return Freed(blobs, folders, loads)
+
+        return await self._store.write(work)
+
+    async def discard(self, freed: Freed) -> None:
         await asyncio.to_thread(self._discard, freed)
 
-    def _discard(self, freed: _Freed) -> None:
+    def _discard(self, freed: Freed) -> None:
         for blob in freed.blobs:
             self._blobs.delete(blob)
         for folder in freed.folders:

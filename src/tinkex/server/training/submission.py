@@ -22,12 +22,11 @@ from tinkex.server.promises import Promises
 from tinkex.server.protocol.outcomes import failure
 from tinkex.server.refusals import Busy, Refusal, Unavailable
 from tinkex.server.settings import Settings
-from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.operations import Finish, OperationRow
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.training.payload_intake import Draft
 
 _FRESH = 8
@@ -54,16 +53,14 @@ class Submissions:
 
     def __init__(
         self,
-        store: Store,
-        blobs: BlobStore,
+        storage: HomeStorage,
         runs: Runs,
         promises: Promises,
         clock: Clock,
         settings: Settings,
-        on_accepted: Callable[[Run], None],
+        on_accepted: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._blobs = blobs
+        self._store, self._blobs = storage.store, storage.blobs
         self._runs = runs
         self._promises = promises
         self._clock = clock
@@ -135,7 +132,7 @@ class Submissions:
         self._promises.add(entry.request_id, run.tenant)
         run.log.accept(entry)
         run.use(self._clock.monotonic())
-        self._on_accepted(run)
+        self._on_accepted()
         return entry.request_id
 
     async def _write(

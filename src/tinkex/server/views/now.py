@@ -12,18 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import Engine
-from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
-from tinkex.server.operations.runs import Runs
 from tinkex.server.polls import Futures
 from tinkex.server.recording import advice as advices
 from tinkex.server.recording.advice import Advice, RunFacts
 from tinkex.server.recording.recorder import Failures, Recorder
 from tinkex.server.recording.watch import Watch
-from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.sampling.lanes import Load
 from tinkex.server.settings import Settings
 from tinkex.server.storage.disk_watch import DiskWatch, free_bytes
@@ -41,26 +37,21 @@ class Now:
 
     def __init__(
         self,
-        engines: Engines,
-        runs: Runs,
-        scheduler: Scheduler,
-        sampling: Sampling,
-        futures: Futures,
         watch: Watch,
+        scheduler: Scheduler,
+        futures: Futures,
         recorder: Recorder,
         disk: DiskWatch,
-        clock: Clock,
         settings: Settings,
     ) -> None:
-        self._engines = engines
-        self._runs = runs
+        live = watch.parts
+        self._engines, self._runs, self._sampling = live.engines, live.runs, live.sampling
         self._scheduler = scheduler
-        self._sampling = sampling
         self._futures = futures
         self._watch = watch
         self._recorder = recorder
         self._disk = disk
-        self._clock = clock
+        self._clock = live.clock
         self._settings = settings
         self._advised_at = float("-inf")
         self._advice: list[Advice] = []

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from support.served import QUICK, Api, served
-from tinkex.server import maintenance
+from tinkex.server.clock import SystemClock
+from tinkex.server.listening import Listening
+from tinkex.server.maintenance import Duty, Maintenance
+from tinkex.server.training import snapshots
 
 FORGETFUL = dataclasses.replace(QUICK, sampler_retention_s=0.0)
 
@@ -50,11 +53,11 @@ async def test_nameless_weights_live_with_their_session_and_named_ones_for_ever(
         sampler = (await save(api, model, 1, sampling_session_seq_id=0))["sampling_session_id"]
         await save(api, model, 2, path="named")
         age(api)
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert len(api.core.weights.names()) == 2
         assert isinstance(await sample(api, sampler, 0), bytes)
         await api.send("POST", f"sessions/{session}/finish", json={"reason": {"type": "success"}})
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert len(api.core.weights.names()) == 1
         assert "session ended" in (await sample(api, sampler, 1))["error"]
         (kept,) = (await api.send("GET", "checkpoints")).json()["checkpoints"]
@@ -72,24 +75,21 @@ async def test_a_deleted_checkpoint_gives_its_bytes_back_once_no_sampler_needs_t
         sampler = (await api.post("create_sampling_session", body))["sampling_session_id"]
         await api.send("DELETE", f"training_runs/{model}/checkpoints/sampler_weights/named")
         age(api)
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert isinstance(await sample(api, sampler, 0), bytes)
         await api.send("POST", f"sessions/{session}/finish", json={"reason": {"type": "success"}})
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert api.core.weights.names() == set()
 
 
 async def test_a_part_that_fails_is_logged_and_keeps_no_other_from_its_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with served(tmp_path) as api:
-        session = await api.session()
-        model = await api.model(session)
-        await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
-        monkeypatch.setattr(api.core.sessions, "expire_silent", _broken)
-        await api.core.reaper.tick()
-        assert api.core.runs.find(model) is None, "the part after it was done"
-    assert "maintenance failed in _broken" in caplog.text
+    done: list[str] = []
+    duties: dict[str, Duty] = {"the first": _broken, "the second": lambda: done.append("it")}
+    await Maintenance(Listening(SystemClock()), duties).tick()
+    assert done == ["it"]
+    assert "maintenance failed on the first" in caplog.text
 
 
 async def _broken() -> None:
@@ -104,11 +104,11 @@ async def test_a_run_whose_end_cannot_be_written_down_stays_counted_until_it_can
         model = await api.model(session)
         await api.post(f"sessions/{session}/finish", {"reason": {"type": "success"}})
         with monkeypatch.context() as full:
-            full.setattr(maintenance.runs_table, "end", _disk_full)
-            await api.core.reaper.tick()
+            full.setattr(snapshots.runs_table, "end", _disk_full)
+            await api.core.maintenance.tick()
         assert [run.model_id for run in api.core.runs] == [model]
         assert model in api.engine.current.runs
-        await api.core.reaper.tick()
+        await api.core.maintenance.tick()
         assert not list(api.core.runs)
         assert model not in api.engine.current.runs
 

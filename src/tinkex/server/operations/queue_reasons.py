@@ -1,0 +1,52 @@
+"""Why an operation of training waits, in words: what its client is shown while it polls."""
+
+from __future__ import annotations
+
+from tinkex.server.clock import Clock
+from tinkex.server.engines.pool import Engines
+from tinkex.server.operations.log import Gap
+from tinkex.server.operations.run import Run
+from tinkex.server.operations.runs import Runs
+from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
+
+
+class QueueReasons:
+    """Looks and changes nothing."""
+
+    def __init__(self, runs: Runs, engines: Engines, clock: Clock) -> None:
+        self._runs = runs
+        self._engines = engines
+        self._clock = clock
+
+    def explain(self, request_id: str) -> tuple[str, str]:
+        """The queue state of an unfinished operation, and the reason."""
+        model_id, _, number = request_id.rpartition(":")
+        run = self._runs.find(model_id)
+        if run is None or not number.isdecimal():
+            return QUEUE_ACTIVE, "queued"
+        return self._of_operation(run, int(number))
+
+    def _of_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
+        engine = self._engines.find(run.row.base_model)
+        if engine is None:
+            return QUEUE_PAUSED_CAPACITY, f"{run.row.base_model} is not served at the moment"
+        if not engine.is_ready:
+            return QUEUE_PAUSED_CAPACITY, engine.reason
+        if run.restoring is not None:
+            return QUEUE_PAUSED_CAPACITY, run.restoring
+        entry = run.log.find(seq_id)
+        if entry is not None and entry.state == "running":
+            return QUEUE_ACTIVE, "the engine is working on it"
+        upcoming = run.log.next(self._clock.monotonic())
+        if isinstance(upcoming, Gap) and upcoming.missing < seq_id:
+            left = max(0.0, upcoming.deadline - self._clock.monotonic())
+            return QUEUE_ACTIVE, (
+                f"waiting for seq_id {upcoming.missing}, which has not arrived; "
+                f"it is skipped in {left:.0f} s"
+            )
+        ahead = sum(
+            other.pending or other.state == "running"
+            for number, other in run.log.entries.items()
+            if number < seq_id
+        )
+        return QUEUE_ACTIVE, f"{ahead} operations of this run are ahead"

@@ -1,0 +1,43 @@
+"""Which weights a sampler serves, as engines are given them and as clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tinkex.server.engines.unwritten_weights import UnwrittenWeights
+from tinkex.server.sampling.lanes import ServedWeights
+from tinkex.server.storage import manifest
+from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.server.storage.folders import Folders
+from tinkex.types.sampling import SampledWeights
+
+_NAMED = 4096
+
+
+class SamplerWeights:
+    """They never change, so what was looked up stays known; but they may have no hash yet."""
+
+    def __init__(self, folders: Folders, unwritten: UnwrittenWeights) -> None:
+        self.unwritten = unwritten
+        self._folders = folders
+        self._named: dict[str, SampledWeights] = {}
+
+    def served(self, sampler: SamplerRow) -> ServedWeights:
+        if sampler.folder is None:
+            return ServedWeights()
+        return ServedWeights(sampler.folder, self._folders.path(sampler.folder))
+
+    async def named(self, sampler: SamplerRow) -> SampledWeights:
+        known = self._named.get(sampler.sampler_id)
+        if sampler.folder is not None and sampler.folder in self.unwritten:
+            return SampledWeights(sampler.base_model, sampler.model_path)
+        if known is None:
+            digest = None
+            if sampler.folder is not None:
+                folder = self._folders.path(sampler.folder)
+                digest = await asyncio.to_thread(manifest.digest_of, folder)
+            known = SampledWeights(sampler.base_model, sampler.model_path, digest)
+            if len(self._named) >= _NAMED:
+                self._named.pop(next(iter(self._named)))
+            self._named[sampler.sampler_id] = known
+        return known
