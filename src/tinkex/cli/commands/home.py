@@ -83,7 +83,7 @@ def du(_context: CommandContext, home: Path | None) -> Usage:
     require_server()
     from tinkex.server.storage.home_usage import measure
 
-    return Usage(measure(_existing(home)))
+    return Usage(measure(existing(home)))
 
 
 @command
@@ -102,12 +102,12 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
     from tinkex.server.storage.home import HomeTaken
 
     try:
-        return Cleaned(clean(_existing(home), dry_run=dry_run), dry_run)
+        return Cleaned(clean(existing(home), dry_run=dry_run), dry_run)
     except (HomeTaken, OSError) as error:
         raise CliError(f"The home could not be cleaned: {error}") from error
 
 
-def _existing(home: Path | None) -> Path:
+def existing(home: Path | None) -> Path:
     """The home that is meant; looking must not make one."""
     root = (home or default_home()).expanduser().absolute()
     if not (root / "lock").is_file():

@@ -140,6 +140,7 @@ COMMANDS: dict[str, Group | Command] = {
         _BILLING,
         _CHECKPOINT,
         Command("completion", "Print the completion script for a shell.", "completion:completion"),
+        Command("dashboard", "Open your own server's page in a browser.", "dashboard:dashboard"),
         Command("demo", "Fine-tune a small model here and see the difference.", "demo:demo"),
         _HOME,
         _KEYS,

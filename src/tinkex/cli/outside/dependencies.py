@@ -97,6 +97,13 @@ def _sleep(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
+def _browse(url: str) -> bool:
+    """Whether a browser was started with this address."""
+    import webbrowser
+
+    return webbrowser.open(url)
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """The outside world of a command."""
@@ -110,3 +117,4 @@ class Dependencies:
     hub: Callable[[], Hub] = _hub
     cache_folder: Callable[[], Path] = _cache_folder
     sleep: Callable[[float], object] = _sleep
+    browse: Callable[[str], bool] = _browse

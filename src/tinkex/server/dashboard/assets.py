@@ -1,7 +1,7 @@
 """The page's files, read from the package, compressed once and named by what they contain.
 
 All files share one version, a hash over all of them, which is part of their address: they may be
-kept for ever, modules import each other by relative names, and a new release is a new address.
+kept for ever, and a new release is a new address.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+
+from tinkex.server.dashboard.linking import link
 
 FOLDER = "page"
 ASSETS_PATH = "/page"
@@ -24,6 +26,7 @@ TYPES = {
     "txt": "text/plain; charset=utf-8",
 }
 _INDEX = "index.html"
+_ENTRY = "main.js"
 _BASE = b"{base}"
 _PRELOADS = b"<!-- modules -->"
 
@@ -50,10 +53,9 @@ class Assets:
 @cache
 def load() -> Assets:
     """Read and compress everything, the first time somebody asks."""
-    found = dict(_read(resources.files(__package__) / FOLDER))
-    names = sorted(found)
+    found = _linked(dict(_read(resources.files(__package__) / FOLDER)))
     digest = hashlib.sha256()
-    for name in names:
+    for name in sorted(found):
         digest.update(f"{name}\0{len(found[name])}\0".encode() + found[name])
     version = digest.hexdigest()[:16]
     base = f"{ASSETS_PATH}/{version}"
@@ -74,9 +76,21 @@ def _read(folder: Traversable, prefix: str = "") -> list[tuple[str, bytes]]:
     return found
 
 
+def _linked(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The page's own modules as one; everything else as it is."""
+    own = {name for name in files if name.endswith(".js") and not _is_apart(name)}
+    page = link({name: files[name].decode() for name in own}, _ENTRY).encode()
+    return {**{name: body for name, body in files.items() if name not in own}, _ENTRY: page}
+
+
+def _is_apart(name: str) -> bool:
+    """Libraries, and scripts that are no modules."""
+    return name.startswith("vendor/") or ".classic." in name
+
+
 def _preloads(base: str, files: dict[str, bytes]) -> bytes:
     """Modules are fetched together, not one after the other as imports are found."""
-    modules = [name for name in sorted(files) if name.endswith(".js") and "classic" not in name]
+    modules = [name for name in sorted(files) if name.endswith(".js") and ".classic." not in name]
     links = [f'<link rel="modulepreload" href="{base}/{name}">' for name in modules]
     return "\n".join(links).encode()
 

@@ -93,6 +93,7 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
         print(f"loaded after {loaded - begun:.1f} s; getting matrices into shape…", flush=True)
         while not await _are_prepared(core):
             await asyncio.sleep(0.1)
+    print(f"dashboard: {dashboard_link(core)}", flush=True)
     print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
     return 0
 

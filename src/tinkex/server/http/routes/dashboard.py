@@ -16,6 +16,7 @@ from tinkex.server.http.answers import Done, Invitation, Visitor
 from tinkex.server.http.exchange import (
     answer,
     core_of,
+    guarded,
     is_owner,
     nothing,
     read,
@@ -35,7 +36,7 @@ HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
+        "require-trusted-types-for 'script'; trusted-types tinkex"
     ),
     "cross-origin-opener-policy": "same-origin-allow-popups",
     "cross-origin-resource-policy": "same-origin",
@@ -148,6 +149,8 @@ def _visitor(tenant: str, everything: bool) -> dict[str, str | bool]:
 
 
 ROUTES: list[Route] = [
+    Route("/", guarded(index, "/"), methods=["GET"]),
+    Route(f"{assets.ASSETS_PATH}/{{version}}/{{name:path}}", guarded(file, assets.ASSETS_PATH)),
     route("GET", paths.DASHBOARD_VISIT, who, Visitor),
     route(
         "POST",

@@ -1,0 +1,40 @@
+"""Asks the server that lives in a home, through the socket in it: as the owner of its files."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any
+
+from tinkex.server.storage.home import HomeTaken
+from tinkex.wire.limits import HEADER_API_KEY, LOCAL_API_KEY
+
+_TIMEOUT_S = 600.0
+
+
+class _AtSocket(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("local", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(self._path)
+
+
+def ask(taken: HomeTaken, method: str, path: str) -> dict[str, Any]:
+    """What the home's server answers. Raises `HomeTaken` where it has no socket, else `OSError`."""
+    if taken.holder is None or not taken.holder.socket:
+        raise taken
+    connection = _AtSocket(taken.holder.socket)
+    try:
+        connection.request(method, path, headers={HEADER_API_KEY: LOCAL_API_KEY})
+        answer = connection.getresponse()
+        found: dict[str, Any] = json.loads(answer.read())
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise OSError(f"the server of this home answered {answer.status}: {found.get('detail')}")
+    return found
