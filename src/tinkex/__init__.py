@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tinkex.client.concurrency.futures import ResultFuture as ResultFuture
     from tinkex.client.errors import *  # noqa: F403
     from tinkex.client.events.bus import attach_logger as attach_logger
+    from tinkex.client.events.mirrors import attach_mirror as attach_mirror
     from tinkex.client.rest import RestClient as RestClient
     from tinkex.client.sampling.client import SamplingClient as SamplingClient
     from tinkex.client.sampling.streaming import SampleStream as SampleStream
@@ -67,6 +68,7 @@ _NAMES = {
     "client.settings.timings": "Timings",
     "client.sampling.streaming": "SampleStream StreamedTokens",
     "client.events.bus": "attach_logger",
+    "client.events.mirrors": "attach_mirror",
     "client.settings.queue_state": "QueueState QueueStateObserver",
     "client.errors": (
         "TinkerError APIError APIStatusError APITimeoutError APIConnectionError "

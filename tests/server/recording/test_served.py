@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ import tinkex
 from support import official_trainer
 from support.clients import quick_config
 from support.live_server import LiveServer, live_server
+from tinkex.client.events.bus import EventBus
 from tinkex.types import AdamParams, Datum, ModelInput, SamplingParams
 
 MODEL = "tinkex/tiny-llama"
@@ -143,6 +144,29 @@ def test_a_stream_tells_of_steps_as_they_end_and_is_resumed_where_it_broke(tmp_p
         assert kind == "reset"
         assert number != last
         after.close()
+
+
+def test_a_mirror_gets_the_steps_that_the_server_keeps(tmp_path: Path) -> None:
+    bus = EventBus()
+    heard: list[tuple[str, int, Mapping[str, float]]] = []
+    detach = tinkex.attach_mirror(lambda *record: heard.append(record), bus=bus)
+    with live_server(tmp_path / "home", "--model", MODEL) as server:
+        service = tinkex.ServiceClient.from_config(quick_config(server.url, KEY, events=bus))
+        client = service.create_lora_training_client(MODEL, rank=4)
+        for step in range(STEPS):
+            one_step(client, step)
+        detach()
+        kept = read(server, f"runs/{client.model_id}/history")["series"]
+    assert [(run, step) for run, step, _ in heard] == [
+        (client.model_id, step) for step in range(1, STEPS + 1)
+    ]
+    for mirrored, name in (
+        ("loss", "loss"),
+        ("optim/grad_norm", "grad_norm"),
+        ("learning_rate", "learning_rate"),
+    ):
+        values = [record[2][mirrored] for record in heard]
+        assert kept[name]["mean"] == pytest.approx(values, rel=1e-5)
 
 
 def test_samples_are_kept_with_their_texts_and_of_each_run_apart(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ SESSION_HEARTBEAT_MISSED = "tinkex.session.heartbeat_missed"
 TELEMETRY_SENT = "tinkex.telemetry.sent"
 TELEMETRY_DROPPED = "tinkex.telemetry.dropped"
 TRAINING_SUBMITTED = "tinkex.training.submitted"
+TRAINING_MEASURED = "tinkex.training.measured"
 RECOVERY_STARTED = "tinkex.recovery.started"
 RECOVERY_COMPLETED = "tinkex.recovery.completed"
 
@@ -77,6 +78,7 @@ __all__ = [
     "SESSION_STOP",
     "TELEMETRY_DROPPED",
     "TELEMETRY_SENT",
+    "TRAINING_MEASURED",
     "TRAINING_SUBMITTED",
     "Event",
     "EventBus",

@@ -216,12 +216,11 @@ class TrainingClient:
         """
         params = _optimizer_params(optim_params, adam_params)
         return self._start(
-            self._run.operation(
-                routes.OPTIM_STEP,
+            self._run.optim_step(
                 lambda seq_id: OptimStepRequest(
                     optim_params=params, model_id=self.model_id, seq_id=seq_id
                 ),
-                json_kind("OptimStep", OptimStepResponse),
+                getattr(params, "learning_rate", None),
             )
         )
 

@@ -19,8 +19,9 @@ from tinkex.client.errors import APIStatusError
 from tinkex.client.events import bus as events
 from tinkex.client.session.polling import ResultKind
 from tinkex.client.settings.queue_state import QueueStateObserver
+from tinkex.client.training.measurements import Measurements, Place
 from tinkex.client.training.turnstile import Turnstile
-from tinkex.types import Datum, ForwardBackwardOutput, UntypedAPIFuture
+from tinkex.types import Datum, ForwardBackwardOutput, OptimStepResponse, UntypedAPIFuture
 from tinkex.wire import routes
 from tinkex.wire.chunking import chunk_data
 from tinkex.wire.compression import compress
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+Step = TypeVar("Step", ForwardBackwardOutput, OptimStepResponse)
 
 UNSUPPORTED_MEDIA_TYPE = 415
 
@@ -64,6 +66,7 @@ class TrainingRun:
         self._observer = observer
         self._turns = Turnstile(FIRST_TRAINING_SEQ_ID)
         self._speaks_protobuf = True
+        self._measurements = Measurements(self._measured)
 
     # ---- single requests
 
@@ -77,6 +80,30 @@ class TrainingRun:
         """Draw a number now; the coroutine submits in turn and waits for the result."""
         numbers = self._turns.draw()
         return self._operation(path, request, kind, purpose, numbers)
+
+    def optim_step(
+        self, request: Callable[[int], BaseModel], learning_rate: float | None
+    ) -> Coroutine[Any, Any, OptimStepResponse]:
+        """An operation whose metrics are told of, with the rate it was asked for."""
+        rate = {} if learning_rate is None else {"learning_rate": learning_rate}
+        place = self._measurements.expect("optim_step", rate)
+        kind = json_kind("OptimStep", OptimStepResponse)
+        return self._told(place, self.operation(routes.OPTIM_STEP, request, kind))
+
+    async def _told(self, place: Place, work: Coroutine[Any, Any, Step]) -> Step:
+        """What comes of `work`, its metrics told in their turn."""
+        metrics: Mapping[str, float] | None = None
+        try:
+            result = await work
+            metrics = result.metrics or {}
+            return result
+        finally:
+            self._measurements.fill(place, metrics)
+
+    def _measured(self, kind: str, metrics: Mapping[str, float]) -> None:
+        self._holder.api.bus.emit(
+            events.TRAINING_MEASURED, model_id=self.model_id, kind=kind, metrics=metrics
+        )
 
     async def _operation(
         self,
@@ -126,7 +153,10 @@ class TrainingRun:
             )
         )
         batch = _Batch(loss_fn, dict(config) if config else None, forward_only)
-        return self._forward_backward(chunks, batch, self._turns.draw(len(chunks)))
+        work = self._forward_backward(chunks, batch, self._turns.draw(len(chunks)))
+        if forward_only:
+            return work
+        return self._told(self._measurements.expect("forward_backward"), work)
 
     async def _forward_backward(
         self, chunks: list[tuple[list[Datum], int]], batch: _Batch, numbers: range
