@@ -94,6 +94,15 @@ def test_no_folder_holds_more_than_twenty_modules() -> None:
     assert crowded == {}
 
 
+@pytest.mark.parametrize("floor", ["types", "wire", "client", "cli"])
+def test_no_module_has_more_than_four_hundred_lines(floor: str) -> None:
+    lines = {
+        path.relative_to(PACKAGE).as_posix(): len(path.read_text().splitlines())
+        for path in (PACKAGE / floor).rglob("*.py")
+    }
+    assert {name: count for name, count in lines.items() if count > 400} == {}
+
+
 @pytest.mark.parametrize(
     ("file", "source", "imported"),
     [

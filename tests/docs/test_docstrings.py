@@ -24,11 +24,14 @@ def public_objects() -> Iterator[tuple[str, Any]]:
             value = getattr(module, name)
             if str(getattr(value, "__module__", "")).startswith("tinkex"):
                 yield f"{module.__name__}.{name}", value
-                yield from methods(f"{module.__name__}.{name}", value)
+                if isinstance(value, type):
+                    yield from methods(f"{module.__name__}.{name}", value)
 
 
 def methods(owner: str, cls: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(cls).items() if isinstance(cls, type) else ():
+    """Its own, and those of the parts of ours that it is made of."""
+    own = [base for base in inspect.getmro(cls) if base.__module__.startswith("tinkex")]
+    for name, value in (item for base in own for item in vars(base).items()):
         function = next(
             (getattr(value, kind) for kind in ("fget", "func", "__func__") if hasattr(value, kind)),
             value,

@@ -16,30 +16,23 @@ from tinkex.client.concurrency.bridge import blocking, on_sdk_loop
 from tinkex.client.concurrency.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
 from tinkex.client.errors import ClientClosedError
 from tinkex.client.rest import RestClient
-from tinkex.client.sampling.client import SamplingClient, open_sampler
+from tinkex.client.sampling.client import SamplingClient
+from tinkex.client.sampling.opening import open_sampler
 from tinkex.client.session.holder import HolderKind, InternalClientHolder
 from tinkex.client.settings.config import Config
-from tinkex.client.settings.queue_state import TRAINING_RATE_REASON, QueueReporter
+from tinkex.client.training import creation
 from tinkex.client.training.client import TrainingClient
 from tinkex.client.training.custom_loss import LossHandle, PerDatumLossFn
-from tinkex.client.training.run import json_kind
+from tinkex.client.training.loss_upload import register_loss
 from tinkex.types import (
     AdamOptimizerConfig,
-    CreateCustomLossRequest,
-    CreateCustomLossResponse,
-    CreateModelRequest,
-    CreateModelResponse,
     CustomLossInputRank,
     GetServerCapabilitiesResponse,
-    LoadWeightsRequest,
-    LoadWeightsResponse,
     LoraConfig,
     OptimizerConfig,
-    UntypedAPIFuture,
 )
 from tinkex.types.checkpoints import CONSOLE_URL
 from tinkex.wire import routes
-from tinkex.wire.json import encode_request
 
 if TYPE_CHECKING:
     from tinkex.client.api.retry import RetryConfig
@@ -206,42 +199,15 @@ class ServiceClient:
         arguments.check_lora(base_model, rank, seed, flags)
         arguments.check_metadata(user_metadata)
         lora = LoraConfig(rank=rank, seed=seed, **flags)
-        return await self._create_model(
-            base_model, lora, user_metadata, optimizer or AdamOptimizerConfig()
+        return await creation.create_model(
+            self._get_session_holder(),
+            base_model,
+            lora,
+            user_metadata,
+            optimizer or AdamOptimizerConfig(),
         )
 
     create_lora_training_client = blocking(create_lora_training_client_async)
-
-    async def _create_model(
-        self,
-        base_model: str,
-        lora: LoraConfig,
-        user_metadata: dict[str, str] | None,
-        optimizer: OptimizerConfig,
-    ) -> TrainingClient:
-        holder = self._get_session_holder()
-        await holder.ready()
-        number = next(holder.model_numbers)
-        request = CreateModelRequest(
-            session_id=holder.session_id,
-            model_seq_id=number,
-            base_model=base_model,
-            user_metadata=user_metadata,
-            lora_config=lora,
-            optimizer_config=optimizer,
-        )
-        promise = await holder.api.post(
-            routes.CREATE_MODEL,
-            encode_request(request),
-            UntypedAPIFuture,
-            call_policies.CREATE_MODEL,
-        )
-        created = await holder.poller.result(
-            promise.request_id,
-            json_kind("CreateModel", CreateModelResponse),
-            observer=_creation_reporter(holder, promise.model_id or base_model),
-        )
-        return TrainingClient(holder, number, created.model_id)
 
     @on_sdk_loop
     async def create_training_client_from_state_async(
@@ -256,9 +222,10 @@ class ServiceClient:
 
         ``weights_access_token`` is the key of another account that may read the checkpoint.
         """
-        return await self._from_state(
+        state = creation.State(
             path, base_model, user_metadata, weights_access_token, optimizer, False
         )
+        return await creation.from_state(self._get_session_holder(), state, self._weights_info)
 
     create_training_client_from_state = blocking(create_training_client_from_state_async)
 
@@ -271,46 +238,12 @@ class ServiceClient:
         weights_access_token: str | None = None,
     ) -> TrainingClient:
         """A new model that goes on exactly where the saved one stopped."""
-        return await self._from_state(
-            path, base_model, user_metadata, weights_access_token, None, True
-        )
+        state = creation.State(path, base_model, user_metadata, weights_access_token, None, True)
+        return await creation.from_state(self._get_session_holder(), state, self._weights_info)
 
     create_training_client_from_state_with_optimizer = blocking(
         create_training_client_from_state_with_optimizer_async
     )
-
-    async def _from_state(
-        self,
-        path: str,
-        base_model: str | None,
-        user_metadata: dict[str, str] | None,
-        weights_access_token: str | None,
-        optimizer: OptimizerConfig | None,
-        with_optimizer: bool,
-    ) -> TrainingClient:
-        arguments.check_model_path(path)
-        arguments.check_metadata(user_metadata)
-        holder = self._get_session_holder()
-        await holder.ready()
-        if holder.flags.create_model_via_load_weights:
-            return await self._via_load_weights(
-                path, base_model, user_metadata, weights_access_token, optimizer, with_optimizer
-            )
-        info = await self._weights_info(path, weights_access_token)
-        if not info.is_lora or info.lora_rank is None:
-            raise ValueError(f"path: {path} is not a LoRA checkpoint; only those can be trained on")
-        lora = LoraConfig(
-            rank=info.lora_rank,
-            train_unembed=_default_true(info.train_unembed),
-            train_mlp=_default_true(info.train_mlp),
-            train_attn=_default_true(info.train_attn),
-        )
-        family = info.optimizer_config if with_optimizer else optimizer or AdamOptimizerConfig()
-        client = await self._create_model(
-            base_model or info.base_model, lora, user_metadata, family
-        )
-        await client._load_operation(path, weights_access_token, optimizer=with_optimizer)
-        return client
 
     async def _weights_info(self, path: str, weights_access_token: str | None) -> Any:
         if weights_access_token is None:
@@ -321,39 +254,6 @@ class ServiceClient:
             return await RestClient(holder).weights_info(path)
         finally:
             await holder.aclose()
-
-    async def _via_load_weights(
-        self,
-        path: str,
-        base_model: str | None,
-        user_metadata: dict[str, str] | None,
-        weights_access_token: str | None,
-        optimizer: OptimizerConfig | None,
-        with_optimizer: bool,
-    ) -> TrainingClient:
-        """One request instead of three, on servers that offer it."""
-        holder = self._get_session_holder()
-        number = next(holder.model_numbers)
-        request = LoadWeightsRequest(
-            session_id=holder.session_id,
-            model_seq_id=number,
-            base_model=base_model,
-            user_metadata=user_metadata,
-            path=path,
-            optimizer=with_optimizer,
-            optimizer_config=optimizer,
-            weights_access_token=weights_access_token,
-        )
-        promise = await holder.api.post(
-            routes.LOAD_WEIGHTS, encode_request(request), UntypedAPIFuture, call_policies.TRAINING
-        )
-        model_id = f"{holder.session_id}:train:{number}"
-        await holder.poller.result(
-            promise.request_id,
-            json_kind("LoadWeights", LoadWeightsResponse),
-            observer=_creation_reporter(holder, model_id),
-        )
-        return TrainingClient(holder, number, model_id)
 
     # ---- sampling clients
 
@@ -397,44 +297,9 @@ class ServiceClient:
         inputs = declared_inputs(fn, input_ranks)
         graph = trace(fn)
         name = getattr(fn, "__name__", type(fn).__name__)
-        return AwaitableConcurrentFuture(self._submit(self._register_loss(name, inputs, graph)))
-
-    async def _register_loss(self, name: str, inputs: tuple[Any, ...], graph: Any) -> LossHandle:
-        holder = self._get_session_holder()
-        await holder.ready()
-        handle = LossHandle(name, inputs, holder.session_id, graph)
-        if handle.key in holder.custom_loss_keys:
-            raise ValueError(f"fn: the loss {name!r} was already created in this session; reuse it")
-        holder.custom_loss_keys.add(handle.key)
-        if not holder.flags.custom_loss_server_side:
-            return handle
-        try:
-            loss_id = await self._upload_loss(holder, handle)
-        except BaseException:
-            holder.custom_loss_keys.discard(handle.key)
-            raise
-        return LossHandle(name, inputs, holder.session_id, graph, loss_id)
-
-    async def _upload_loss(self, holder: InternalClientHolder, handle: LossHandle) -> str:
-        from tinkex.client.training.loss_tracing import graph_for_wire
-
-        request = CreateCustomLossRequest(
-            session_id=holder.session_id,
-            custom_loss_seq_id=next(holder.custom_loss_numbers),
-            name=handle.name,
-            inputs=list(handle.inputs),
-            graph=graph_for_wire(handle.graph),
+        return AwaitableConcurrentFuture(
+            self._submit(register_loss(self._get_session_holder(), name, inputs, graph))
         )
-        promise = await holder.api.post(
-            routes.CREATE_CUSTOM_LOSS,
-            encode_request(request),
-            UntypedAPIFuture,
-            call_policies.TRAINING,
-        )
-        created = await holder.poller.result(
-            promise.request_id, json_kind("CreateCustomLoss", CreateCustomLossResponse)
-        )
-        return created.loss_id
 
     # ---- REST
 
@@ -516,15 +381,3 @@ async def _close(holders: list[InternalClientHolder], status: str, detail: str |
     finally:
         for holder in holders:
             await holder.aclose()
-
-
-def _creation_reporter(holder: InternalClientHolder, subject: str) -> QueueReporter:
-    return QueueReporter(
-        f"Model creation for {subject}",
-        TRAINING_RATE_REASON,
-        holder.config,
-    )
-
-
-def _default_true(flag: bool | None) -> bool:
-    return True if flag is None else flag

@@ -25,14 +25,14 @@ from tinkex.client.api.admission import Admission
 from tinkex.client.api.billing_pause import BillingPause
 from tinkex.client.api.call import Call
 from tinkex.client.api.call_policies import Purpose
-from tinkex.client.api.credentials_source import TokenSource, ways_to_a_key
+from tinkex.client.api.credentials_source import TokenSource
 from tinkex.client.api.retry import (
     backoff,
     is_retryable,
     jittered,
-    retry_delay_from_headers,
     server_says,
 )
+from tinkex.client.api.verdicts import error_of, log_deprecation
 from tinkex.client.error_details import ResponseInfo
 from tinkex.client.errors import (
     APIConnectionError,
@@ -40,11 +40,8 @@ from tinkex.client.errors import (
     APIResponseValidationError,
     APIStatusError,
     APITimeoutError,
-    AuthenticationError,
     BillingError,
     TinkerError,
-    redirect_error,
-    status_error,
 )
 from tinkex.client.events import bus as events
 from tinkex.client.http import (
@@ -319,7 +316,7 @@ class Api:
         self.bus.emit(
             events.HTTP_STOP, duration, method=call.method, path=call.path, status=response.status
         )
-        _log_deprecation(response)
+        log_deprecation(response)
         if response.status < 300 or (response.status < 400 and not call.follow_redirects):
             self._admission.answered(call, response.status, response.headers)
             self._empty_400_credits = min(EMPTY_400_CREDITS, self._empty_400_credits + 1)
@@ -331,21 +328,9 @@ class Api:
                 call.describe(headers), "Connection error: a proxy answered 400 with no body."
             )
         self._admission.answered(call, response.status, response.headers)
-        info = call.describe(headers)
-        content = response.content
-        described = ResponseInfo.describe(response.status, response.headers, info, content)
-        error = status_error(described, content)
-        if response.status < 400:
-            error = redirect_error(described)
-        if isinstance(error, AuthenticationError) and self.tokens.is_missing:
-            message = (
-                f"No API key, and this server has keys of its own. {ways_to_a_key(self.config)}"
-            )
-            error = AuthenticationError(message, response=described, body=error.body)
-        error.retry_after = retry_delay_from_headers(
-            response.headers, self.config.timings.retry_after_max
+        raise error_of(
+            response, call.describe(headers), self.config, has_no_key=self.tokens.is_missing
         )
-        raise error
 
     def _is_from_a_proxy(self, response: HttpResponse) -> bool:
         """Whether a bare 400 is the way a proxy says that a connection broke."""
@@ -404,10 +389,3 @@ def _fixed_headers(config: Config) -> dict[str, str]:
         "X-Stainless-Package-Version": limits.PROTOCOL_VERSION,
         **config.headers,
     }
-
-
-def _log_deprecation(response: HttpResponse) -> None:
-    note = response.headers.get(limits.HEADER_DEPRECATION_NOTE)
-    if note:
-        severe = response.headers.get(limits.HEADER_DEPRECATION_LEVEL) == "error"
-        logger.log(logging.ERROR if severe else logging.WARNING, "%s", note)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tinkex.client import arguments
+from tinkex.client.session.polling import ResultKind
 from tinkex.types import ModelInput, SampleResponse, SamplingParams, TensorData
 from tinkex.wire.chunking import prompt_bytes
-from tinkex.wire.json import encode_sample
+from tinkex.wire.json import encode_sample, sample_response_from_json
+from tinkex.wire.protobuf import decode_sample_response
 
 if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder
@@ -118,3 +120,12 @@ class SampleCall:
             raise RuntimeError(
                 "The server ignored prompt_logprobs_last_n: it scored tokens before the suffix."
             )
+
+
+def result_kind(sequence_ids: list[str]) -> ResultKind[SampleResponse]:
+    """How the result of a sample is read, each sequence stamped with its id."""
+    return ResultKind(
+        "Sample",
+        lambda value: sample_response_from_json(value, sequence_ids),
+        lambda body: decode_sample_response(body, sequence_ids),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import threading
 from collections.abc import Coroutine
@@ -20,10 +19,10 @@ from tinkex.client.errors import (
     FutureRetrievalError,
     RateLimitError,
 )
-from tinkex.client.sampling.call import SampleCall
+from tinkex.client.sampling.call import SampleCall, result_kind
+from tinkex.client.sampling.numbering import Numbering
 from tinkex.client.sampling.sharing import (
     SamplerState,
-    new_clone_id,
     read_handle,
     shadow_holder,
     write_handle,
@@ -38,11 +37,7 @@ from tinkex.client.settings.queue_state import (
     QueueStateObserver,
 )
 from tinkex.types import (
-    CreateSamplingSessionRequest,
-    CreateSamplingSessionResponse,
     GetSamplerResponse,
-    JoinSamplingSessionRequest,
-    JoinSamplingSessionResponse,
     ModelInput,
     SampleResponse,
     SamplingParams,
@@ -50,8 +45,6 @@ from tinkex.types import (
     UntypedAPIFuture,
 )
 from tinkex.wire import limits, routes
-from tinkex.wire.json import encode_request, sample_response_from_json
-from tinkex.wire.protobuf import decode_sample_response
 
 if TYPE_CHECKING:
     from tinkex.client.api.telemetry import Telemetry
@@ -94,9 +87,7 @@ class SamplingClient(QueueStateObserver):
     def _start_numbering(self, shadow: bool) -> None:
         self._pid = os.getpid()
         self._fork_lock = threading.Lock()
-        self._clone_id: int | None = None if shadow else 0
-        self._numbers = itertools.count(limits.FIRST_SAMPLING_SEQ_ID)
-        self._joining = asyncio.Lock()
+        self._numbering = Numbering(self.holder, self._sampling_session_id, is_clone=shadow)
         self._handler: RetryHandler | None = None
         self._completions: CompletionPoller | None = None
 
@@ -215,7 +206,7 @@ class SamplingClient(QueueStateObserver):
 
     async def _attempt(self, call: SampleCall) -> SampleResponse:
         """One submission and its result; every attempt is a new request with a new number."""
-        seq_id = await self._next_number()
+        seq_id = await self._numbering.next()
         started = asyncio.get_running_loop().time()
         promise = await self._dispatch(call, seq_id)
         roundtrip = asyncio.get_running_loop().time() - started
@@ -261,12 +252,7 @@ class SamplingClient(QueueStateObserver):
                 f"The server promised {len(ids)} sequences for {call.num_samples} samples.",
                 promise.request_id,
             )
-        kind = ResultKind(
-            "Sample",
-            lambda value: sample_response_from_json(value, ids),
-            lambda body: decode_sample_response(body, ids),
-        )
-        response = await self._poll(promise.request_id, kind, roundtrip)
+        response = await self._poll(promise.request_id, result_kind(ids), roundtrip)
         call.check_honoured(response)
         return response
 
@@ -288,7 +274,7 @@ class SamplingClient(QueueStateObserver):
     def _completions_now(self) -> CompletionPoller:
         if self._completions is None:
             self._completions = CompletionPoller(
-                self.holder.api, self._sampling_session_id, self._clone_id or 0
+                self.holder.api, self._sampling_session_id, self._numbering.clone_id or 0
             )
             self.holder.on_close(self._completions.aclose)
         return self._completions
@@ -313,30 +299,8 @@ class SamplingClient(QueueStateObserver):
         """The request of a stream, with the next number. Only on the SDK's loop."""
         await self.holder.ready()
         return await call.encode(
-            self.holder, self._sampling_session_id, await self._next_number(), False
+            self.holder, self._sampling_session_id, await self._numbering.next(), False
         )
-
-    # ---- numbering
-
-    async def _next_number(self) -> int:
-        if self._clone_id is None:
-            async with self._joining:
-                if self._clone_id is None:
-                    self._clone_id = await self._join()
-                    self._numbers = itertools.count(self._clone_id * limits.SAMPLER_CLONE_STRIDE)
-        return next(self._numbers)
-
-    async def _join(self) -> int:
-        if not self.holder.flags.sample_join_sampling_session:
-            return new_clone_id()
-        request = JoinSamplingSessionRequest(sampling_session_id=self._sampling_session_id)
-        answer = await self.holder.api.post(
-            routes.JOIN_SAMPLING_SESSION,
-            encode_request(request),
-            JoinSamplingSessionResponse,
-            call_policies.JOIN,
-        )
-        return answer.client_counter
 
     # ---- asking
 
@@ -382,6 +346,8 @@ class SamplingClient(QueueStateObserver):
         record_stability_info: bool = False,
     ) -> APIFuture[SamplingClient]:
         """Open a sampler, or take over one by its id."""
+        from tinkex.client.sampling.opening import open_sampler
+
         return AwaitableConcurrentFuture(
             holder.submit(
                 open_sampler(
@@ -422,37 +388,4 @@ def _restore(state: SamplerState) -> SamplingClient:
         shadow=True,
         retry_config=state.retry_config,
         record_stability_info=state.record_stability_info,
-    )
-
-
-async def open_sampler(
-    holder: InternalClientHolder,
-    *,
-    model_path: str | None,
-    base_model: str | None,
-    sampling_session_id: str | None = None,
-    retry_config: RetryConfig | None,
-    record_stability_info: bool,
-) -> SamplingClient:
-    """Create a sampling session and a client for it."""
-    await holder.ready()
-    if sampling_session_id is None:
-        request = CreateSamplingSessionRequest(
-            session_id=holder.session_id,
-            sampling_session_seq_id=next(holder.sampler_numbers),
-            model_path=model_path,
-            base_model=base_model,
-        )
-        answer = await holder.api.post(
-            routes.CREATE_SAMPLING_SESSION,
-            encode_request(request),
-            CreateSamplingSessionResponse,
-            call_policies.SESSION,
-        )
-        sampling_session_id = answer.sampling_session_id
-    return SamplingClient(
-        holder,
-        sampling_session_id=sampling_session_id,
-        retry_config=retry_config,
-        record_stability_info=record_stability_info,
     )

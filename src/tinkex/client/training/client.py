@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from tinkex.client import arguments
 from tinkex.client.api import call_policies
 from tinkex.client.concurrency.bridge import async_twin, blocking, on_sdk_loop
-from tinkex.client.concurrency.futures import APIFuture, AwaitableConcurrentFuture, ResultFuture
+from tinkex.client.concurrency.futures import APIFuture, AwaitableConcurrentFuture
 from tinkex.client.concurrency.running_loop import warn_if_blocking
 from tinkex.client.errors import FutureRetrievalError
 from tinkex.client.settings.queue_state import TRAINING_RATE_REASON, QueueReporter, QueueState
@@ -24,25 +24,19 @@ from tinkex.client.training.custom_loss import (
     custom_step,
 )
 from tinkex.client.training.run import TrainingRun, json_kind
+from tinkex.client.training.saving import SavingClient
 from tinkex.types import (
     AdamParams,
     Datum,
     ForwardBackwardOutput,
     GetInfoRequest,
     GetInfoResponse,
-    LoadWeightsRequest,
-    LoadWeightsResponse,
     LossFnType,
     OptimParams,
     OptimStepRequest,
     OptimStepResponse,
-    SaveWeightsExternalRequest,
-    SaveWeightsExternalResponse,
     SaveWeightsForSamplerRequest,
-    SaveWeightsForSamplerResponse,
     SaveWeightsForSamplerResponseInternal,
-    SaveWeightsRequest,
-    SaveWeightsResponse,
 )
 from tinkex.types.checkpoints import CONSOLE_URL
 from tinkex.types.optimizer import OptimParamsBase
@@ -60,7 +54,7 @@ T = TypeVar("T")
 logger = logging.getLogger("tinkex")
 
 
-class TrainingClient:
+class TrainingClient(SavingClient):
     """Trains one model. Get one from ``ServiceClient.create_lora_training_client``.
 
     Every call is submitted at once, in the order of the calls, and returns a future: submit
@@ -82,12 +76,6 @@ class TrainingClient:
 
     def __repr__(self) -> str:
         return f"TrainingClient(model_id={self.model_id!r})"
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
-        return self.holder.submit(work)
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> AwaitableConcurrentFuture[T]:
-        return AwaitableConcurrentFuture(self._submit(work))
 
     def on_queue_state_change(
         self, queue_state: QueueState, queue_state_reason: str | None
@@ -224,124 +212,6 @@ class TrainingClient:
             )
         )
 
-    # ---- saving and loading
-
-    def save_state(
-        self,
-        name: str,
-        ttl_seconds: int | None = None,
-        overwrite: bool = False,
-        user_metadata: dict[str, str] | None = None,
-    ) -> APIFuture[SaveWeightsResponse]:
-        """Save weights and optimizer state, to go on training from later."""
-        _check_save(name, ttl_seconds, user_metadata)
-        return self._start(
-            self._run.operation(
-                routes.SAVE_WEIGHTS,
-                lambda seq_id: SaveWeightsRequest(
-                    model_id=self.model_id,
-                    path=name,
-                    seq_id=seq_id,
-                    ttl_seconds=ttl_seconds,
-                    overwrite=overwrite,
-                    user_metadata=user_metadata,
-                ),
-                json_kind("SaveWeights", SaveWeightsResponse),
-                call_policies.SAVE,
-            )
-        )
-
-    def load_state(
-        self, path: str, weights_access_token: str | None = None
-    ) -> APIFuture[LoadWeightsResponse]:
-        """Deprecated: load weights into this run. Create a new client from the state instead."""
-        return self._load_deprecated(path, weights_access_token, optimizer=False)
-
-    def load_state_with_optimizer(
-        self, path: str, weights_access_token: str | None = None
-    ) -> APIFuture[LoadWeightsResponse]:
-        """Deprecated: like ``load_state``, with the optimizer state."""
-        return self._load_deprecated(path, weights_access_token, optimizer=True)
-
-    def _load_deprecated(
-        self, path: str, weights_access_token: str | None, *, optimizer: bool
-    ) -> APIFuture[LoadWeightsResponse]:
-        suffix = "_with_optimizer" if optimizer else ""
-        text = (
-            f"load_state{suffix} is deprecated: use "
-            f"ServiceClient.create_training_client_from_state{suffix}"
-        )
-        warnings.warn(text, FutureWarning, stacklevel=3)
-        logger.error("%s", text)
-        return self._load(path, weights_access_token, optimizer=optimizer)
-
-    def _load(
-        self, path: str, weights_access_token: str | None, *, optimizer: bool
-    ) -> AwaitableConcurrentFuture[LoadWeightsResponse]:
-        arguments.check_model_path(path)
-        return self._start(self._load_operation(path, weights_access_token, optimizer=optimizer))
-
-    def _load_operation(
-        self, path: str, weights_access_token: str | None, *, optimizer: bool
-    ) -> Coroutine[Any, Any, LoadWeightsResponse]:
-        return self._run.operation(
-            routes.LOAD_WEIGHTS,
-            lambda seq_id: LoadWeightsRequest(
-                model_id=self.model_id,
-                seq_id=seq_id,
-                path=path,
-                optimizer=optimizer,
-                weights_access_token=weights_access_token,
-            ),
-            json_kind("LoadWeights", LoadWeightsResponse),
-        )
-
-    def save_weights_for_sampler(
-        self,
-        name: str,
-        ttl_seconds: int | None = None,
-        user_metadata: dict[str, str] | None = None,
-    ) -> APIFuture[SaveWeightsForSamplerResponse]:
-        """Save weights to sample from, without optimizer state."""
-        _check_save(name, ttl_seconds, user_metadata)
-        work = self._run.operation(
-            routes.SAVE_WEIGHTS_FOR_SAMPLER,
-            lambda seq_id: SaveWeightsForSamplerRequest(
-                model_id=self.model_id,
-                path=name,
-                seq_id=seq_id,
-                ttl_seconds=ttl_seconds,
-                user_metadata=user_metadata,
-            ),
-            json_kind("SaveWeightsForSampler", SaveWeightsForSamplerResponse),
-            call_policies.SAVE,
-        )
-        return self._start(work)
-
-    def save_weights_external(
-        self,
-        name: str,
-        ttl_seconds: int | None = None,
-        age_encryption_recipients: list[str] | None = None,
-    ) -> APIFuture[SaveWeightsExternalResponse]:
-        """Export weights for download; with recipients every file is encrypted for them (age)."""
-        _check_save(name, ttl_seconds, None)
-        arguments.check_recipients(age_encryption_recipients)
-        return self._start(
-            self._run.operation(
-                routes.SAVE_WEIGHTS_EXTERNAL,
-                lambda seq_id: SaveWeightsExternalRequest(
-                    model_id=self.model_id,
-                    path=name,
-                    seq_id=seq_id,
-                    ttl_seconds=ttl_seconds,
-                    age_encryption_recipients=age_encryption_recipients,
-                ),
-                json_kind("SaveWeightsExternal", SaveWeightsExternalResponse),
-                call_policies.SAVE,
-            )
-        )
-
     # ---- asking
 
     @on_sdk_loop
@@ -389,7 +259,7 @@ class TrainingClient:
         record_stability_info: bool = False,
     ) -> SamplingClient:
         """A client that samples from saved weights, in this run's session."""
-        from tinkex.client.sampling.client import open_sampler
+        from tinkex.client.sampling.opening import open_sampler
 
         arguments.check_model_path(model_path, "model_path")
         return await open_sampler(
@@ -462,11 +332,6 @@ class TrainingClient:
     forward_async = async_twin(forward)
     forward_backward_async = async_twin(forward_backward)
     optim_step_async = async_twin(optim_step)
-    save_state_async = async_twin(save_state)
-    load_state_async = async_twin(load_state)
-    load_state_with_optimizer_async = async_twin(load_state_with_optimizer)
-    save_weights_for_sampler_async = async_twin(save_weights_for_sampler)
-    save_weights_external_async = async_twin(save_weights_external)
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -498,9 +363,3 @@ def _optimizer_params(
         kind = "nothing" if params is None else type(params).__name__
         raise TypeError(f"optim_params: expected AdamParams or another optimizer's, got {kind}")
     return params
-
-
-def _check_save(name: str, ttl_seconds: int | None, user_metadata: dict[str, str] | None) -> None:
-    arguments.check_checkpoint_name(name)
-    arguments.check_ttl(ttl_seconds)
-    arguments.check_metadata(user_metadata)
