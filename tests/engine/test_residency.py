@@ -116,3 +116,14 @@ def test_vectors_of_any_length_come_back_from_blocks(size: int) -> None:
     assert torch.equal(host.bring(kept), vector)
     assert torch.equal(host.bring(other), vector + 1)
     assert host.used == 0
+
+
+def test_blocks_are_pinned_ahead_once_the_device_is_half_full(decoder: Decoder) -> None:
+    trainer = trainer_with_room_for(decoder, 2)
+    assert not trainer.residency.prepare()
+    trainer.create_run(CreateRun("op", "a", LoraSpec(8, seed=1)))
+    pieces = 0
+    while trainer.residency.prepare():
+        pieces += 1
+    assert pieces == 4, "weights, two moments and a gradient"
+    assert trainer.residency.host_bytes == 0

@@ -49,7 +49,7 @@ from tinkex.engine.messages import (
     ServeRun,
     Stats,
 )
-from tinkex.engine.process.parent import RemoteWorker, WorkerDied
+from tinkex.engine.process.parent import Child, RemoteWorker, WorkerDied
 from tinkex.engine.process.worker import build_worker
 from tinkex.engine.settings import WorkerConfig
 
@@ -367,6 +367,22 @@ def test_the_death_of_a_child_is_told_with_its_cause() -> None:
     with pytest.raises(WorkerDied):
         worker.send(Ping("p"))
     worker.close()
+
+
+def test_a_spare_child_becomes_the_engine_and_a_dead_one_is_replaced() -> None:
+    spare = Child(spare=True)
+    made = RemoteWorker(config(), spare)
+    try:
+        assert isinstance(made.receive(), Ready)
+        assert made.pid == spare.process.pid
+    finally:
+        made.close()
+    other = RemoteWorker(config(), spare)
+    try:
+        assert isinstance(other.receive(), Ready)
+        assert other.pid != spare.process.pid
+    finally:
+        other.close()
 
 
 def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:

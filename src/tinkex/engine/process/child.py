@@ -6,6 +6,8 @@ the parent closes its end, the unit of work in progress is finished and the proc
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -16,7 +18,7 @@ import threading
 from tinkex.engine.errors import EngineError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Event, Failed
-from tinkex.engine.process.parent import STARTUP_OP
+from tinkex.engine.process.parent import SPARE, STARTUP_OP
 
 logger = logging.getLogger("tinkex.engine")
 
@@ -65,6 +67,13 @@ def serve(stream: socket.socket) -> int:
     return 0
 
 
+def load_libraries() -> None:
+    """What takes seconds to import, before anybody waits for it."""
+    for name in ("tinkex.engine.process.worker", "triton.language"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def main() -> None:
     logging.basicConfig(
         level=os.environ.get("TINKEX_ENGINE_LOG", "WARNING"),
@@ -72,6 +81,8 @@ def main() -> None:
     )
     # An interrupt typed at a terminal reaches the whole group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if SPARE in sys.argv[2:]:
+        load_libraries()
     with socket.socket(fileno=int(sys.argv[1])) as stream:
         status = serve(stream)
     sys.exit(status)

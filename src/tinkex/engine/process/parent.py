@@ -22,6 +22,9 @@ from tinkex.engine.settings import WorkerConfig
 STARTUP_OP = ""
 """The `op` of the `Failed` a child sends when it cannot start at all."""
 
+SPARE = "spare"
+"""The argument of a child that is to load its libraries before it is told anything."""
+
 ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "4000",
@@ -41,23 +44,48 @@ class WorkerDied(Exception):
     """The child is gone, or could not start; the text says how."""
 
 
-class RemoteWorker:
-    """One child process for one model. `send` and `receive` may be called from two threads."""
+class Child:
+    """A process that becomes an engine when it is told which. A `spare` one loads its libraries
+    meanwhile, which is a good part of a start."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Start the process and return at once; its first event is `Ready`."""
-        self._stream, theirs = socket.socketpair()
+    def __init__(self, spare: bool = False) -> None:
+        self.stream, theirs = socket.socketpair()
         command = [sys.executable, "-m", "tinkex.engine.process.child", str(theirs.fileno())]
         with theirs:
             # A group of its own: a Ctrl-C at the terminal is the parent's to handle, also while
             # the child is still importing and could not ignore it yet.
-            self._process = subprocess.Popen(
-                command,
+            self.process = subprocess.Popen(
+                [*command, SPARE] if spare else command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 process_group=0,
                 env=ENVIRONMENT | os.environ,
             )
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End it: ask, wait up to `timeout` seconds, then kill. Safe to call again."""
+        with contextlib.suppress(OSError):
+            self.stream.shutdown(socket.SHUT_RDWR)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.stream.close()
+
+
+class RemoteWorker:
+    """One child process for one model. `send` and `receive` may be called from two threads."""
+
+    def __init__(self, config: WorkerConfig, spare: Child | None = None) -> None:
+        """Start the process, or make an engine of a spare one, and return at once; its first event
+        is `Ready`."""
+        self._child = spare if spare is not None and spare.is_alive else Child()
+        self._stream, self._process = self._child.stream, self._child.process
         self._sending = threading.Lock()
         self._send(config)
 
@@ -92,14 +120,7 @@ class RemoteWorker:
 
     def close(self, timeout: float = 10.0) -> None:
         """End the child: ask, wait up to `timeout` seconds, then kill. Safe to call again."""
-        with contextlib.suppress(OSError):
-            self._stream.shutdown(socket.SHUT_RDWR)
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._stream.close()
+        self._child.close(timeout)
 
     def _send(self, value: object) -> None:
         try:

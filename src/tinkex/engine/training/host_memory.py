@@ -42,6 +42,15 @@ class HostMemory:
         """What vectors of so many bytes each take."""
         return sum(-(-size // self._block) * self._block for size in sizes)
 
+    def prepare(self, sizes: Iterator[int]) -> bool:
+        """Pin one more block for vectors of so many bytes; False if that is done, or no room."""
+        wanted = self.needs(sizes) // self._block
+        full = self.used + (len(self._spare) + 1) * self._block > self.budget
+        if len(self._spare) >= wanted or full:
+            return False
+        self._spare.append(self._pinned())
+        return True
+
     def keep(self, vector: Tensor) -> Kept:
         """A copy of a flat vector; the copy is made when this returns."""
         width = self._block // vector.element_size()
@@ -75,8 +84,9 @@ class HostMemory:
 
     def _take(self) -> Tensor:
         self._used += 1
-        if self._spare:
-            return self._spare.pop()
+        return self._spare.pop() if self._spare else self._pinned()
+
+    def _pinned(self) -> Tensor:
         return torch.empty(self._block, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
 
     def _wait(self) -> None:

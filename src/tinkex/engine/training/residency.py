@@ -108,6 +108,17 @@ class Residency:
         the host's memory is full too."""
         self._let_go(self.size(layout, optimizer))
 
+    def prepare(self) -> bool:
+        """Pin a piece of what the next run to leave will need, once the device is half full: it
+        takes longer than the copy. False if nothing is left to do."""
+        if self._budget is None or not self._here:
+            return False
+        if 2 * sum(map(self._size_of, self._here)) < self._budget:
+            return False
+        run = next(iter(self._here.values()))
+        vectors = [run.adapter.master] * (2 + len(run.optimizer.tensors))
+        return self._host.prepare(vector.nbytes for vector in vectors)
+
     def admit(self, names: Sequence[str]) -> bool:
         """Whether these runs can be on the device together, beside all that cannot leave it. One
         alone always can: there is no smaller piece."""

@@ -89,7 +89,7 @@ class Trainer:
 
     def prepare(self) -> bool:
         """Do a piece of what first calls would have to do; False if nothing is left."""
-        return self._passes.prepare()
+        return self.residency.prepare() or self._passes.prepare()
 
     # ---- runs
 

@@ -1,6 +1,8 @@
 """The engine's own process handle as a `Worker`: threads that block, so that the loop does not.
 
 The engine is found by name when the first worker starts; this floor imports only its messages.
+Beside an engine on a GPU a spare process waits with its libraries loaded: if the engine dies, the
+next one is there seconds sooner.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from tinkex.server.settings import ModelSpec, Settings
 
 _SPARE_RUNS = 8
 """An engine takes some more than the server ever sends: the server's count is what is kept."""
+_WITH_SPARE = "cuda"
+"""Devices whose hosts have half a gigabyte to spare for a process that waits."""
 _CLOSE_S = 2.0
 """For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
 
@@ -26,8 +30,11 @@ _CLOSE_S = 2.0
 def engine_processes(settings: Settings) -> Launch:
     """Launches one child process per base model, on the settings' device."""
 
+    spares: dict[str, Spare] = {}
+
     def launch(spec: ModelSpec) -> Worker:
-        return ProcessWorker(lambda: _start(spec, settings))
+        spare = spares.setdefault(spec.name, Spare(_spare_child))
+        return ProcessWorker(lambda: _start(spec, settings, spare.take()), spare)
 
     return launch
 
@@ -51,16 +58,45 @@ def worker_config(spec: ModelSpec, settings: Settings) -> Any:
     return _config()(model=spec.source, device=settings.device, dtype=settings.dtype, **chosen)
 
 
-def _start(spec: ModelSpec, settings: Settings) -> Any:
+def _start(spec: ModelSpec, settings: Settings, spare: Any) -> Any:
     remote = importlib.import_module("tinkex.engine.process.parent")
-    return remote.RemoteWorker(worker_config(spec, settings))
+    return remote.RemoteWorker(worker_config(spec, settings), spare)
+
+
+def _spare_child() -> Any:
+    return importlib.import_module("tinkex.engine.process.parent").Child(spare=True)
+
+
+class Spare:
+    """At most one process that is not an engine yet, for whichever life comes next."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._child: Any = None
+
+    def keep(self) -> None:
+        """Have one from now on. Starts a process."""
+        if self._child is None:
+            self._child = self._make()
+
+    def take(self) -> Any:
+        """The one there is, or None."""
+        child, self._child = self._child, None
+        return child
+
+    def close(self) -> None:
+        child = self.take()
+        if child is not None:
+            child.close(_CLOSE_S)
 
 
 class ProcessWorker:
     """A child process driven by one thread that sends and one that receives."""
 
-    def __init__(self, start: Callable[[], Any]) -> None:
+    def __init__(self, start: Callable[[], Any], spare: Spare) -> None:
         self._start = start
+        self._spare = spare
+        self._is_lost = False
         self._remote: Any = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="tinkex-engine-send")
         self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
@@ -79,6 +115,8 @@ class ProcessWorker:
         self._receiver.start()
         event = await self._next()
         assert isinstance(event, Ready)
+        if event.device.startswith(_WITH_SPARE):
+            await loop.run_in_executor(None, self._spare.keep)
         return event
 
     async def send(self, command: Command) -> None:
@@ -89,7 +127,10 @@ class ProcessWorker:
         return [await self._next()]
 
     async def stop(self) -> None:
+        """A process that was lost leaves the spare one to the next life."""
         loop = asyncio.get_running_loop()
+        if not self._is_lost:
+            await loop.run_in_executor(None, self._spare.close)
         if self._remote is not None:
             await loop.run_in_executor(None, self._remote.close, _CLOSE_S)
         if self._receiver is not None:
@@ -99,6 +140,7 @@ class ProcessWorker:
     async def _next(self) -> Event:
         event = await self._events.get()
         if isinstance(event, WorkerDied):
+            self._is_lost = True
             raise event
         return event
 
