@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from tinkex.server.storage.database import runs, sessions
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.transactions import Transaction
 
 
-def add_run(connection: sqlite3.Connection, row: CheckpointRow, source: str) -> None:
+def add_run(connection: Transaction, row: CheckpointRow, source: str) -> None:
     """Make the session and run of `row`, a copy of the checkpoint at `source`."""
     session = sessions.SessionRow(
         session_id=row.session_id,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage import manifest
 from tinkex.server.storage.database import Store, audit, checkpoints, sessions, usage
 from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.folders import Folders
 from tinkex.types.tinker_path import checkpoint_path
 
@@ -60,10 +60,8 @@ class Checkpoints:
         check_name(save.name, self._name_limit)
         check_ttl(save.ttl_seconds)
         check_recipients(save.recipients)
-        self._store.read(lambda connection: _check_free(connection, save))
-        used = self._store.read(
-            lambda connection: checkpoints.bytes_of(connection, save.run.tenant)
-        )
+        self._store.read(_check_free, save)
+        used = self._store.read(checkpoints.bytes_of, save.run.tenant)
         if used >= self._tenant_bytes:
             raise Refusal(
                 f"checkpoints of this key hold {used} bytes; the limit is {self._tenant_bytes}: "
@@ -126,7 +124,7 @@ class Checkpoints:
     def find(self, tenant: str, path: str, bearer: str | None = None) -> CheckpointRow:
         """A checkpoint that `tenant`, or `bearer` whose token it holds, may read."""
         parse_path(path)
-        row = self._store.read(lambda connection: checkpoints.get(connection, path))
+        row = self._store.read(checkpoints.get, path)
         if row is None or row.expired(self._clock.now()) or not _readable(row, tenant, bearer):
             raise NotFound(f"no checkpoint {path}: it does not exist, has expired, or is not yours")
         return row
@@ -166,7 +164,7 @@ class Checkpoints:
             return
         event = "checkpoint.publish" if public else "checkpoint.unpublish"
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Transaction) -> None:
             checkpoints.set_public(connection, path, public)
             self._audit(connection, row, event)
 
@@ -178,7 +176,7 @@ class Checkpoints:
         row = self.owned(tenant, path)
         expires_at = None if ttl_seconds is None else self._clock.now() + ttl_seconds
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: Transaction) -> None:
             checkpoints.set_expiry(connection, path, expires_at)
             self._audit(connection, row, "checkpoint.set_ttl", {"ttl_seconds": ttl_seconds})
 
@@ -196,9 +194,7 @@ class Checkpoints:
                 return
             raise
         details = {"request": key} if key else {}
-        await self._store.write(
-            lambda connection: self._remove(connection, row, "checkpoint.delete", details)
-        )
+        await self._store.write(self._remove, row, "checkpoint.delete", details)
 
     def _was_deleted(self, tenant: str, path: str, key: str) -> bool:
         since = self._clock.now() - REPEAT_S
@@ -213,13 +209,13 @@ class Checkpoints:
         """End every checkpoint whose time has come; how many."""
         now = self._clock.now()
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: Transaction) -> int:
             rows = checkpoints.expired(connection, now)
             for row in rows:
                 self._remove(connection, row, "checkpoint.expire")
             return len(rows)
 
-        if not self._store.read(lambda connection: checkpoints.expired(connection, now)):
+        if not self._store.read(checkpoints.expired, now):
             return 0
         return await self._store.write(work)
 
@@ -248,7 +244,7 @@ class Checkpoints:
             expires_at=None if ttl_seconds is None else now + ttl_seconds,
         )
 
-        def work(connection: sqlite3.Connection) -> str:
+        def work(connection: Transaction) -> str:
             if key and (earlier := checkpoints.copied(connection, tenant, key)):
                 return earlier
             copies.add_run(connection, row, source.path)
@@ -261,21 +257,21 @@ class Checkpoints:
 
     # ---- inside transactions
 
-    def record(self, connection: sqlite3.Connection, save: Save, row: CheckpointRow) -> None:
+    def record(self, connection: Transaction, save: Save, row: CheckpointRow) -> None:
         """Store a sealed checkpoint, within the transaction that ends its operation."""
         _check_free(connection, save)
         session = sessions.get(connection, row.session_id)
         row = replace(row, project_id=None if session is None else session.project_id)
         self._store_row(connection, row, "checkpoint.create", {"size_bytes": row.size_bytes})
 
-    def forget_run(self, connection: sqlite3.Connection, model_id: str) -> None:
+    def forget_run(self, connection: Transaction, model_id: str) -> None:
         """Forget all checkpoints of a run, within the transaction that forgets the run."""
         for row in checkpoints.of_run(connection, model_id):
             self._remove(connection, row, "checkpoint.delete", {"with": "its run"})
 
     def _store_row(
         self,
-        connection: sqlite3.Connection,
+        connection: Transaction,
         row: CheckpointRow,
         event: str,
         details: Mapping[str, Any],
@@ -289,7 +285,7 @@ class Checkpoints:
 
     def _remove(
         self,
-        connection: sqlite3.Connection,
+        connection: Transaction,
         row: CheckpointRow,
         event: str,
         details: Mapping[str, Any] | None = None,
@@ -300,7 +296,7 @@ class Checkpoints:
 
     def _audit(
         self,
-        connection: sqlite3.Connection,
+        connection: Transaction,
         row: CheckpointRow,
         event: str,
         details: Mapping[str, Any] | None = None,
@@ -321,7 +317,7 @@ def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:
     return row.public or row.tenant in (tenant, bearer)
 
 
-def _check_free(connection: sqlite3.Connection, save: Save) -> None:
+def _check_free(connection: Transaction, save: Save) -> None:
     if not save.overwrite and checkpoints.get(connection, save.path) is not None:
         raise TakenName(
             f"checkpoint {save.path} already exists: choose another name, delete it first"

@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import math
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from tinkex.server.dashboard.visits import PAGE_HEADER, Visit
 from tinkex.server.protocol.json_body import parse
 from tinkex.server.protocol.reading import Reader
 from tinkex.server.refusals import Refusal, TooLarge, Unavailable
+from tinkex.server.storage.database.transactions import DatabaseUnavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
@@ -221,7 +221,7 @@ def guarded(
             return refused(refusal)
         except ClientDisconnect:
             return Response(status_code=499)
-        except (OSError, sqlite3.OperationalError) as error:
+        except (OSError, DatabaseUnavailable) as error:
             logger.error("%s %s: %s", request.method, request.url.path, error)
             return refused(Unavailable(f"the disk did not take this: {_reason(error)}", 5.0))
         except Exception as error:

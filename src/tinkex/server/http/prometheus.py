@@ -5,7 +5,6 @@ Labels come from routes and served models only; no tenant, key or name that a us
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from tinkex.server.engines.engine import Engine
 from tinkex.server.http.metrics import Labels, Registry
 from tinkex.server.recording.advice import Kind
 from tinkex.server.sampling.lanes import Load
-from tinkex.server.storage.database import snapshots
+from tinkex.server.storage.database import checkpoints, snapshots
 from tinkex.server.storage.disk_watch import free_bytes
 from tinkex.server.views.viewers import Viewer
 
@@ -214,7 +213,7 @@ def state(core: Core) -> Registry:
         "Tokens trained, prefilled and sampled since the start.",
         lambda: {(("measure", name),): amount for name, amount in core.meter.totals.items()},
     )
-    count, size = core.store.read(_stored)
+    count, size = core.store.read(checkpoints.total)
     registry.gauge("tinkex_checkpoints", "Checkpoints kept.", lambda: count)
     registry.gauge("tinkex_checkpoint_bytes", "Bytes of all checkpoints.", lambda: size)
     return registry
@@ -247,8 +246,3 @@ def _loads(core: Core, amount: Callable[[Load], int]) -> dict[Labels, float]:
 def _advice(core: Core) -> dict[Labels, float]:
     counts = Counter(each["kind"] for each in core.now.advice(Viewer("", operator=True)))
     return {(("kind", kind),): counts[kind] for kind in get_args(Kind)}
-
-
-def _stored(db: sqlite3.Connection) -> tuple[int, int]:
-    row = db.execute("SELECT COUNT(*), COALESCE(SUM(size_bytes), 0) FROM checkpoints").fetchone()
-    return int(row[0]), int(row[1])

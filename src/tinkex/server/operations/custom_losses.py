@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Any
@@ -26,6 +25,7 @@ from tinkex.server.settings import MIB, Limits
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import losses as table
 from tinkex.server.storage.database.losses import LossRow
+from tinkex.server.storage.database.transactions import DatabaseError
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Losses:
         digest = hashlib.sha256(json.dumps([name, spec], sort_keys=True).encode()).digest()
         row = LossRow(loss_id, session_id, tenant, name, spec, digest, self._clock.now())
         under_way = self._tasks.get(loss_id)
-        known = self._store.read(lambda db: table.get(db, loss_id))
+        known = self._store.read(table.get, loss_id)
         before = under_way[0] if under_way else known.digest if known else digest
         if before != digest:
             raise Refusal(f"custom_loss_seq_id {number} was already used for another loss")
@@ -68,12 +68,12 @@ class Losses:
 
     def outcome(self, tenant: str, loss_id: str) -> Outcome | None:
         """How the upload of a kept loss ended."""
-        row = self._store.read(lambda db: table.get(db, loss_id))
+        row = self._store.read(table.get, loss_id)
         return _created(loss_id) if row is not None and row.tenant == tenant else None
 
     def find(self, session_id: str, loss_id: str) -> CustomLoss:
         """A loss of this session, as an engine takes it."""
-        row = self._store.read(lambda db: table.get(db, loss_id))
+        row = self._store.read(table.get, loss_id)
         if row is None or row.session_id != session_id:
             raise NotFound(
                 f"no custom loss {loss_id[:200]!r} in this model's session: a loss can be used "
@@ -83,7 +83,7 @@ class Losses:
 
     async def free(self, in_use: Collection[str]) -> None:
         """Forget the losses of sessions that have ended, but for those with runs still in use."""
-        await self._store.write(lambda db: table.delete_ended(db, in_use))
+        await self._store.write(table.delete_ended, in_use)
 
     async def stop(self) -> None:
         tasks = [task for _, task in self._tasks.values()]
@@ -93,7 +93,7 @@ class Losses:
 
     def _check_quota(self, tenant: str) -> None:
         limit = self._limits.loss_bytes_per_tenant
-        if self._store.read(lambda db: table.size(db, tenant)) >= limit:
+        if self._store.read(table.size, tenant) >= limit:
             raise Refusal(
                 f"the custom losses of this key's open sessions take {limit // MIB} MiB, the "
                 f"limit: finish sessions that are no longer needed"
@@ -105,7 +105,7 @@ class Losses:
             outcome = _created(row.loss_id)
         except CommandFailed as failed:
             outcome = failure("user" if failed.kind == "user" else "server", failed.message)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, DatabaseError) as error:
             logger.exception("custom loss %s could not be kept", row.loss_id)
             outcome = failure("server", f"the loss could not be kept: {error}")
         self._tasks.pop(row.loss_id, None)
@@ -124,7 +124,7 @@ class Losses:
                 await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
             except EngineLost:
                 continue
-            await self._store.write(lambda db: table.insert(db, row))
+            await self._store.write(table.insert, row)
             return
 
     def _remember(self, refused: Promise) -> None:

@@ -65,7 +65,7 @@ class Runs:
         return run
 
     def _missing(self, tenant: str, model_id: str) -> str:
-        row = self._store.read(lambda db: table.get(db, model_id))
+        row = self._store.read(table.get, model_id)
         if row is None or row.tenant != tenant:
             return f"no training run {model_id[:200]!r}"
         return f"training run {model_id!r} has ended: it was stopped, or its session is over"
@@ -83,20 +83,16 @@ class Runs:
         return sum(run.spare_bytes for run in self._runs.values())
 
     def _restore(self, row: RunRow) -> Run:
-        snapshots = self._store.read(lambda db: snapshots_table.of_run(db, row.model_id))
+        snapshots = self._store.read(snapshots_table.of_run, row.model_id)
         snapshot, before = (*snapshots, None, None)[:2]
         base = -1 if snapshot is None else snapshot.seq_id
         floor = -1 if before is None else before.seq_id
-        spare = self._store.read(
-            lambda db: operations_table.kept_bytes(db, row.model_id, floor, base)
-        )
+        spare = self._store.read(operations_table.kept_bytes, row.model_id, floor, base)
         now = self._clock.monotonic()
         run = Run(row, self._log(base), snapshot, before, spare_bytes=spare, now=now)
         if row.state == "stopping":
             run.stop()
-        for operation in self._store.read(
-            lambda db: operations_table.after(db, row.model_id, base)
-        ):
+        for operation in self._store.read(operations_table.after, row.model_id, base):
             run.log.admit(self.entry(operation))
         if run.log.never_made:
             run.break_down(NEVER_MADE)

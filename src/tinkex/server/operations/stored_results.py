@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 
 from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
@@ -13,6 +12,7 @@ from tinkex.server.settings import Timings
 from tinkex.server.storage.database import kept_samples
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database.operations import OperationRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 
@@ -30,7 +30,7 @@ class StoredResults:
 
     async def find(self, tenant: str, request_id: str) -> Outcome | None:
         """The result of a tenant's operation. Raises `Gone` if it was kept long enough."""
-        row = await self._store.query(lambda db: table.get(db, request_id))
+        row = await self._store.query(table.get, request_id)
         if row is None or row.tenant != tenant:
             return None
         body = await self.body(row)
@@ -43,7 +43,7 @@ class StoredResults:
             return await asyncio.to_thread(self._blobs.get, row.result_blob)
         if row.result_kind is None:
             return None
-        return await self._store.query(lambda db: table.inline_result(db, row.request_id))
+        return await self._store.query(table.inline_result, row.request_id)
 
     def note_fetched(self, request_id: str) -> None:
         self._fetched.add(request_id)
@@ -53,13 +53,13 @@ class StoredResults:
         fetched, self._fetched = self._fetched, set()
         if fetched:
             now = self._clock.now()
-            self._store.post(lambda db: table.mark_all_fetched(db, fetched, now))
+            self._store.post(table.mark_all_fetched, fetched, now)
 
     async def forget_old(self) -> None:
         """What was asked of runs that are over, and samples, go long after the runs themselves."""
         before = self._listening.before(self._timings.record_retention_s)
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             table.forget_old(db, before)
             kept_samples.delete_old(db, before)
 
@@ -69,6 +69,6 @@ class StoredResults:
         """Forget results that are old, or were fetched a while ago."""
         finished = self._listening.before(self._timings.result_retention_s)
         fetched = self._listening.before(self._timings.fetched_result_retention_s)
-        blobs = await self._store.write(lambda db: table.expire_results(db, finished, fetched))
+        blobs = await self._store.write(table.expire_results, finished, fetched)
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)

@@ -7,7 +7,6 @@ stays finer than last month. Runs on any thread, given a connection.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tinkex.server.recording.steps import shown
 from tinkex.server.storage.database import curves, points
 from tinkex.server.storage.database.curves import Block
 from tinkex.server.storage.database.points import Point
+from tinkex.server.storage.database.transactions import Transaction
 
 BLOCK = 512
 MOST_BLOCKS = 128
@@ -35,13 +35,13 @@ Axis = Literal["step", "time"]
 # ---- growing old
 
 
-def fold_all(db: sqlite3.Connection) -> int:
+def fold_all(db: Transaction) -> int:
     """Fold every history that has enough for it; return how many blocks were made."""
     owners = points.owners_of_many(db, 2 * BLOCK)
     return sum(fold(db, owner) for owner in owners)
 
 
-def fold(db: sqlite3.Connection, owner: str) -> int:
+def fold(db: Transaction, owner: str) -> int:
     """Make blocks of a history's oldest rows, as long as `BLOCK` newer ones stay."""
     rows, made = points.of_owner(db, owner), 0
     while len(rows) >= 2 * BLOCK:
@@ -76,7 +76,7 @@ def _crowded(known: Sequence[Block]) -> tuple[Block, Block] | None:
     return first, second
 
 
-def _merge(db: sqlite3.Connection, owner: str, pair: tuple[Block, Block]) -> None:
+def _merge(db: Transaction, owner: str, pair: tuple[Block, Block]) -> None:
     first, second = pair
     found: dict[str, dict[int, Column]] = {}
     for metric in curves.metrics(db, owner):
@@ -105,7 +105,7 @@ class Wanted:
     buckets: int = 600
 
 
-def names(db: sqlite3.Connection, owner: str) -> list[str]:
+def names(db: Transaction, owner: str) -> list[str]:
     """What a history has measured, the usual first."""
     found = set(curves.metrics(db, owner)) - EXACT
     for point in points.of_owner(db, owner):
@@ -113,7 +113,7 @@ def names(db: sqlite3.Connection, owner: str) -> list[str]:
     return sorted(found, key=lambda name: (_rank(name), name))
 
 
-def read(db: sqlite3.Connection, owner: str, wanted: Wanted) -> dict[str, Any]:
+def read(db: Transaction, owner: str, wanted: Wanted) -> dict[str, Any]:
     """`{"x", "from", "to", "last", "points", "series"}`, as the documentation has it."""
     tail = points.of_owner(db, owner)
     grid = _Grid.read(db, owner, wanted.x, tail)
@@ -139,7 +139,7 @@ class _Grid:
     x: Column
 
     @staticmethod
-    def read(db: sqlite3.Connection, owner: str, axis: Axis, tail: Sequence[Point]) -> _Grid:
+    def read(db: Transaction, owner: str, axis: Axis, tail: Sequence[Point]) -> _Grid:
         metric = "at" if axis == "time" else "step"
         found = [
             (block, decode(data, block.level, exact=True))
@@ -159,9 +159,7 @@ class _Grid:
         order: NDArray[np.intp] = found[np.argsort(x[found], kind="stable")]
         return order
 
-    def column(
-        self, db: sqlite3.Connection, owner: str, metric: str, tail: Sequence[Point]
-    ) -> Column:
+    def column(self, db: Transaction, owner: str, metric: str, tail: Sequence[Point]) -> Column:
         known = {
             block.first: decode(data, block.level, metric in EXACT)
             for block, data in curves.read(db, owner, metric, 0, _LAST)
@@ -199,7 +197,7 @@ def _bucketed(
     }
 
 
-def spark(db: sqlite3.Connection, owner: str, metric: str, width: int) -> dict[str, Any]:
+def spark(db: Transaction, owner: str, metric: str, width: int) -> dict[str, Any]:
     """A curve's whole life in at most `width` values."""
     series = read(db, owner, Wanted((metric,), buckets=width))["series"].get(metric)
     return {

@@ -115,7 +115,7 @@ class Recorder:
         """The newest finished points of a live run, oldest first."""
         known = self._recent.get(run.model_id)
         if known is None:
-            found = self._store.read(lambda db: points.newest(db, run.model_id, RECENT))
+            found = self._store.read(points.newest, run.model_id, RECENT)
             done = [point for point in reversed(found) if point.done]
             known = self._recent[run.model_id] = deque(done, maxlen=RECENT)
         return known

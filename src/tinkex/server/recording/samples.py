@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import kept_samples as table
 from tinkex.server.storage.database.kept_samples import Source
 from tinkex.server.storage.database.samplers import SamplerRow
+from tinkex.server.storage.database.transactions import Transaction
 
 KEPT_PER_SOURCE = 256
 A_SECOND = 8
@@ -136,7 +136,7 @@ class SampleRing:
         for kept in waiting:
             counts[kept.source] = counts.get(kept.source, 0) + 1
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             for kept in waiting:
                 table.add(db, kept.source, kept.at, kept.encode())
             for source in counts:

@@ -8,7 +8,6 @@ gets the names that people read. Pure but for the rows it reads and writes.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ import numpy as np
 from tinkex.server.recording.blocks import EXACT
 from tinkex.server.storage.database import points, runs
 from tinkex.server.storage.database.points import Point
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.wire.reducers import REDUCERS
 
 _DATUMS = "datums:sum"
@@ -39,7 +39,7 @@ class Measured:
     wait_s: float = 0.0
     compute_s: float = 0.0
 
-    def write(self, db: sqlite3.Connection) -> Point | None:
+    def write(self, db: Transaction) -> Point | None:
         """Put it into the run's newest point, or begin one; None if it is there already."""
         last = points.newest(db, self.run, 2)
         if last and last[0].seq_id >= self.seq_id:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from tinkex.server.recording.steps import single
 from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.storage.database import Store, points
 from tinkex.server.storage.database.points import SERVER, Point
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.usage import Measure
 from tinkex.server.tenancy.usage import Meter
 
@@ -125,7 +125,7 @@ class Watch:
         if leave_point:
             values = self._values()
             if any(values[name] for name in _ACTIVE):
-                await self._store.write(lambda db: _put(db, self._clock.now(), values))
+                await self._store.write(_put, self._clock.now(), values)
         self._looks.append(self._look())
 
     async def stop(self) -> None:
@@ -181,7 +181,7 @@ _ACTIVE = (
 )
 
 
-def _put(db: sqlite3.Connection, now: float, values: Mapping[str, float]) -> None:
+def _put(db: Transaction, now: float, values: Mapping[str, float]) -> None:
     last = points.newest(db, SERVER, 1)
     n = last[0].n + 1 if last else 1
     points.put(db, SERVER, Point(n, n, n, now, True, values))

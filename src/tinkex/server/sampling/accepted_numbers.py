@@ -48,7 +48,7 @@ class SampleWindows:
         low = max(min(oldest, *claims, number), high - _LONGEST)
         try:
             window = Window(sampler_id, clone, low, high)
-            await self._store.write(lambda db: table.put_window(db, window))
+            await self._store.write(table.put_window, window)
             self._ranges[key] = _Range(low, high)
         finally:
             claims.discard(number)
@@ -61,5 +61,5 @@ class SampleWindows:
 
     def _remember(self, key: tuple[str, int]) -> Window | None:
         if key not in self._before:
-            self._before[key] = self._store.read(lambda db: table.get_window(db, *key))
+            self._before[key] = self._store.read(table.get_window, *key)
         return self._before[key]

@@ -52,10 +52,10 @@ class Samplers:
         """A sampler of a checkpoint or a base model; the same number again gives the same one.
         The checkpoint may be `bearer`'s, who has shown a right to it."""
         sampler_id = f"{session_id}:sample:{number}"
-        known = self._store.read(lambda db: table.get(db, sampler_id))
+        known = self._store.read(table.get, sampler_id)
         row = await self._row(tenant, session_id, sampler_id, model_path, base_model, bearer)
         if known is None:
-            stored = await self._store.write(lambda db: table.insert_once(db, row))
+            stored = await self._store.write(table.insert_once, row)
         else:
             stored = known
         if (stored.model_path, stored.base_model) != (row.model_path, row.base_model):
@@ -65,7 +65,7 @@ class Samplers:
     def find(self, sampler_id: str) -> SamplerRow | None:
         row = self._recent.get(sampler_id)
         if row is None:
-            row = self._store.read(lambda db: table.get(db, sampler_id))
+            row = self._store.read(table.get, sampler_id)
             if row is not None:
                 if len(self._recent) >= _CACHED:
                     self._recent.pop(next(iter(self._recent)))
@@ -99,7 +99,7 @@ class Samplers:
     async def join(self, tenant: str, sampler_id: str) -> int:
         """A number for one more client of a sampler; never 0, which is the original's."""
         self.owned(tenant, sampler_id)
-        return await self._store.write(lambda db: table.next_clone(db, sampler_id))
+        return await self._store.write(table.next_clone, sampler_id)
 
     async def _row(
         self,

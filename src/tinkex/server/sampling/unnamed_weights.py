@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tinkex.server.settings import Settings
 from tinkex.server.storage.database import checkpoints
 from tinkex.server.storage.database import samplers as table
 from tinkex.server.storage.database.samplers import SamplerRow, Unnamed
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
@@ -83,15 +83,15 @@ class UnnamedWeights:
                 )
 
     def known(self, sampler_id: str) -> SamplerRow | None:
-        return self._store.read(lambda db: table.get(db, sampler_id))
+        return self._store.read(table.get, sampler_id)
 
     def promised(self, folder: str) -> bool:
         """Whether a sampler was told that it serves this folder."""
-        return self._store.read(lambda db: table.serves(db, folder))
+        return self._store.read(table.serves, folder)
 
     async def promise(self, row: SamplerRow) -> None:
         """Make a sampler whose folder is there or will be; once."""
-        await self._store.write(lambda db: table.insert_once(db, row))
+        await self._store.write(table.insert_once, row)
 
     async def collect(self, why: str) -> Freed:
         """Let go of everybody's that are not live."""
@@ -113,14 +113,14 @@ class UnnamedWeights:
             return
         ended = self._listening.before(self._kept_s)
 
-        def named(db: sqlite3.Connection) -> set[str]:
+        def named(db: Transaction) -> set[str]:
             return checkpoints.folders(db) | table.folders(db, ended)
 
         for name in present - await self._store.query(named):
             await asyncio.to_thread(self._folders.delete, name)
 
     async def _rows(self, tenant: str | None) -> list[Unnamed]:
-        rows = await self._store.query(lambda db: table.unnamed(db, tenant))
+        rows = await self._store.query(table.unnamed, tenant)
         new = [row.folder for row in rows if row.folder not in self._sizes]
         found = await asyncio.to_thread(lambda: {name: self._folders.size(name) for name in new})
         # One without bytes is still to be written: it is looked at again.
@@ -140,7 +140,7 @@ class UnnamedWeights:
             return Freed()
         freed = Freed(len(chosen), self._size(chosen))
         ids = [row.sampler_id for row in chosen]
-        await self._store.write(lambda db: table.forget(db, ids))
+        await self._store.write(table.forget, ids)
         self._samplers.forget(ids)
         for row in chosen:
             await asyncio.to_thread(self._folders.delete, row.folder)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinkex.server.storage.database import checkpoints, samplers
+from tinkex.server.storage.database import checkpoints, only_reading, samplers
 
 KINDS = {
     "checkpoints": "checkpoints with a name: delete some, or give them a time to live",
@@ -73,7 +71,7 @@ def _known_weights(database: Path) -> tuple[set[str], set[str]]:
     """Folders that checkpoints name, and folders that only a nameless sampler does."""
     if not database.is_file():
         return set(), set()
-    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as db:
+    with only_reading(database) as db:
         return checkpoints.folders(db), {row.folder for row in samplers.unnamed(db)}
 
 

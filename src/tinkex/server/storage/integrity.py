@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 
 from tinkex.server.storage import manifest
-from tinkex.server.storage.database import checkpoints, snapshots
+from tinkex.server.storage.database import checkpoints, problems, snapshots
 from tinkex.server.storage.database import operations as operations_table
+from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ class Integrity:
             if is_idle():
                 try:
                     await self.check()
-                except (OSError, sqlite3.Error):
+                except (OSError, DatabaseError):
                     logger.exception("the integrity check could not be made")
 
     async def check(self) -> list[str]:
         """One round; what is not as it should be, in words."""
         found = [
-            *await self._store.query(_database),
+            *(f"database: {each}" for each in await self._store.query(problems)),
             *await self._missing(operations_table.blob_names, self._blobs.is_whole, "blob"),
             *await self._missing(snapshots.folders, self._has_snapshot, "snapshot"),
             *await self._missing(checkpoints.folders, self._has_weights, "weights"),
@@ -56,7 +56,7 @@ class Integrity:
 
     async def _missing(
         self,
-        names: Callable[[sqlite3.Connection], set[str]],
+        names: Callable[[Transaction], set[str]],
         is_whole: Callable[[str], bool],
         what: str,
     ) -> list[str]:
@@ -97,8 +97,3 @@ class Integrity:
 
     def _has_weights(self, name: str) -> bool:
         return self._weights.path(name).is_dir()
-
-
-def _database(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute("PRAGMA quick_check(5)").fetchall()
-    return [] if [row[0] for row in rows] == ["ok"] else [f"database: {row[0]}" for row in rows]

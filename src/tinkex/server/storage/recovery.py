@@ -6,10 +6,10 @@ Forgotten is only what was never acknowledged; deleted is only what nothing name
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Collection
 
 from tinkex.server.storage.database import operations, snapshots
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 
@@ -19,7 +19,7 @@ async def clear_halves(storage: HomeStorage) -> None:
     done = await _torn(storage, await store.query(operations.done_blobs))
     accepted = await _torn(storage, await store.query(operations.accepted_blobs))
 
-    def work(db: sqlite3.Connection) -> None:
+    def work(db: Transaction) -> None:
         operations.reopen_all(db, done)
         operations.forget_all(db, accepted)
 
@@ -33,7 +33,7 @@ async def clear_halves(storage: HomeStorage) -> None:
 
 async def clear_pins(storage: HomeStorage, pinning: Collection[str]) -> None:
     """Let go of what no operation of the `pinning` kinds may have to read again."""
-    loads = await storage.store.query(lambda db: operations.kept(db, pinning))
+    loads = await storage.store.query(operations.kept, pinning)
     await asyncio.to_thread(storage.pins.keep_only, loads)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 from tinkex.server.storage.database import Store, checkpoints, runs, sessions
+from tinkex.server.storage.database.transactions import Transaction
 
 
 class Belongings:
@@ -18,7 +18,7 @@ class Belongings:
     def tenant(self, named: Mapping[str, Any]) -> str | None:
         """Of the run or session among a request's path parameters."""
 
-        def find(db: sqlite3.Connection) -> str | None:
+        def find(db: Transaction) -> str | None:
             run_id, session_id = named.get("training_run_id"), named.get("session_id")
             row = runs.get(db, run_id) if run_id else sessions.get(db, session_id or "")
             return None if row is None else row.tenant
@@ -26,5 +26,5 @@ class Belongings:
         return self._store.read(find)
 
     def of_checkpoint(self, path: str) -> str | None:
-        row = self._store.read(lambda db: checkpoints.get(db, path))
+        row = self._store.read(checkpoints.get, path)
         return None if row is None else row.tenant

@@ -61,14 +61,14 @@ class Sessions:
             return known.session_id
         self._check_quota(tenant)
         row = self._new(tenant, asked)
-        stored = await self._store.write(lambda db: table.insert_once(db, row))
+        stored = await self._store.write(table.insert_once, row)
         self._alive.setdefault(stored.session_id, stored)
         self._heard.setdefault(stored.session_id, self._listening.seconds)
         return stored.session_id
 
     def owned(self, tenant: str, session_id: str) -> SessionRow:
         """The tenant's session, alive or ended."""
-        row = self._alive.get(session_id) or self._store.read(lambda db: table.get(db, session_id))
+        row = self._alive.get(session_id) or self._store.read(table.get, session_id)
         if row is None or row.tenant != tenant:
             raise NotFound(f"no session {session_id!r}")
         return row
@@ -100,7 +100,7 @@ class Sessions:
         self, session_id: str, status: str, reason: str | None, detail: str | None
     ) -> None:
         now = self._clock.now()
-        await self._store.write(lambda db: table.end(db, session_id, status, reason, detail, now))
+        await self._store.write(table.end, session_id, status, reason, detail, now)
         self._alive.pop(session_id, None)
         self._written.pop(session_id, None)
         self._heard.pop(session_id, None)
@@ -111,11 +111,11 @@ class Sessions:
         self._heard[row.session_id] = self._listening.seconds
         if now - self._written.get(row.session_id, row.created_at) >= _TOUCH_EVERY_S:
             self._written[row.session_id] = now
-            self._store.post(lambda db: table.touch(db, row.session_id, now))
+            self._store.post(table.touch, row.session_id, now)
         return row
 
     def _known(self, tenant: str, key: str | None) -> SessionRow | None:
-        return None if key is None else self._store.read(lambda db: table.by_key(db, tenant, key))
+        return None if key is None else self._store.read(table.by_key, tenant, key)
 
     def _new(self, tenant: str, asked: NewSession) -> SessionRow:
         now = self._clock.now()

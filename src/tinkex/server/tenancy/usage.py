@@ -6,13 +6,13 @@ at most what gathered since the last one. Knows no prices.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import OrderedDict
 from dataclasses import replace
 
 from tinkex.server.clock import Clock
 from tinkex.server.storage.database import Store, sessions
 from tinkex.server.storage.database import usage as table
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.usage import Measure, Source, Use
 
 _Key = tuple[int, Source, Measure, bool]
@@ -49,19 +49,17 @@ class Meter:
         """Write down what gathered."""
         amounts, self._amounts = self._amounts, {}
         if amounts:
-            await self._store.write(lambda connection: _write(connection, amounts))
+            await self._store.write(_write, amounts)
 
     async def between(self, tenant: str, start: float, end: float) -> list[Use]:
         """A tenant's use in the hours that start in [start, end), up to this moment."""
         await self.flush()
         now = self._clock.now()
-        await self._store.write(lambda connection: table.accrue_tenant(connection, tenant, now))
-        return await self._store.query(
-            lambda connection: table.between(connection, tenant, start, end)
-        )
+        await self._store.write(table.accrue_tenant, tenant, now)
+        return await self._store.query(table.between, tenant, start, end)
 
 
-def _write(connection: sqlite3.Connection, amounts: dict[_Key, float]) -> None:
+def _write(connection: Transaction, amounts: dict[_Key, float]) -> None:
     for (hour, source, measure, cached), amount in amounts.items():
         session = sessions.get(connection, source.session_id)
         project = (session.project_id if session else None) or ""

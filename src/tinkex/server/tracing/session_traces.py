@@ -6,12 +6,12 @@ samples are not logged. `trace_events` knows the file's form, this module where 
 
 from __future__ import annotations
 
-import sqlite3
 from collections import OrderedDict, deque
 
 from tinkex.server.clock import Clock
 from tinkex.server.refusals import NotFound
-from tinkex.server.storage.database import Store, sessions
+from tinkex.server.storage.database import Store, operations, sessions
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.tracing import trace_events
 from tinkex.server.tracing.trace_events import Span
 
@@ -38,28 +38,22 @@ class Traces:
 
     async def encode(self, tenant: str, session_id: str) -> bytes:
         """The trace file of a tenant's session."""
-        operations = await self._store.query(lambda db: _operations(db, tenant, session_id))
+        trained = await self._store.query(_operations, tenant, session_id)
         samples = list(self._samples.get(session_id, ()))
-        return trace_events.encode(session_id, [*operations, *samples], self._clock.now())
+        return trace_events.encode(session_id, [*trained, *samples], self._clock.now())
 
 
-def _operations(db: sqlite3.Connection, tenant: str, session_id: str) -> list[Span]:
+def _operations(db: Transaction, tenant: str, session_id: str) -> list[Span]:
     row = sessions.get(db, session_id)
     if row is None or row.tenant != tenant:
         raise NotFound(f"no session {session_id[:200]!r}")
-    rows = db.execute(
-        """SELECT o.model_id, o.kind, o.seq_id, o.state, o.tokens, o.accepted_at, o.finished_at
-            FROM operations o JOIN runs r ON r.model_id = o.model_id
-            WHERE r.session_id = ? ORDER BY o.accepted_at DESC LIMIT ?""",
-        (session_id, MOST_OPERATIONS),
-    )
     return [
         Span(
-            track=model_id,
-            name=kind,
-            accepted=accepted,
-            finished=finished,
-            args={"seq_id": seq_id, "state": state, "tokens": tokens},
+            track=each.model_id,
+            name=each.kind,
+            accepted=each.accepted_at,
+            finished=each.finished_at,
+            args={"seq_id": each.seq_id, "state": each.state, "tokens": each.tokens},
         )
-        for model_id, kind, seq_id, state, tokens, accepted, finished in rows
+        for each in operations.newest_of_session(db, session_id, MOST_OPERATIONS)
     ]

@@ -20,6 +20,6 @@ class Bodies:
             return entry.body
         if entry.payload_blob is not None:
             return await asyncio.to_thread(self._blobs.get, entry.payload_blob)
-        body = await self._store.query(lambda db: table.inline_payload(db, entry.request_id))
+        body = await self._store.query(table.inline_payload, entry.request_id)
         assert body is not None, f"the body of {entry.request_id} is gone"
         return body

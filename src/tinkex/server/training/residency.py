@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sqlite3
 from collections.abc import Callable
 
 from tinkex.engine.messages import DropRun, LoadRun
@@ -16,6 +15,7 @@ from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.run import Run
 from tinkex.server.storage.database.snapshots import SnapshotRow
+from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.training.snapshots import Snapshots
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Residency:
             await self._snapshots.take(run, engine, sent)
         except EngineLost:
             run.leave()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, DatabaseError) as error:
             logger.error("snapshot of %s failed, it is tried again: %s", run.model_id, error)
 
     async def evict(self, run: Run, engine: Engine) -> None:
@@ -96,7 +96,7 @@ class Residency:
         try:
             if await self._snapshots.take(run, engine, lambda: None):
                 return True
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, DatabaseError) as error:
             logger.error("snapshot of %s failed: %s", run.model_id, error)
         given_up = run.failed_evictions + 1 >= _TRIES
         how = "leaves without a snapshot, to be rebuilt from its log" if given_up else "stays"

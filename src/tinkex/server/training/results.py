@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sqlite3
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
@@ -30,6 +29,7 @@ from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.operations import Finish
 from tinkex.server.storage.database.points import Point
+from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.tenancy.usage import Meter
@@ -76,7 +76,7 @@ class Endings:
                 break
             except Refusal as refusal:
                 conclusion = Conclusion(failure("user", refusal.detail))
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, DatabaseError) as error:
                 logger.error("the end of %s cannot be written: %s", entry.request_id, error)
                 await asyncio.sleep(_RETRY_S)
         failed = conclusion.outcome.failed
@@ -116,7 +116,7 @@ class Endings:
 
         measured = self._reports.recorder.measured(run, entry, prepared, conclusion)
 
-        def work(db: sqlite3.Connection) -> Point | None:
+        def work(db: Transaction) -> Point | None:
             table.finish(db, finish)
             runs_table.touch(db, run.model_id, now)
             for write in conclusion.writes:
@@ -139,13 +139,13 @@ class Endings:
 
     async def matches(self, entry: Entry, outcome: Outcome) -> bool:
         """Whether a repeated operation came out as it was written down, if that is still known."""
-        row = await self._store.query(lambda db: table.get(db, entry.request_id))
+        row = await self._store.query(table.get, entry.request_id)
         if row is None or row.result_kind is None:
             return True
         if row.result_blob is not None:
             before: bytes | None = await asyncio.to_thread(self._blobs.get, row.result_blob)
         else:
-            before = await self._store.query(lambda db: table.inline_result(db, entry.request_id))
+            before = await self._store.query(table.inline_result, entry.request_id)
         return before is None or _same(before, outcome)
 
 

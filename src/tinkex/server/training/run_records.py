@@ -7,7 +7,6 @@ deleted, so that nobody's training loop loses its run to a slip of the hand.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.storage.database import audit, curves, kept_samples, operations, points
 from tinkex.server.storage.database import runs as table
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 
@@ -46,7 +46,7 @@ class RunRecords:
         if name is not None and (not name.strip() or not name.isprintable()):
             raise Refusal("name must be one line of text that can be printed")
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             row = _owned(db, tenant, model_id)
             table.set_name(db, model_id, name)
             self._audit(db, row, "run.rename", {"name": name, "from": row.name})
@@ -57,7 +57,7 @@ class RunRecords:
     async def note(self, tenant: str, model_id: str, note: str | None) -> None:
         """Keep a remark with a run; None takes it away."""
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             _owned(db, tenant, model_id)
             table.set_note(db, model_id, note)
 
@@ -67,7 +67,7 @@ class RunRecords:
     async def stop(self, tenant: str, model_id: str) -> None:
         """End a run: what waits fails, nothing new is taken, checkpoints stay. Twice is once."""
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             row = _owned(db, tenant, model_id)
             if row.state == "live":
                 table.stop(db, model_id)
@@ -82,7 +82,7 @@ class RunRecords:
     async def delete(self, tenant: str, model_id: str) -> None:
         """Forget an ended run and all its checkpoints. Samplers keep their weights."""
 
-        def work(db: sqlite3.Connection) -> list[str]:
+        def work(db: Transaction) -> list[str]:
             row = _owned(db, tenant, model_id)
             if row.state != "ended":
                 raise Refusal(f"training run {model_id} is {row.state}: stop it first")
@@ -100,14 +100,12 @@ class RunRecords:
         for name in blobs:
             await asyncio.to_thread(self._blobs.delete, name)
 
-    def _audit(
-        self, db: sqlite3.Connection, row: RunRow, event: str, details: Mapping[str, Any]
-    ) -> None:
+    def _audit(self, db: Transaction, row: RunRow, event: str, details: Mapping[str, Any]) -> None:
         now = self._clock.now()
         audit.add(db, audit.AuditRow(now, row.tenant, "checkpoints", event, details, row.model_id))
 
 
-def _owned(db: sqlite3.Connection, tenant: str, model_id: str) -> RunRow:
+def _owned(db: Transaction, tenant: str, model_id: str) -> RunRow:
     row = table.get(db, model_id)
     if row is None or row.tenant != tenant:
         raise NotFound(f"no training run {model_id[:200]!r}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from tinkex.server.storage.database import operations as operations_table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database import snapshots as table
 from tinkex.server.storage.database.snapshots import SnapshotRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Snapshots:
         before = former if keeps else None
         floor = through if not keeps else -1 if before is None else before.seq_id
 
-        def work(db: sqlite3.Connection) -> Freed:
+        def work(db: Transaction) -> Freed:
             folders = table.put(db, row, before)
             loads = operations_table.kept_through(db, run.model_id, floor, PINNING)
             blobs = operations_table.drop_payloads(db, run.model_id, floor)
@@ -152,7 +152,7 @@ class Snapshots:
         """Write down that a run is over; what was kept for it is for `discard`."""
         now = self._clock.now()
 
-        def work(db: sqlite3.Connection) -> Freed:
+        def work(db: Transaction) -> Freed:
             runs_table.end(db, run.model_id, now)
             table.delete(db, run.model_id)
             loads = operations_table.kept_through(db, run.model_id, _LAST, PINNING)
@@ -195,10 +195,10 @@ class Snapshots:
         assert damaged is not None
         self.damaged += 1
         base = -1 if before is None else before.seq_id
-        rows = await self._store.query(lambda db: operations_table.after(db, run.model_id, base))
+        rows = await self._store.query(operations_table.after, run.model_id, base)
         covered = [row for row in rows if row.seq_id <= damaged.seq_id]
         if not covered or await self._store.query(
-            lambda db: operations_table.lacks_body(db, run.model_id, base, damaged.seq_id)
+            operations_table.lacks_body, run.model_id, base, damaged.seq_id
         ):
             logger.error("the snapshot of %s is damaged: %s", run.model_id, problem)
             return False

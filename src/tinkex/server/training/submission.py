@@ -9,7 +9,6 @@ quota.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database.operations import Finish, OperationRow
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.training.payload_intake import Draft
 
@@ -85,7 +85,7 @@ class Submissions:
             return await self._again(known.request_id, known.digest, asked)
         request_id = f"{run.model_id}:{asked.seq_id}"
         if run.log.is_late(asked.seq_id):
-            row = self._store.read(lambda db: table.get(db, request_id))
+            row = self._store.read(table.get, request_id)
             if row is not None:
                 return await self._again(request_id, row.digest, asked)
             return await self._accept_late(run, asked)
@@ -117,7 +117,7 @@ class Submissions:
         written = self._writing[entry.request_id] = asyncio.get_running_loop().create_future()
         try:
             await self._write(run, entry, asked, new_run)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, DatabaseError) as error:
             run.log.withdraw(entry)
             if new_run is not None:
                 self._runs.remove(run)
@@ -143,7 +143,7 @@ class Submissions:
         row = self._row(run, entry)
         inline = asked.body if entry.payload_blob is None else None
 
-        def insert(db: sqlite3.Connection) -> None:
+        def insert(db: Transaction) -> None:
             if new_run is not None:
                 runs_table.insert(db, new_run)
             table.insert(db, row, inline)
@@ -154,8 +154,8 @@ class Submissions:
                 await self._make_durable(draft, asked)
                 draft.kept = True
             await self._store.write(insert)
-        except (OSError, sqlite3.Error):
-            self._store.post(lambda db: table.forget(db, entry.request_id))
+        except (OSError, DatabaseError):
+            self._store.post(table.forget, entry.request_id)
             if draft is not None:
                 draft.kept = False
                 if asked.draft is None:
@@ -186,7 +186,7 @@ class Submissions:
             entry.request_id, "failed", "json", outcome.body, None, len(outcome.body), now
         )
 
-        def insert(db: sqlite3.Connection) -> None:
+        def insert(db: Transaction) -> None:
             table.insert(db, self._row(run, entry), b"")
             table.finish(db, finish)
 

@@ -6,7 +6,6 @@ as if it did not exist. The shapes are those of `docs/dashboard-api.md`.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.kept_samples import KeptRow
 from tinkex.server.storage.database.points import SERVER
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.views.json_shapes import cursor, run_name, texts
 from tinkex.server.views.metric_help import help_for
@@ -71,7 +71,7 @@ class Dashboard:
     ) -> dict[str, Any]:
         advice = self._advice(viewer)
 
-        def work(db: sqlite3.Connection) -> tuple[list[dict[str, Any]], int]:
+        def work(db: Transaction) -> tuple[list[dict[str, Any]], int]:
             rows, total = listing.search_runs(
                 db, viewer.scope, page.limit, page.offset, state, search
             )
@@ -83,7 +83,7 @@ class Dashboard:
     async def run(self, viewer: Viewer, run: str) -> dict[str, Any]:
         advice = self._advice(viewer)
 
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: Transaction) -> dict[str, Any]:
             row = _seen(db, viewer, run)
             saved = [each for each in checkpoints.of_run(db, run) if self._lasts(each)]
             return {
@@ -97,14 +97,14 @@ class Dashboard:
         return await self._store.query(work)
 
     async def history(self, viewer: Viewer, run: str, wanted: Wanted) -> dict[str, Any]:
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: Transaction) -> dict[str, Any]:
             _seen(db, viewer, run)
             return {"run": run, **history.read(db, run, wanted)}
 
         return await self._store.query(work)
 
     async def server_history(self, wanted: Wanted) -> dict[str, Any]:
-        found = await self._store.query(lambda db: history.read(db, SERVER, wanted))
+        found = await self._store.query(history.read, SERVER, wanted)
         return {"run": None, **found}
 
     def _advice(self, viewer: Viewer) -> dict[str, list[dict[str, Any]]]:
@@ -119,7 +119,7 @@ class Dashboard:
 
     async def checkpoints(self, viewer: Viewer, page: Page) -> dict[str, Any]:
         rows, total = await self._store.query(
-            lambda db: checkpoints.of_tenant(db, viewer.scope, page.limit, page.offset)
+            checkpoints.of_tenant, viewer.scope, page.limit, page.offset
         )
         shown = [_checkpoint(row) for row in rows if self._lasts(row)]
         return {"checkpoints": shown, "cursor": cursor(page.offset, page.limit, total)}
@@ -129,7 +129,7 @@ class Dashboard:
     ) -> dict[str, Any]:
         await self._samples.flush()
 
-        def work(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        def work(db: Transaction) -> list[dict[str, Any]]:
             if run is not None:
                 _seen(db, viewer, run)
             rows = kept_samples.page(
@@ -139,7 +139,7 @@ class Dashboard:
 
         return {"recording": self._samples.recording, "samples": await self._store.query(work)}
 
-    def _sample(self, db: sqlite3.Connection, row: KeptRow) -> dict[str, Any]:
+    def _sample(self, db: Transaction, row: KeptRow) -> dict[str, Any]:
         kept = decode(row.data)
         saved = checkpoints.get(db, kept["weights"]) if kept["weights"] else None
         model = row.source.base_model
@@ -159,7 +159,7 @@ class Dashboard:
         await self._meter.flush()
         since = usage.hour_of(self._clock.now()) - (hours - 1) * _HOUR
 
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: Transaction) -> dict[str, Any]:
             stored = checkpoints.stored(db, viewer.scope)
             return {
                 "usage": [asdict(hour) for hour in usage.hourly(db, viewer.scope, since)],
@@ -173,7 +173,7 @@ class Dashboard:
 
     async def session_owner(self, viewer: Viewer, session_id: str) -> str:
         """Whose session this is, if the viewer may see it."""
-        row = await self._store.query(lambda db: sessions.get(db, session_id))
+        row = await self._store.query(sessions.get, session_id)
         if row is None or not viewer.sees(row.tenant):
             raise NotFound(f"no session {session_id[:200]!r}")
         return row.tenant
@@ -182,7 +182,7 @@ class Dashboard:
         return not row.expired(self._clock.now())
 
 
-def _run(db: sqlite3.Connection, row: RunRow, advice: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(db: Transaction, row: RunRow, advice: list[dict[str, Any]]) -> dict[str, Any]:
     session = sessions.get(db, row.session_id)
     last = next((each for each in points.newest(db, row.model_id, 2) if each.done), None)
     return {
@@ -207,14 +207,14 @@ def _run(db: sqlite3.Connection, row: RunRow, advice: list[dict[str, Any]]) -> d
     }
 
 
-def _seen(db: sqlite3.Connection, viewer: Viewer, run: str) -> RunRow:
+def _seen(db: Transaction, viewer: Viewer, run: str) -> RunRow:
     row = runs.get(db, run)
     if row is None or not viewer.sees(row.tenant):
         raise NotFound(f"no training run {run[:200]!r}")
     return row
 
 
-def _metrics(db: sqlite3.Connection, run: str) -> list[dict[str, Any]]:
+def _metrics(db: Transaction, run: str) -> list[dict[str, Any]]:
     """Every metric with the newest value there is of it."""
     recent = points.newest(db, run, RECENT)
     newest = {name: value for point in reversed(recent) for name, value in values_of(point).items()}
@@ -229,7 +229,7 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.7g}")
 
 
-def _children(db: sqlite3.Connection, row: RunRow) -> list[dict[str, Any]]:
+def _children(db: Transaction, row: RunRow) -> list[dict[str, Any]]:
     """The runs of its owner that go on from its checkpoints."""
     found = runs.children(db, row.tenant, f"{SCHEME}{row.model_id}/")
     return [

@@ -6,7 +6,6 @@ accessible, what others published. Knows no HTTP.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -27,6 +26,7 @@ from tinkex.server.storage.database import (
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.listing import Search
 from tinkex.server.storage.database.runs import RunRow
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.views import json_shapes as show
 
@@ -58,7 +58,7 @@ class Browsing:
     ) -> dict[str, Any]:
         accessible = scope == "accessible"
 
-        def work(db: sqlite3.Connection) -> tuple[list[dict[str, Any]], int]:
+        def work(db: Transaction) -> tuple[list[dict[str, Any]], int]:
             rows, total = listing.run_page(
                 db,
                 tenant,
@@ -73,13 +73,13 @@ class Browsing:
         return {"training_runs": shown, "cursor": show.cursor(page.offset, page.limit, total)}
 
     async def training_run(self, tenant: str, model_id: str, scope: Scope) -> dict[str, Any]:
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: Transaction) -> dict[str, Any]:
             return self._shown_run(db, self._run(db, tenant, model_id, scope), tenant)
 
         return await self._store.query(work)
 
     async def checkpoints_of_run(self, tenant: str, model_id: str) -> dict[str, Any]:
-        def work(db: sqlite3.Connection) -> list[CheckpointRow]:
+        def work(db: Transaction) -> list[CheckpointRow]:
             row = self._run(db, tenant, model_id, "accessible")
             return self._visible(db, row, tenant)
 
@@ -89,12 +89,12 @@ class Browsing:
 
     async def checkpoints(self, tenant: str | None, page: Page) -> dict[str, Any]:
         rows, total = await self._store.query(
-            lambda db: checkpoints.of_tenant(db, tenant, page.limit, page.offset)
+            checkpoints.of_tenant, tenant, page.limit, page.offset
         )
         shown = [show.checkpoint(row) for row in rows if not row.expired(self._clock.now())]
         return {"checkpoints": shown, "cursor": show.cursor(page.offset, page.limit, total)}
 
-    def _run(self, db: sqlite3.Connection, tenant: str, model_id: str, scope: Scope) -> RunRow:
+    def _run(self, db: Transaction, tenant: str, model_id: str, scope: Scope) -> RunRow:
         row = runs.get(db, model_id)
         if row is None or not (
             row.tenant == tenant
@@ -103,7 +103,7 @@ class Browsing:
             raise NotFound(f"no training run {model_id[:200]!r}")
         return row
 
-    def _visible(self, db: sqlite3.Connection, run: RunRow, tenant: str) -> list[CheckpointRow]:
+    def _visible(self, db: Transaction, run: RunRow, tenant: str) -> list[CheckpointRow]:
         now = self._clock.now()
         return [
             row
@@ -111,7 +111,7 @@ class Browsing:
             if not row.expired(now) and (row.public or row.tenant == tenant)
         ]
 
-    def _shown_run(self, db: sqlite3.Connection, row: RunRow, tenant: str) -> dict[str, Any]:
+    def _shown_run(self, db: Transaction, row: RunRow, tenant: str) -> dict[str, Any]:
         live = self._live.find(row.model_id)
         broken = live is not None and live.broken is not None
         gap = None if live is None or row.tenant != tenant else live.gaps.gap
@@ -137,7 +137,7 @@ class Browsing:
         return {"sessions": found}
 
     async def session(self, tenant: str, session_id: str, scope: Scope) -> dict[str, Any]:
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: Transaction) -> dict[str, Any]:
             row = sessions.get(db, session_id)
             if row is None or not (
                 row.tenant == tenant
@@ -156,7 +156,7 @@ class Browsing:
     async def search(self, tenant: str | None, search: Search) -> dict[str, Any]:
         """A page of sessions and, when it is full, the cursor of the next."""
 
-        def work(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        def work(db: Transaction) -> list[dict[str, Any]]:
             rows = listing.search_sessions(db, tenant, search)
             sizes = checkpoints.of_sessions(db, [row.session_id for row in rows])
             return [show.session_summary(row, *sizes.get(row.session_id, (0, 0))) for row in rows]
@@ -175,7 +175,7 @@ class Browsing:
         """Move a session, and the checkpoints of its runs, into a project."""
         now = self._clock.now()
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Transaction) -> None:
             row = sessions.get(db, session_id)
             if row is None or row.tenant != tenant:
                 raise NotFound(f"no session {session_id[:200]!r}")
@@ -195,12 +195,12 @@ class Browsing:
         named = {use.source.session_id for use in uses if use.source.session_id}
         return {
             "data": [show.usage_event(use) for use in uses],
-            "sessions": await self._store.query(lambda db: _metadata_of(db, sorted(named))),
+            "sessions": await self._store.query(_metadata_of, sorted(named)),
             "cost_data_through": None,
         }
 
     async def storage(self, tenant: str, project_id: str | None) -> dict[str, Any]:
-        rows = await self._store.query(lambda db: checkpoints.storage_of(db, tenant, project_id))
+        rows = await self._store.query(checkpoints.storage_of, tenant, project_id)
         items = [show.storage_item(tenant, project, count, size) for project, count, size in rows]
         return {"effective_rate_usd_per_gigabyte_month": None, "data": items}
 
@@ -211,7 +211,7 @@ class Browsing:
             midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
             start, end = midnight.timestamp(), midnight.timestamp() + 24 * _HOUR_S
         rows = await self._store.query(
-            lambda db: audit.between(db, tenant, category, start, end, MOST_AUDIT_ENTRIES)
+            audit.between, tenant, category, start, end, MOST_AUDIT_ENTRIES
         )
         return {"entries": [show.audit_entry(row) for row in rows]}
 
@@ -224,7 +224,7 @@ def _check_window(start: datetime, end: datetime) -> None:
             raise Refusal(f"{name} is {moment.isoformat()}: give a whole UTC hour")
 
 
-def _metadata_of(db: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, Any]:
+def _metadata_of(db: Transaction, session_ids: Sequence[str]) -> dict[str, Any]:
     rows = [sessions.get(db, session_id) for session_id in session_ids]
     return {
         row.session_id: {"user_metadata": show.texts(row.user_metadata)}

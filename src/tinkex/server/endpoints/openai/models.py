@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +13,7 @@ from tinkex.server.engines.pool import Engines
 from tinkex.server.http.exchange import answer, core_of, tenant_of
 from tinkex.server.storage.database import checkpoints
 from tinkex.server.storage.database.checkpoints import CheckpointRow
+from tinkex.server.storage.database.transactions import Transaction
 
 _LISTED = 1000
 
@@ -23,7 +23,7 @@ async def list_models(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     now = core.clock.now()
 
-    def rows(connection: sqlite3.Connection) -> list[CheckpointRow]:
+    def rows(connection: Transaction) -> list[CheckpointRow]:
         return checkpoints.samplers_for(connection, tenant, now, _LISTED)
 
     served = [row for row in await core.store.query(rows) if core.engines.find(row.base_model)]

@@ -1,8 +1,8 @@
 """The database: rows only, one module per table with plain SQL, all writes through one thread.
 
-A table module is functions of a connection and frozen rows. `Store` says where they run: `write`
-returns when the work is on disk, `post` queues it in the same order without waiting, `read` runs
-at once on a reading connection and belongs to short indexed lookups, `query` does it off the loop.
+A table module is functions of a transaction and frozen rows. `Store` says where they run, with the
+arguments they are given: `write` returns when the work is on disk, `post` queues it in the same
+order without waiting, `query` reads off the loop, `read` at once: only short lookups by key may.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from tinkex.server.storage.database.migrations import migrate
+from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.writer import ThreadWriter, Writer
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Store:
@@ -28,27 +31,41 @@ class Store:
         self._reader = reader
         self._reading = threading.Lock()
 
-    def write(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+    def write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
         """Run `work` in the next commit; its value is there once that is durable."""
-        return self._writer.write(work)
+        return self._writer.write(_bound(work, *args, **kwargs))
 
-    def post(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def post(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         """Run `work` in the next commit, in order with all other writes, without waiting."""
-        self._writer.post(work)
+        self._writer.post(_bound(work, *args, **kwargs))
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def read(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a short lookup now and return its value."""
         with self._reading:
-            return work(self._reader)
+            return work(self._reader, *args, **kwargs)
 
-    async def query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def query(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run a lookup of any size off the event loop."""
-        return await asyncio.to_thread(self.read, work)
+        return await asyncio.to_thread(self.read, _bound(work, *args, **kwargs))
 
     def close(self) -> None:
         self._writer.close()
         with self._reading:
             self._reader.close()
+
+
+def _bound(
+    work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+) -> Callable[[Transaction], T]:
+    return lambda transaction: work(transaction, *args, **kwargs)
 
 
 def open_store(path: Path) -> Store:
@@ -61,6 +78,19 @@ def open_store(path: Path) -> Store:
         writing.close()
         raise
     return Store(ThreadWriter(writing), reading)
+
+
+@contextmanager
+def only_reading(path: Path) -> Iterator[Transaction]:
+    """The database of a home that somebody else may be serving."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        yield connection
+
+
+def problems(transaction: Transaction) -> list[str]:
+    """What the database finds wrong with its own file."""
+    found = [str(row[0]) for row in transaction.execute("PRAGMA quick_check(5)")]
+    return [] if found == ["ok"] else found
 
 
 def connect(path: Path) -> sqlite3.Connection:

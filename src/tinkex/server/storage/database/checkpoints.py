@@ -151,6 +151,14 @@ def bytes_of(connection: sqlite3.Connection, tenant: str) -> int:
     return int(total)
 
 
+def total(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many there are, and their bytes."""
+    count, size = connection.execute(
+        "SELECT COUNT(*), COALESCE(SUM(size_bytes), 0) FROM checkpoints"
+    ).fetchone()
+    return int(count), int(size)
+
+
 def storage_of(
     connection: sqlite3.Connection, tenant: str, project_id: str | None
 ) -> list[tuple[str | None, int, int]]:

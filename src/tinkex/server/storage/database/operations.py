@@ -80,6 +80,18 @@ def after(connection: sqlite3.Connection, model_id: str, seq_id: int) -> list[Op
     return [OperationRow(**dict(row)) for row in rows]
 
 
+def newest_of_session(
+    connection: sqlite3.Connection, session_id: str, limit: int
+) -> list[OperationRow]:
+    """What was last asked of all runs of a session, the newest first."""
+    rows = connection.execute(
+        f"""SELECT {_LIGHT} FROM operations WHERE model_id IN
+            (SELECT model_id FROM runs WHERE session_id = ?) ORDER BY accepted_at DESC LIMIT ?""",
+        (session_id, limit),
+    )
+    return [OperationRow(**dict(row)) for row in rows]
+
+
 def inline_payload(connection: sqlite3.Connection, request_id: str) -> bytes | None:
     row = connection.execute(
         "SELECT payload FROM operations WHERE request_id = ?", (request_id,)
