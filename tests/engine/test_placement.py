@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,12 @@ from support.sampling import tiny_decoder, tiny_folder
 from tinkex.engine.cpu import bf16_probe
 from tinkex.engine.errors import ModelError
 from tinkex.engine.process import placement
-from tinkex.engine.process.placement import choose_placement, sampling_limits
+from tinkex.engine.process.placement import (
+    choose_placement,
+    memory_plan,
+    sampling_limits,
+    training_limits,
+)
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.settings import WorkerConfig
 
@@ -68,3 +74,21 @@ def test_only_a_child_that_lives_counts(
 ) -> None:
     monkeypatch.setattr(bf16_probe, "_PROGRAM", program)
     assert bf16_probe.cpu_survives_bfloat16() is survives
+
+
+def test_files_in_memory_count_as_available_to_runs(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  9000 kB\nMemFree:  1000 kB\nMemAvailable:  7000 kB\n")
+    assert placement._available_bytes(meminfo) == 7000 << 10
+    assert placement._available_bytes(tmp_path / "none") > 0
+
+
+def test_the_plan_of_the_memory_names_every_bounded_part() -> None:
+    decoder = tiny_decoder()
+    bounded = config(run_bytes=1 << 20, host_run_bytes=1 << 21)
+    limits = training_limits(bounded, torch.device("cpu"))
+    plan = memory_plan(decoder, limits, sampling_limits(bounded, decoder))
+    assert (plan["runs"], plan["runs in the host's memory"]) == (1 << 20, 1 << 21)
+    assert all(size > 0 for size in plan.values())
+    free = training_limits(config(), torch.device("cpu"))
+    assert "runs" not in memory_plan(decoder, free, sampling_limits(config(), decoder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -83,8 +84,16 @@ def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
 def _host_run_bytes(config: WorkerConfig) -> int:
     if config.host_run_bytes is not None:
         return config.host_run_bytes
-    pages = os.sysconf("SC_AVPHYS_PAGES")
-    return int(pages * os.sysconf("SC_PAGE_SIZE") * _HOST_RUN_SHARE)
+    return int(_available_bytes() * _HOST_RUN_SHARE)
+
+
+def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Of the host's memory: what is free, and files in memory that can be read again."""
+    try:
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvail"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> dict[str, int]:
