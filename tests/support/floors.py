@@ -124,7 +124,9 @@ ROOMS: dict[str, dict[str, str]] = {
             "checkpoints core dashboard engines operations polls promises protocol recording "
             "refusals sampling settings storage tenancy tracing training views"
         ),
-        "endpoints": "checkpoints core engines http protocol refusals sampling storage tenancy",
+        "endpoints": (
+            "checkpoints core engines http protocol recording refusals sampling storage tenancy"
+        ),
         "app": "clock connections core endpoints engines http settings storage",
         "hosting": "app connections core dashboard engines http sampling settings storage tenancy",
     },

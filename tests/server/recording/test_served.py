@@ -33,6 +33,14 @@ def read(server: LiveServer, path: str, key: str = KEY) -> Any:
         return json.load(answer)
 
 
+def complete(server: LiveServer, model: str) -> None:
+    """Ask for a completion as the openai package does."""
+    body = json.dumps({"model": model, "prompt": "Red sky", "max_tokens": 3}).encode()
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    with urlopen(Request(f"{server.url}/v1/completions", body, headers), timeout=60) as answer:
+        assert json.load(answer)["choices"]
+
+
 def only_run(server: LiveServer) -> str:
     return str(read(server, "runs")["runs"][0]["run"])
 
@@ -192,3 +200,8 @@ def test_samples_are_kept_with_their_texts_and_of_each_run_apart(tmp_path: Path)
         assert len(newest["output"]["pieces"]) == 5
         assert read(server, f"samples?run={client.model_id}")["samples"][0]["id"] == newest["id"]
         assert not read(server, "samples", key="tml-bob")["samples"]
+        path = client.save_weights_for_sampler("kept").result().path
+        complete(server, path)
+        asked = read(server, f"samples?run={client.model_id}")["samples"][0]
+        assert (asked["weights"], asked["step"]) == (path, 1)
+        assert asked["prompt"]["text"] == "Red sky"

@@ -15,8 +15,10 @@ from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
 from tinkex.server.endpoints.errors import from_engine
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.recording.samples import SampleRing
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.lanes import Lanes, Ride
+from tinkex.server.storage.database.kept_samples import Source as SampleSource
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.tenancy.usage import Meter
 from tinkex.types.sampling import EMPTY_CELL_LOGPROB
@@ -47,17 +49,21 @@ class News:
 class Draws:
     """Makes draws."""
 
-    def __init__(self, lanes: Lanes, admission: Admission, meter: Meter) -> None:
+    def __init__(
+        self, lanes: Lanes, admission: Admission, meter: Meter, samples: SampleRing
+    ) -> None:
         self._lanes = lanes
         self._admission = admission
         self._meter = meter
+        self._samples = samples
 
     def begin(
         self, tenant: str, target: Target, commands: Sequence[Sample], *, stream: bool = False
     ) -> Draw:
         """Queue the samples of one request; raises `Busy` where there is no room for them."""
         self._admission.check(tenant, sum(command.prompt.nbytes for command in commands))
-        return Draw(self._lanes, self._admission, self._meter, tenant, target, commands, stream)
+        parts = self._lanes, self._admission, self._meter, self._samples
+        return Draw(*parts, tenant, target, commands, stream)
 
 
 class Draw:
@@ -68,6 +74,7 @@ class Draw:
         lanes: Lanes,
         admission: Admission,
         meter: Meter,
+        samples: SampleRing,
         tenant: str,
         target: Target,
         commands: Sequence[Sample],
@@ -77,6 +84,7 @@ class Draw:
         self._lanes = lanes
         self._admission = admission
         self._meter = meter
+        self._samples = samples
         self._tenant = tenant
         self._news: dict[tuple[int, int], News] = {}
         self._told: Counter[int] = Counter()
@@ -152,6 +160,9 @@ class Draw:
             result = ride.result.result()
             drawn = sum(len(sequence.tokens) for sequence in result.sequences)
             self._count(len(ride.command.prompt), result.cached_tokens, drawn)
+            made_by = self.target.made_by
+            source = SampleSource(self._tenant, made_by.base_model, self.target.run)
+            self._samples.add(source, ride.command, result, weights=made_by.path)
 
     def _count(self, prompt: int, cached: int, drawn: int) -> None:
         source = Source(self._tenant, "", "", self.target.made_by.base_model)

@@ -25,7 +25,8 @@ class Endpoints:
 
     def __init__(self, core: Core) -> None:
         self.targets = Targets(core.engines, core.checkpoints, core.weights)
-        self.draws = Draws(core.sampling.lanes, core.sampling.admission, core.meter)
+        lanes, admission = core.sampling.lanes, core.sampling.admission
+        self.draws = Draws(lanes, admission, core.meter, core.samples)
         self.texts = Texts()
 
     def close(self) -> None:

@@ -30,6 +30,8 @@ class Target:
     engine: Engine
     weights: ServedWeights
     made_by: SampledWeights
+    run: str | None = None
+    """The asking tenant's own run that made them, if it was one's."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -80,7 +82,8 @@ class Targets:
         await self._check(row)
         weights = ServedWeights(row.folder, self._folders.path(row.folder))
         made_by = SampledWeights(engine.spec.name, row.path, row.digest or None)
-        return Target(path, engine, weights, made_by)
+        own = row.model_id if row.tenant == tenant else None
+        return Target(path, engine, weights, made_by, own)
 
     async def _check(self, row: CheckpointRow) -> None:
         key = row.folder, row.digest
