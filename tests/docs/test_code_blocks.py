@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import tinkex
+from support.client_packages import python_for
 from support.documents import ROOT, Block, blocks, pages
 from support.embedded import embedded_server
 from support.live_server import live_server
@@ -30,6 +31,7 @@ from tinkex.cli.line.table import COMMANDS, Command, Group
 SHOWN_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEST_MODEL = "tinkex/tiny-llama"
 SHOWN_ADDRESS = "http://127.0.0.1:8000"
+ADDRESSED = (f'base_url="{SHOWN_ADDRESS}', f'"base_url": "{SHOWN_ADDRESS}', f'", "{SHOWN_ADDRESS}')
 README = ROOT / "README.md"
 NOT_RUN = 4
 """How many Python blocks do not run, in all pages. Raise it only with a reason in the block."""
@@ -63,11 +65,12 @@ def test_python_blocks_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sources = [_source(block) for block in _runnable(page)]
-    if not any(f'base_url="{SHOWN_ADDRESS}"' in source for source in sources):
+    if not any(quoted in source for source in sources for quoted in ADDRESSED):
         _run(sources, page)
         return
+    python = python_for(sources)
     address = request.getfixturevalue("address")
-    _run_apart([source.replace(SHOWN_ADDRESS, address) for source in sources], tmp_path)
+    _run_apart([source.replace(SHOWN_ADDRESS, address) for source in sources], tmp_path, python)
 
 
 @pytest.mark.slow
@@ -118,13 +121,13 @@ def _run(sources: list[str], page: Path) -> None:
         _close_clients(namespace)
 
 
-def _run_apart(sources: list[str], folder: Path) -> None:
+def _run_apart(sources: list[str], folder: Path, python: str = sys.executable) -> None:
     """As a script of its own: pages about other programs may leave open what is not ours."""
     script = folder / "page.py"
     script.write_text("\n".join(source.lstrip("\n") for source in sources), encoding="utf-8")
     environ = {**os.environ, "TINKER_API_KEY": "tml-reader", "TINKER_TELEMETRY": "0"}
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [python, str(script)],
         cwd=folder,
         env=environ,
         capture_output=True,

@@ -145,8 +145,9 @@ class CountRequest(Declared):
         "context_management": Refused("messages are read as they are sent"),
         "output_format": Refused("use output_config.format"),
         "container": Refused("nothing is run here"),
+        "speed": Refused("there is one speed", unless=("standard",)),
     }
-    labels: ClassVar[Sequence[str]] = _CACHE
+    labels: ClassVar[Sequence[str]] = (*_CACHE, "user_profile_id", "workspace_id")
 
     model: ModelName
     messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
@@ -185,8 +186,9 @@ class MessagesRequest(CountRequest):
         **CountRequest.refused,
         "service_tier": Refused("there is one tier", unless=("auto", "standard_only")),
         "inference_geo": Refused("there is one place"),
+        "diagnostics": Refused("see the server's own log"),
     }
-    labels: ClassVar[Sequence[str]] = (*_CACHE, "metadata")
+    labels: ClassVar[Sequence[str]] = (*CountRequest.labels, "metadata")
 
     max_tokens: int = Field(ge=1, le=TOKEN_LIMIT)
     temperature: float = Field(1.0, ge=0, le=1e6)

@@ -134,6 +134,7 @@ class ChatRequest(SamplingFields):
         "modalities": Refused(TEXT_ONLY, unless=(["text"],)),
         "functions": Refused("use tools"),
         "function_call": Refused("use tool_choice"),
+        "prompt_cache_options": Refused("prompts are cached by themselves"),
         "prediction": Refused("guesses are made by the engine itself"),
         "verbosity": Refused("say it in a message", unless=("medium",)),
         "web_search_options": Refused("nothing is searched for here"),

@@ -17,6 +17,7 @@ from tinkex.server.endpoints.openai.chat_request import Effort
 from tinkex.server.endpoints.openai.sampling_fields import LABELS, TOP_LIMIT
 from tinkex.server.endpoints.values import (
     MESSAGES_LIMIT,
+    TEXT_ONLY,
     TOKEN_LIMIT,
     TOOLS_LIMIT,
     Chance,
@@ -135,6 +136,8 @@ class ResponseStreamOptions(Declared):
 
 class ResponsesRequest(Declared):
     refused: ClassVar[Mapping[str, Refused]] = {
+        "access_programs": Refused("there are none here"),
+        "image": Refused(TEXT_ONLY),
         "background": Refused("an answer comes while you wait", unless=(False,)),
         "context_management": Refused(_STATELESS),
         "conversation": Refused(_STATELESS),
