@@ -38,7 +38,7 @@ from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
 
 CACHE = Path.home() / ".cache" / "tinkex" / "models"
-PROMPT, NEW, ROUNDS = 64, 64, 5
+PROMPT, NEW, ROUNDS = 64, 48, 3
 PERSON = {
     "type": "object",
     "properties": {

@@ -8,7 +8,7 @@ drawn from the bits it would have been drawn from alone. Knows nothing of reques
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,54 +114,54 @@ class Changes:
 
 def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
     """The logits [R, V] to draw from; the same tensor if no row has controls."""
-    rows = [row for row, change in enumerate(changes) if change.matter]
-    if not rows:
+    if not any(change.matter for change in changes):
         return logits
-    picked = [changes[row] for row in rows]
-    own = logits[rows]
-    _ban(own, picked)
-    _add_bias(own, picked)
-    _penalise(own, picked)
     result = logits.clone()
-    result[rows] = own
+    _mask(result, changes)
+    _add_bias(result, changes)
+    _penalise(result, changes)
     return result
 
 
-def _ban(logits: Tensor, changes: Sequence[Changes]) -> None:
-    for row, change in zip(logits, changes, strict=True):
+def _mask(logits: Tensor, changes: Sequence[Changes]) -> None:
+    for row, change in enumerate(changes):
         if change.mask is not None:
-            row.masked_fill_(to_device(_unset(change.mask, len(row)), row.device), -torch.inf)
+            banned = to_device(_unset(change.mask, logits.shape[1]), logits.device)
+            logits[row].masked_fill_(banned, -torch.inf)
 
 
 def _unset(mask: NDArray[np.int32], size: int) -> Tensor:
     """The ids whose bit is 0."""
     bits = np.unpackbits(mask.view(np.uint8), count=size, bitorder="little")
-    return torch.from_numpy(bits == 0)
+    bits ^= 1
+    return torch.from_numpy(bits.view(np.bool_))
 
 
 def _add_bias(logits: Tensor, changes: Sequence[Changes]) -> None:
-    biases = [change.steering.bias for change in changes]
-    cells = _cells([ids for ids, _ in biases], logits)
-    if len(cells):
-        added = np.concatenate([values for _, values in biases])
+    biases = {
+        row: change.steering.bias
+        for row, change in enumerate(changes)
+        if change.steering.controls.logit_bias
+    }
+    if biases:
+        cells = _cells({row: ids for row, (ids, _) in biases.items()}, logits)
+        added = np.concatenate([values for _, values in biases.values()])
         logits.view(-1).index_add_(0, cells, to_device(torch.from_numpy(added), logits.device))
 
 
 def _penalise(logits: Tensor, changes: Sequence[Changes]) -> None:
-    counted = [(row, change.counts) for row, change in enumerate(changes)]
-    found = [(row, counts) for row, counts in counted if counts is not None and len(counts.ids)]
+    found = {row: change.counts for row, change in enumerate(changes) if change.counts is not None}
     if not found:
         return
-    empty = np.zeros(0, np.int64)
-    held = dict(found)
-    ids = [held[row].ids if row in held else empty for row in range(len(changes))]
-    cells, flat = _cells(ids, logits), logits.view(-1)
-    factors, taken = zip(*(_penalties(changes[row], counts) for row, counts in found), strict=True)
-    factor = to_device(torch.from_numpy(np.concatenate(factors)), logits.device)
+    cells = _cells({row: counts.ids for row, counts in found.items()}, logits)
+    penalties = [_penalties(changes[row], counts) for row, counts in found.items()]
+    factor, taken = (
+        to_device(torch.from_numpy(np.concatenate(part)), logits.device)
+        for part in zip(*penalties, strict=True)
+    )
+    flat = logits.view(-1)
     value = flat[cells]
-    value = torch.where(value > 0, value / factor, value * factor)
-    value -= to_device(torch.from_numpy(np.concatenate(taken)), logits.device)
-    flat[cells] = value
+    flat[cells] = torch.where(value > 0, value / factor, value * factor) - taken
 
 
 def _penalties(change: Changes, counts: Counts) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -172,7 +172,7 @@ def _penalties(change: Changes, counts: Counts) -> tuple[NDArray[np.float32], ND
     return factor, drawn * np.float32(controls.frequency_penalty) + once
 
 
-def _cells(ids: Sequence[NDArray[np.int64]], logits: Tensor) -> Tensor:
+def _cells(ids: Mapping[int, NDArray[np.int64]], logits: Tensor) -> Tensor:
     """Where these ids of each row lie in the flattened logits."""
-    placed = [row * logits.shape[1] + own for row, own in enumerate(ids)]
+    placed = [row * logits.shape[1] + own for row, own in ids.items()]
     return to_device(torch.from_numpy(np.concatenate(placed)), logits.device)
