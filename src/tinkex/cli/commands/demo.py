@@ -60,6 +60,7 @@ class DemoDone(LineOutput):
             "",
             f"The adapter is in {self.facts['destination']}",
             "Type next:",
+            f"  {tinkex} chat --local",
             f"  {tinkex} checkpoint list --local",
             f'  {tinkex} run sample --local --chat --model-path {path} --prompt "{QUESTION}"',
             *([f"  {tinkex} serve"] if page is None else []),

@@ -26,6 +26,7 @@ KINDS = {
     "checkpoint_paths": "checkpoints",
     "model_path": "checkpoints",
     "base_model": "models",
+    "model": "models",
 }
 
 

@@ -138,6 +138,7 @@ COMMANDS: dict[str, Group | Command] = {
     for entry in (
         _AUTH,
         _BILLING,
+        Command("chat", "Talk with a model, or with what was trained last.", "chat.chat:chat"),
         _CHECKPOINT,
         Command("completion", "Print the completion script for a shell.", "completion:completion"),
         Command("dashboard", "Open your own server's page in a browser.", "dashboard:dashboard"),

@@ -84,7 +84,7 @@ def stream_sample(
     text = TextSoFar(tokenizer)
     out = context.streams.out
     reason, count = None, 0
-    for piece in _pieces(context, client, prompt, params):
+    for piece in pieces(context, client, prompt, params):
         count += len(piece.tokens)
         pace.seen(count)
         out.write(harmless(text.add(list(piece.tokens)), out))
@@ -97,9 +97,10 @@ def stream_sample(
         context.narrate(CUT_SHORT)
 
 
-def _pieces(
+def pieces(
     context: CommandContext, client: Any, prompt: ModelInput, params: SamplingParams
 ) -> Iterator[Any]:
+    """A sample while it is being made. Raises NoStreams where the server cannot."""
     try:
         yield from context.deadline.each(client.sample_stream(prompt, params))
     except Exception as error:
