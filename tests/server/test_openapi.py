@@ -52,6 +52,12 @@ def test_every_body_is_described_and_every_post_but_the_known_ones_has_one() -> 
                 assert all(schema["type"] == "object" for schema in schemas), path
 
 
+def test_types_of_one_name_are_described_apart() -> None:
+    described = DOCUMENT["components"]["schemas"]
+    assert "checkpoint_id" in described["Checkpoint"]["properties"]
+    assert "checkpoint_id" not in described["dashboard_shapes.Checkpoint"]["properties"]
+
+
 def test_every_reference_leads_somewhere() -> None:
     def walk(value: Any) -> None:
         if isinstance(value, dict):

@@ -118,13 +118,21 @@ def _content(types: Sequence[Any], components: dict[str, Schema]) -> dict[str, A
 
 
 def _schema(kind: Any, components: dict[str, Schema]) -> Schema:
-    schema = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
-    components.update(schema.pop("$defs", {}))
-    name = getattr(kind, "__name__", "")
+    prefix = _prefix(kind)
+    schema = TypeAdapter(kind).json_schema(ref_template=f"#/components/schemas/{prefix}{{model}}")
+    components.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
+    name = prefix + getattr(kind, "__name__", "")
     if schema.get("type") != "object" or "properties" not in schema:
         return schema
     components[name] = schema
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _prefix(kind: Any) -> str:
+    """Types of the protocol keep their names; others, which may share one, name their file too."""
+    module = getattr(kind, "__module__", "")
+    ours = module.startswith("tinkex.server.") and not module.endswith(".answers")
+    return f"{module.rpartition('.')[2]}." if ours else ""
 
 
 # ---- queries
