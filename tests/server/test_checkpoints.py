@@ -83,7 +83,7 @@ def draft(folders: Folders, content: bytes = b"weights") -> Path:
 async def saved(
     checkpoints: Checkpoints, store: Store, folders: Folders, save: Save, content: bytes = b"w"
 ) -> CheckpointRow:
-    checkpoints.admit(save)
+    await checkpoints.admit(save)
     row = await checkpoints.seal(save, draft(folders, content), step=3)
     await store.write(lambda db: checkpoints.record(db, save, row))
     return row
@@ -120,9 +120,9 @@ async def test_names_are_unique_per_run_and_kind_unless_overwriting_was_asked(
     first = await saved(checkpoints, store, folders, Save(RUN, "weights", "a"))
     await saved(checkpoints, store, folders, Save(RUN, "sampler_weights", "a"))
     with pytest.raises(TakenName, match="overwrite"):
-        checkpoints.admit(Save(RUN, "weights", "a"))
+        await checkpoints.admit(Save(RUN, "weights", "a"))
     with pytest.raises(TakenName, match="delete it first"):
-        checkpoints.admit(Save(RUN, "sampler_weights", "a"))
+        await checkpoints.admit(Save(RUN, "sampler_weights", "a"))
     again = Save(RUN, "weights", "a", overwrite=True)
     second = await saved(checkpoints, store, folders, again, b"other")
     assert checkpoints.find("alice", first.path).folder == second.folder != first.folder
@@ -144,11 +144,11 @@ async def test_two_saves_racing_for_one_name_leave_one(
 @pytest.mark.parametrize(
     "name", ["", "..", ".hidden", "a/b", "a b", "a\n", "é", "a\x00", "x" * 129, "a%2Fb", "-rf"]
 )
-def test_a_bad_name_is_refused_before_anything_is_written(
+async def test_a_bad_name_is_refused_before_anything_is_written(
     checkpoints: Checkpoints, name: str
 ) -> None:
     with pytest.raises(Refusal, match="letters, digits"):
-        checkpoints.admit(Save(RUN, "weights", name))
+        await checkpoints.admit(Save(RUN, "weights", name))
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 3599, rules.MAX_TTL_SECONDS + 1])
@@ -156,7 +156,7 @@ async def test_a_ttl_outside_an_hour_to_ten_years_is_refused(
     checkpoints: Checkpoints, store: Store, folders: Folders, ttl: int
 ) -> None:
     with pytest.raises(Refusal, match=f"ttl_seconds is {ttl}"):
-        checkpoints.admit(Save(RUN, "weights", "a", ttl_seconds=ttl))
+        await checkpoints.admit(Save(RUN, "weights", "a", ttl_seconds=ttl))
     row = await saved(checkpoints, store, folders, Save(RUN, "weights", "a"))
     with pytest.raises(Refusal, match="ttl_seconds"):
         await checkpoints.set_ttl("alice", row.path, ttl)
@@ -230,8 +230,10 @@ async def test_the_byte_quota_of_a_tenant_is_kept_and_says_what_to_do(
 ) -> None:
     await saved(checkpoints, store, folders, Save(RUN, "weights", "big"), b"x" * 10_000)
     with pytest.raises(Refusal, match=r"limit is 10000.*delete some"):
-        checkpoints.admit(Save(RUN, "weights", "b"))
-    checkpoints.admit(Save(dataclasses.replace(RUN, tenant="bob", model_id="x"), "weights", "b"))
+        await checkpoints.admit(Save(RUN, "weights", "b"))
+    await checkpoints.admit(
+        Save(dataclasses.replace(RUN, tenant="bob", model_id="x"), "weights", "b")
+    )
 
 
 async def test_an_encrypted_export_holds_only_encrypted_files(
@@ -247,9 +249,11 @@ async def test_an_encrypted_export_holds_only_encrypted_files(
     await checkpoints.verified(row)
 
 
-def test_a_bad_recipient_is_refused_before_anything_is_written(checkpoints: Checkpoints) -> None:
+async def test_a_bad_recipient_is_refused_before_anything_is_written(
+    checkpoints: Checkpoints,
+) -> None:
     with pytest.raises(Refusal, match=r"recipients\[0\]"):
-        checkpoints.admit(Save(RUN, "external_weights", "out", recipients=("age1x",)))
+        await checkpoints.admit(Save(RUN, "external_weights", "out", recipients=("age1x",)))
 
 
 async def test_what_checkpoints_use_is_counted_by_hour(

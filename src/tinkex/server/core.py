@@ -237,8 +237,8 @@ class Core:
     async def start(self) -> None:
         """Take up where the last life of this home stopped."""
         await recovery.clear_halves(self.storage)
-        self.sessions.load()
-        self.runs.load()
+        await self.sessions.load()
+        await self.runs.load()
         for run in self.runs:
             self._promise(run)
         await recovery.clear_pins(self.storage, kinds.PINNING)

@@ -83,7 +83,7 @@ class Futures:
         lost = self._sampling.lost(tenant, request_id)
         if lost is not None:
             raise lost
-        outcome = self._losses.outcome(tenant, request_id)
+        outcome = await self._losses.outcome(tenant, request_id)
         if outcome is None:
             raise NotFound(f"no future {request_id[:200]!r}")
         return outcome

@@ -55,13 +55,13 @@ class Checkpoints:
 
     # ---- saving
 
-    def admit(self, save: Save) -> None:
+    async def admit(self, save: Save) -> None:
         """Refuse a save that cannot succeed, before anything is written."""
         check_name(save.name, self._name_limit)
         check_ttl(save.ttl_seconds)
         check_recipients(save.recipients)
-        self._store.read(_check_free, save)
-        used = self._store.read(checkpoints.bytes_of, save.run.tenant)
+        await self._store.query(_check_free, save)
+        used = await self._store.query(checkpoints.bytes_of, save.run.tenant)
         if used >= self._tenant_bytes:
             raise Refusal(
                 f"checkpoints of this key hold {used} bytes; the limit is {self._tenant_bytes}: "
@@ -215,7 +215,7 @@ class Checkpoints:
                 self._remove(connection, row, "checkpoint.expire")
             return len(rows)
 
-        if not self._store.read(checkpoints.expired, now):
+        if not await self._store.query(checkpoints.expired, now):
             return 0
         return await self._store.write(work)
 

@@ -84,8 +84,10 @@ class Measured:
             self._requests.observe(scope, status, time.perf_counter() - begun)
 
 
-def state(core: Core) -> Registry:
+async def state(core: Core) -> Registry:
     """The server's present state, read when it is rendered."""
+    count, size = await core.store.query(checkpoints.total)
+    snapshot_bytes = await core.store.query(snapshots.size_bytes)
     registry = Registry()
     registry.gauge("tinkex_ready", "1 when every model can serve.", lambda: core.is_ready)
     registry.gauge(
@@ -189,7 +191,7 @@ def state(core: Core) -> Registry:
     registry.gauge(
         "tinkex_snapshot_bytes",
         "Bytes of all snapshots.",
-        lambda: core.store.read(snapshots.size_bytes),
+        lambda: snapshot_bytes,
     )
     registry.total(
         "tinkex_integrity_checks_total",
@@ -213,7 +215,6 @@ def state(core: Core) -> Registry:
         "Tokens trained, prefilled and sampled since the start.",
         lambda: {(("measure", name),): amount for name, amount in core.meter.totals.items()},
     )
-    count, size = core.store.read(checkpoints.total)
     registry.gauge("tinkex_checkpoints", "Checkpoints kept.", lambda: count)
     registry.gauge("tinkex_checkpoint_bytes", "Bytes of all checkpoints.", lambda: size)
     return registry

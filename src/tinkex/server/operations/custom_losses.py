@@ -66,14 +66,14 @@ class Losses:
             self._tasks[loss_id] = (digest, task)
         return loss_id
 
-    def outcome(self, tenant: str, loss_id: str) -> Outcome | None:
+    async def outcome(self, tenant: str, loss_id: str) -> Outcome | None:
         """How the upload of a kept loss ended."""
-        row = self._store.read(table.get, loss_id)
+        row = await self._store.query(table.get, loss_id)
         return _created(loss_id) if row is not None and row.tenant == tenant else None
 
-    def find(self, session_id: str, loss_id: str) -> CustomLoss:
+    async def find(self, session_id: str, loss_id: str) -> CustomLoss:
         """A loss of this session, as an engine takes it."""
-        row = self._store.read(table.get, loss_id)
+        row = await self._store.query(table.get, loss_id)
         if row is None or row.session_id != session_id:
             raise NotFound(
                 f"no custom loss {loss_id[:200]!r} in this model's session: a loss can be used "

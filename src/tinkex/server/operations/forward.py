@@ -35,7 +35,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
         loss_fn=request.loss_fn,
         loss_config=request.loss_config,
         forward_only=request.forward_only,
-        custom=_custom_loss(around.losses, run, request),
+        custom=await _custom_loss(around.losses, run, request),
     )
     counts = run.gaps.call()
 
@@ -70,13 +70,13 @@ FORWARD_BACKWARD = OperationKind(
 )
 
 
-def _custom_loss(losses: Losses, run: Run, request: ForwardRequest) -> CustomLoss | None:
+async def _custom_loss(losses: Losses, run: Run, request: ForwardRequest) -> CustomLoss | None:
     if request.loss_fn != "custom":
         return None
     loss_id = request.loss_config.get("loss_id")
     if request.loss_config.keys() != {"loss_id"} or not isinstance(loss_id, str):
         raise Refusal("loss_fn_config: a custom loss takes one setting, loss_id, a text")
-    return losses.find(run.row.session_id, loss_id)
+    return await losses.find(run.row.session_id, loss_id)
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:

@@ -34,10 +34,10 @@ class Runs:
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._runs.values()))
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Take up every live run with its operations after its snapshot."""
-        for row in self._store.read(table.live):
-            self._runs[row.model_id] = self._restore(row)
+        for row in await self._store.query(table.live):
+            self._runs[row.model_id] = await self._restore(row)
 
     def add(self, row: RunRow) -> Run:
         """A run that was just written to the store."""
@@ -82,17 +82,17 @@ class Runs:
         """What is kept on disk only for the case that a snapshot is damaged."""
         return sum(run.spare_bytes for run in self._runs.values())
 
-    def _restore(self, row: RunRow) -> Run:
-        snapshots = self._store.read(snapshots_table.of_run, row.model_id)
+    async def _restore(self, row: RunRow) -> Run:
+        snapshots = await self._store.query(snapshots_table.of_run, row.model_id)
         snapshot, before = (*snapshots, None, None)[:2]
         base = -1 if snapshot is None else snapshot.seq_id
         floor = -1 if before is None else before.seq_id
-        spare = self._store.read(operations_table.kept_bytes, row.model_id, floor, base)
+        spare = await self._store.query(operations_table.kept_bytes, row.model_id, floor, base)
         now = self._clock.monotonic()
         run = Run(row, self._log(base), snapshot, before, spare_bytes=spare, now=now)
         if row.state == "stopping":
             run.stop()
-        for operation in self._store.read(operations_table.after, row.model_id, base):
+        for operation in await self._store.query(operations_table.after, row.model_id, base):
             run.log.admit(self.entry(operation))
         if run.log.never_made:
             run.break_down(NEVER_MADE)

@@ -45,16 +45,16 @@ Conclude: TypeAlias = Callable[[Result], Awaitable[Conclusion]]
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
     asked = _READERS[entry.kind.name].parse(body)
     if asked.path is not None:
-        return _checkpoint(around, run, entry, asked)
+        return await _checkpoint(around, run, entry, asked)
     if asked.sampling_session_seq_id is None:
         raise Refusal("path is required, or sampling_session_seq_id for a sampler without a name")
     return await _sampler(around, run, entry, asked.sampling_session_seq_id)
 
 
-def _checkpoint(around: Around, run: Run, entry: Entry, asked: Request) -> Prepared:
+async def _checkpoint(around: Around, run: Run, entry: Entry, asked: Request) -> Prepared:
     checkpoints, name = around.checkpoints, entry.kind.name
     save = _save(run.row, _SAVED_AS[name], asked)
-    checkpoints.admit(save)
+    await checkpoints.admit(save)
     draft = checkpoints.begin()
     number = run.gaps.save() if entry.kind is SAVE_WEIGHTS_FOR_SAMPLER else None
 

@@ -48,10 +48,10 @@ class Sessions:
         self._heard: dict[str, float] = {}
         self._listening = listening
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Take up the sessions that were alive when the server stopped, their silence forgiven."""
         now = self._clock.now()
-        for row in self._store.read(table.active):
+        for row in await self._store.query(table.active):
             self._alive[row.session_id] = replace(row, seen_at=now)
 
     async def create(self, tenant: str, asked: NewSession) -> str:

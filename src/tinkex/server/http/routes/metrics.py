@@ -17,7 +17,8 @@ async def metrics(request: Request) -> Response:
     if not _on_this_machine(request):
         tenant_of(request)
     requests: prometheus.Requests = request.app.state.requests
-    text = requests.registry.render() + prometheus.state(core_of(request)).render()
+    state = await prometheus.state(core_of(request))
+    text = requests.registry.render() + state.render()
     return Response(text, media_type=CONTENT_TYPE)
 
 

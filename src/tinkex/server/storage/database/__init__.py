@@ -46,7 +46,7 @@ class Store:
     def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a short lookup now and return its value."""
+        """Look up something by its key, now. What takes longer is for `query`."""
         with self._reading:
             return work(self._reader, *args, **kwargs)
 
