@@ -170,8 +170,9 @@ def print_profile(work: object) -> None:
     total = sum(event.device_time_total for event in events) / 1e3
     print(f"   device {total:.0f} ms of {1e3 * seconds:.0f} ms, "
           f"{sum(event.count for event in events)} launches")  # fmt: skip
-    for event in events[:22]:
-        print(f"   {event.device_time_total / 1e3:9.2f} ms {event.count:6d} × {event.key[:100]}")
+    often = sorted(events[20:], key=lambda e: -e.count)[:12]
+    for event in [*events[:20], *often]:
+        print(f"   {event.device_time_total / 1e3:9.2f} ms {event.count:6d} × {event.key[:90]}")
 
 
 # ---- decoding

@@ -103,6 +103,71 @@ def test_rows_are_summed_by_token() -> None:
     close(kernel.combine(rows, places), rows.double()[places].sum(1))
 
 
+@here
+@pytest.mark.parametrize("tokens", [1, 9, 40])
+@pytest.mark.parametrize("oss", [False, True])
+def test_few_tokens_get_what_sorted_ones_get(tokens: int, oss: bool) -> None:
+    from tinkex.engine.kernels import few_experts as kernel
+
+    router, x = random(EXPERTS, HIDDEN, seed=1), random(tokens, HIDDEN, seed=2)
+    up, down = random(EXPERTS, 2 * INNER, HIDDEN, seed=3), random(EXPERTS, HIDDEN, INNER, seed=4)
+    biases = (random(EXPERTS, 2 * INNER, seed=5), random(EXPERTS, HIDDEN, seed=6)) if oss else None
+    onto, added = random(tokens, HIDDEN, seed=7), random(tokens * ACTIVE, 2 * INNER, seed=8)
+    limit = 2.0 if oss else None
+    logits = x @ router.T
+    routes = kernel.route(logits, ACTIVE, renormalise=oss)
+    chosen = (logits if oss else logits.softmax(-1)).topk(ACTIVE)
+    close(routes.weights, chosen.values.softmax(-1) if oss else chosen.values)
+    assert torch.equal(routes.experts.long(), chosen.indices)
+    inner = kernel.up(x, up, None if biases is None else biases[0], added, routes, limit)
+    rows = kernel.down(inner, down, None if biases is None else biases[1], routes)
+    shared, gate = random(tokens, HIDDEN, seed=9), random(tokens, 1, seed=10)
+    found = kernel.join(onto, rows, ACTIVE, shared, gate)
+
+    wanted = onto.double() + shared.double() * gate.double().sigmoid()
+    for token in range(tokens):
+        for choice, expert in enumerate(chosen.indices[token].tolist()):
+            weight = routes.weights[token, choice].double()
+            both = up[expert].double() @ x[token].double() + added[token * ACTIVE + choice].double()
+            both = both if biases is None else both + biases[0][expert].double()
+            wanted[token] += weight * (down[expert].double() @ _gated(both[None], limit)[0])
+            if biases is not None:
+                wanted[token] += weight * biases[1][expert].double()
+    close(found, wanted)
+
+
+@here
+def test_each_pair_has_its_own_low_rank_factor() -> None:
+    from tinkex.engine.kernels import few_experts as kernel
+    from tinkex.engine.kernels import pair_adapters, row_adapters
+
+    tokens, rank, owners = 6, 16, [0, 2, 1, 1, 0, 2]
+    routes = kernel.route(random(tokens, EXPERTS, seed=1), ACTIVE, renormalise=True)
+    thin, rows = random(tokens, 2 * rank, seed=2), random(tokens * ACTIVE, INNER, seed=3)
+    b = [[random(EXPERTS, INNER, rank, seed=10 + 2 * i + m) for m in range(2)] for i in range(2)]
+    a = [random(EXPERTS, rank, INNER, seed=20 + i) for i in range(2)]
+    table = torch.zeros(2, 3, row_adapters.FIELDS, dtype=torch.int64)
+    for place in range(2):
+        table[place, 1, 3:7] = torch.tensor([0, rank, rank, rank])
+        own = row_adapters.EXPERT_FIELD
+        table[place, 1, own : own + 2] = torch.tensor([one.data_ptr() for one in b[place]])
+        table[place, 2, 4], table[place, 2, own] = rank, a[place].data_ptr()
+    where = torch.tensor(owners, dtype=torch.int32, device=DEVICE)
+    table = table.to(DEVICE)
+    wide = pair_adapters.expand(thin, routes, where, 1, table, INNER, rank)
+    narrow = pair_adapters.shrink(rows, routes, where, 2, table, rank)
+    summed = torch.zeros(tokens, rank, device=DEVICE)
+    for pair in range(tokens * ACTIVE):
+        token, expert = pair // ACTIVE, int(routes.experts.flatten()[pair])
+        wanted = torch.zeros(2 * INNER, device=DEVICE)
+        if owners[token]:
+            gate, up = (one[expert] for one in b[owners[token] - 1])
+            wanted = torch.cat([gate @ thin[token, :rank], up @ thin[token, rank:]])
+            summed[token] += a[owners[token] - 1][expert] @ rows[pair]
+        close(wide[pair], wanted)
+    close(narrow, summed)
+
+
 def some_routes() -> Routes:
     scores = random(TOKENS, EXPERTS, seed=9)
     scores[:, 3] = -10.0  # one expert gets nothing

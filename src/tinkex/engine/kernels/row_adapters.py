@@ -20,14 +20,19 @@ SEGMENT = 16
 MAX_RANK = 128
 """Of one module; a larger one's tiles would not fit a multiprocessor's shared memory."""
 
-FIELDS = 9
-"""Of an entry: where A and B lie, A's row length, then offset and rank of up to three modules."""
+MODULES = 4
+"""Of a slot at most."""
+
+EXPERT_FIELD = 3 + 2 * MODULES
+FIELDS = EXPERT_FIELD + 2
+"""Of an entry: where A and B lie, A's row length, then offset and rank of each module; of a mixture
+of experts also where the factors lie that each expert has of its own, see `pair_adapters`."""
 
 _SLICE = 512
 _MAX_SLICES = 16
 _RANKS = 128
-_CHUNKS = 3 * MAX_RANK // _RANKS
-"""Of an adapter's ranks, taken a program each: those of up to three modules."""
+_CHUNKS = MODULES * MAX_RANK // _RANKS
+"""Of an adapter's ranks, taken a program each: those of all modules."""
 
 _BLOCK = 128
 _STAGES = 3
@@ -70,12 +75,12 @@ def expand(
     The columns of y are those of the modules side by side. `rank` is the largest of any module,
     rounded up to a power of two.
     """
-    one, two, three = (*widths, 0, 0)[:3]
+    one, two, three, four = (*widths, 0, 0, 0)[:MODULES]
     tiles = sum(triton.cdiv(width, _COLUMNS) for width in widths)
     _expand[tiles, segments.shape[1]](
         y, table, segments, thin, entry, table.shape[1], y.stride(0), thin.shape[1],
         segments.stride(0), FIELDS=FIELDS, SEGMENT=SEGMENT, MODULES=len(widths), RANK=rank,
-        BLOCK=_COLUMNS, ONE=one, TWO=two, THREE=three, ADD=add,
+        BLOCK=_COLUMNS, ONE=one, TWO=two, THREE=three, FOUR=four, ADD=add,
         ALIGNED=16 if all(width % 16 == 0 for width in widths) else 1, num_warps=_WARPS,
     )  # fmt: skip
 
@@ -169,6 +174,7 @@ def _expand(
     ONE: tl.constexpr,
     TWO: tl.constexpr,
     THREE: tl.constexpr,
+    FOUR: tl.constexpr,
     ADD: tl.constexpr,
     ALIGNED: tl.constexpr,
 ):
@@ -179,8 +185,11 @@ def _expand(
     column = tile
     first = tl.cdiv(ONE, BLOCK)
     second = first + tl.cdiv(TWO, BLOCK)
+    third = second + tl.cdiv(THREE, BLOCK)
     if MODULES > 1:
-        if tile >= second:
+        if tile >= third:
+            module, left, width, column = 3, ONE + TWO + THREE, FOUR, tile - third
+        elif tile >= second:
             module, left, width, column = 2, ONE + TWO, THREE, tile - second
         elif tile >= first:
             module, left, width, column = 1, ONE, TWO, tile - first
@@ -199,7 +208,7 @@ def _expand(
     rows = start + own
     columns = column * BLOCK + tl.arange(0, BLOCK)
     factor = tl.load(
-        b + (offset + ranks)[:, None] * (ONE + TWO + THREE) + (left + columns)[None, :],
+        b + (offset + ranks)[:, None] * (ONE + TWO + THREE + FOUR) + (left + columns)[None, :],
         mask=(ranks < rank)[:, None] & (columns < width)[None, :],
         other=0.0,
     )

@@ -87,7 +87,7 @@ class ModelConfig:
 
     @property
     def capturable(self) -> bool:
-        """Whether all layers are of blocks that a captured decode graph can hold."""
+        """Whether all layers are of blocks that a captured training pass can hold."""
         dense = all(isinstance(layer.mlp, DenseMlpConfig) for layer in self.layers)
         return dense and not self.recurrent and not self.attention.sinks
 

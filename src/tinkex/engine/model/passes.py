@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.routes import Routes, products
+
+if TYPE_CHECKING:
+    from tinkex.engine.kernels.few_experts import FewRoutes
 
 
 class Attend(Protocol):
@@ -32,6 +36,8 @@ class Attend(Protocol):
         """
         ...
 
+
+FEW_TOKENS = 256
 
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines, each [N, 1, rotated size / 2]."""
@@ -74,15 +80,28 @@ class Lora(Protocol):
         """`onto` plus what `project` gives; without gradients `onto` may be written over."""
         return onto + self.project(layer, slot, x, weight, bias)
 
+    few = False
+    """Whether `few_up` and `few_down` are there, for steps of few tokens over experts."""
+
+    def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:
+        """What adapters add to gate and up of every pair [pairs, 2 · inner]."""
+        raise AssertionError("not asked for where it is not there")
+
+    def few_down(
+        self, layer: int, slot: str, rows: Tensor, routes: FewRoutes, onto: Tensor
+    ) -> None:
+        """Add to tokens `onto` [N, hidden] what adapters make of their pairs' rows."""
+        raise AssertionError("not asked for where it is not there")
+
     def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         """Every row's token [N, in] times its expert's matrix [experts, out, in], plus the
         low-rank product: [rows, out]. Where there are experts this must be there."""
-        raise NotImplementedError
+        raise AssertionError("not asked for where it is not there")
 
     def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         """Every row [rows, in] times its expert's matrix, plus the low-rank product, summed by
         token: [N, out]."""
-        raise NotImplementedError
+        raise AssertionError("not asked for where it is not there")
 
 
 Routed = Callable[[int, Routes], None]
@@ -99,6 +118,13 @@ class Pass:
     """By layer; None where a layer rotates nothing."""
     recur: Recur | None = None
     on_routes: Routed | None = None
+
+    def takes_few(self, x: Tensor) -> bool:
+        """Whether these tokens are so few that experts are better not sorted for: see
+        `kernels.few_experts`."""
+        if len(x) > FEW_TOKENS or torch.is_grad_enabled() or not runs_triton(x):
+            return False
+        return self.on_routes is None and (self.lora is None or self.lora.few)
 
     def routed(self, layer: int, routes: Routes) -> None:
         if self.on_routes is not None:

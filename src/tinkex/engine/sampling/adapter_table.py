@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tinkex.engine.kernels.row_adapters import FIELDS
+from tinkex.engine.kernels.row_adapters import EXPERT_FIELD, FIELDS
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.sampling.adapters import Version
 
@@ -55,5 +55,16 @@ class AdapterTable:
             for offset, rank in blocks:
                 row += [offset, rank]
                 self.rank = max(self.rank, 1 << (rank - 1).bit_length()) if rank else self.rank
+            row += [0] * (EXPERT_FIELD - len(row)) + _own_of_experts(version, key)
             rows.append(row + [0] * (FIELDS - len(row)))
         return rows
+
+
+def _own_of_experts(version: Version, key: tuple[int, str]) -> list[int]:
+    """Where the factors lie that each expert has of its own: one A, or a B of each module."""
+    factors = version.experts.get(key)
+    if factors is None:
+        return []
+    if factors.a.ndim == 4:
+        return [factors.a.data_ptr()]
+    return [b.data_ptr() for b in factors.b]

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.layout import AdapterWeights
@@ -25,10 +26,10 @@ from tinkex.engine.model.slots import Slot
 Factors: TypeAlias = tuple[Tensor, Tensor]
 """A.T [in, r] and scaled B.T [r, out], the modules of a slot side by side."""
 
-Products: TypeAlias = Mapping[tuple[int, str], Factors]
+Products: TypeAlias = dict[tuple[int, str], Factors]
 """By (layer, slot)."""
 
-Blocks: TypeAlias = Mapping[tuple[int, str], tuple[tuple[int, int], ...]]
+Blocks: TypeAlias = dict[tuple[int, str], tuple[tuple[int, int], ...]]
 """By (layer, slot), for each of the slot's modules: the first of its ranks and their number."""
 
 ExpertFactors: TypeAlias = Mapping[tuple[int, str], adapters.Factors]
@@ -73,6 +74,7 @@ class VersionStore:
     ) -> None:
         self._slots = slots(config)
         self._device, self._dtype = device, dtype
+        self._step = GPU_RANKS if device.type == "cuda" else 1
         self._budget = budget_bytes
         self._read = read
         self._next_id = 1
@@ -138,6 +140,9 @@ class VersionStore:
         self._check_fit(weights)
         version.products, version.blocks = self._products(weights)
         version.experts = self._experts(weights)
+        if self._device.type == "cuda":
+            for key, factors in version.experts.items():
+                version.products[key], version.blocks[key] = _shared_factor(factors)
         version.loads += 1
         ranks = (rank for blocks in version.blocks.values() for _, rank in blocks)
         version.rank = max(ranks, default=0)
@@ -153,7 +158,9 @@ class VersionStore:
             for layer in placed.layers if placed.slot.of_experts else ():
                 pairs = [weights.factors.get((layer, module)) for module, _ in placed.slot.modules]
                 if any(pair is not None for pair in pairs):
-                    a, b = _expert_factors(placed.slot, pairs, weights.rank, weights.scaling)
+                    a, b = _expert_factors(
+                        placed.slot, pairs, weights.rank, weights.scaling, self._step
+                    )
                     place = (self._device, self._dtype)
                     found[layer, name] = adapters.Factors(
                         a.to(*place)[None], tuple(one.to(*place)[None] for one in b), {layer: 0}
@@ -161,8 +168,7 @@ class VersionStore:
         return found
 
     def _products(self, weights: AdapterWeights) -> tuple[Products, Blocks]:
-        found, blocks = {}, {}
-        step = GPU_RANKS if self._device.type == "cuda" else 1
+        found, blocks, step = {}, {}, self._step
         for name, placed in self._slots.items():
             alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
             for layer in () if placed.slot.of_experts else placed.layers:
@@ -190,17 +196,28 @@ class VersionStore:
                 )
 
 
+def _shared_factor(factors: adapters.Factors) -> tuple[Factors, tuple[tuple[int, int], ...]]:
+    """The factor that all experts share, as that of a slot without experts; beside it nothing."""
+    rank, nothing = factors.b[0].shape[-1], factors.a.new_empty(0, 0)
+    blocks = tuple((index * rank, rank) for index in range(len(factors.b)))
+    if factors.a.ndim == 4:
+        return (nothing, factors.b[0][0].T.contiguous()), blocks
+    return (factors.a[0].T.contiguous(), nothing), blocks
+
+
 def _expert_factors(
-    slot: Slot, pairs: Sequence[tuple[Tensor, Tensor] | None], rank: int, scaling: float
+    slot: Slot, pairs: Sequence[tuple[Tensor, Tensor] | None], rank: int, scaling: float, step: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """A of all modules, one below the other, and each B, scaled; of a missing module zeros."""
+    """A of all modules, one below the other, and each B, scaled; of a missing module zeros. Ranks
+    are filled up to a multiple of `step`."""
     device = next(pair[0].device for pair in pairs if pair is not None)
     found = [
         pair or tuple(torch.zeros(s, device=device) for s in slot.factor_shapes(out, rank))
         for pair, (_, out) in zip(pairs, slot.modules, strict=True)
     ]
-    a = torch.cat([pair[0] for pair in found], dim=-2)
-    b = [pair[1] * scaling for pair in found]
+    short = -rank % step
+    a = torch.cat([F.pad(pair[0], (0, 0, 0, short)) for pair in found], dim=-2)
+    b = [F.pad(pair[1] * scaling, (0, short)) for pair in found]
     return (a if slot.experts_a else a[0]), [one if slot.experts_b else one[0] for one in b]
 
 

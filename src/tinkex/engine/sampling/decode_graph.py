@@ -20,22 +20,27 @@ from torch.nn import functional as F
 
 from tinkex.engine.kernels import draw as draw_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
+from tinkex.engine.kernels import pair_adapters as pair_kernel
 from tinkex.engine.kernels import row_adapters as adapter_kernel
+from tinkex.engine.kernels.few_experts import FewRoutes
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
-from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED
 from tinkex.engine.sampling.adapter_table import AdapterTable
+from tinkex.engine.sampling.cache.device_states import TokenRecurrence
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
+from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
 from tinkex.engine.sampling.decode_rows import (
     HEAT,
     KEYS,
     MASKED,
+    OWNERS,
     PLACES,
     POSITIONS,
     SEGMENTS,
+    STATES,
     TOKENS,
     DecodeRows,
 )
@@ -58,9 +63,11 @@ class _Captured:
 
 class DecodeGraphs:
     def __init__(
-        self, decoder: Decoder, cache: KeyValueCache, drawer: Drawer, rows: int, context: int
-    ) -> None:
+        self, decoder: Decoder, cache: KeyValueCache, drawer: Drawer, rows: int, context: int,
+        states: SequenceStates | None = None,
+    ) -> None:  # fmt: skip
         self._decoder, self._cache, self._drawer = decoder, cache, drawer
+        self._states = states
         self._max_rows = rows
         self._buckets = buckets(rows)
         pages = -(-context // PAGE_SIZE) + 1
@@ -78,6 +85,7 @@ class DecodeGraphs:
             and chunk.completes
             and chunk.branch.started
             and chunk.branch.request.version.rank <= adapter_kernel.MAX_RANK
+            and (self._states is None or self._states.holds(chunk))
             for chunk in chunks
         )
 
@@ -90,7 +98,12 @@ class DecodeGraphs:
         spans = spans_of([branch.request.version for branch in branches])
         tuned = [span for span in spans if span.version.products]
         places = self._adapters.places([span.version for span in tuned])
-        self._rows.fill(branches, tuned, places, ahead=0 if after is None else 1)
+        ahead, states = 0 if after is None else 1, self._states
+        if states is None:
+            self._rows.fill(branches, tuned, places, ahead)
+        else:
+            own = states.advance(branches, ahead)
+            self._rows.fill(branches, tuned, places, ahead, own, states.scratch)
         self._rows.upload()
         if after is not None:
             self._rows.numbers[TOKENS, : after.rows].copy_(after.tokens())
@@ -124,12 +137,17 @@ class DecodeGraphs:
         return False
 
     def _capture(self, rows: int, rank: int) -> _Captured:
-        # Kernels compile and libraries set themselves up on first use: not while capturing.
+        # Kernels compile and libraries set themselves up on first use: not while capturing. States
+        # must not move on by it.
         side = Stream(self._decoder.device)  # type: ignore[no-untyped-call]
+        own = self._rows.numbers[STATES].clone()
+        if self._states is not None:
+            self._rows.numbers[STATES] = self._states.scratch
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self._draw(self._compute(rows, rank))
         torch.cuda.current_stream().wait_stream(side)
+        self._rows.numbers[STATES].copy_(own)
         forward, draw = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
             logits = self._compute(rows, rank)
@@ -143,9 +161,13 @@ class DecodeGraphs:
         lora = None
         if rank:
             segments = view(SEGMENTS, 3, rows)
-            lora = _Adapters(self._adapters, self._decoder, segments, rank, self._side)
+            owners = view(OWNERS, 1, rows)
+            lora = _Adapters(self._adapters, self._decoder, segments, owners, rank, self._side)
+        recur = None
+        if self._states is not None:
+            recur = TokenRecurrence(self._states, view(STATES, 1, rows))
         tokens, positions = view(TOKENS, 1, rows), view(POSITIONS, 1, rows)
-        hidden = self._decoder.hidden(tokens, positions, attend, lora)
+        hidden = self._decoder.hidden(tokens, positions, attend, lora, recur=recur)
         return self._decoder.unembed(hidden, lora)
 
     def _draw(self, logits: Tensor) -> Tensor:
@@ -205,11 +227,10 @@ class _Attend:
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
-        assert sinks is None, "captured graphs hold no sinks: see ModelConfig.capturable"
         tokens = self._cache.tokens(layer)
         paged_kernel.write(tokens, self._places, k, v)
         return paged_kernel.attend(
-            q, tokens, self._table, self._positions, PAGE_SIZE, self._windows[layer]
+            q, tokens, self._table, self._positions, PAGE_SIZE, self._windows[layer], sinks
         )
 
 
@@ -220,10 +241,14 @@ class _Adapters(Lora):
     own, and are summed at the end.
     """
 
+    few = True
+
     def __init__(
-        self, table: AdapterTable, decoder: Decoder, segments: Tensor, rank: int, side: Stream
-    ) -> None:
+        self, table: AdapterTable, decoder: Decoder, segments: Tensor, owners: Tensor, rank: int,
+        side: Stream,
+    ) -> None:  # fmt: skip
         self._entries, self._rank, self._side = table.entries, rank, side
+        self._whole_table, self._owners = table.tensor, owners
         self._segments, rows = segments[:2], segments.shape[1]
         # One lookup less for every kernel: each waits for one before it can read anything.
         self._table = table.tensor.index_select(0, segments[2])
@@ -232,15 +257,20 @@ class _Adapters(Lora):
             name: tuple(width for _, width in placed.slot.modules)
             for name, placed in slots(decoder.config).items()
         }
+        own = [name for name, placed in slots(decoder.config).items() if not placed.slot.of_experts]
         # Rows with no adapter are never written to, so they stay zero from layer to layer.
         self._added = {
-            name: torch.zeros(rows, sum(widths), dtype=decoder.dtype, device=decoder.device)
-            for name, widths in self._widths.items()
+            name: torch.zeros(
+                rows, sum(self._widths[name]), dtype=decoder.dtype, device=decoder.device
+            )
+            for name in own
         }
 
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
+        if slot not in self._added:
+            return F.linear(x, weight, bias)
         added = self._added[slot]
         with self._beside(added, False, layer, slot, x):
             y = logits(x, weight) if slot == UNEMBED else F.linear(x, weight, bias)
@@ -253,11 +283,21 @@ class _Adapters(Lora):
             y = F.linear(x, weight, bias)
         return y.add_(onto)
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
-        raise NotImplementedError("captured graphs hold no experts: see ModelConfig.capturable")
+    def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:
+        entry, widths = self._entries[layer, slot], self._widths[slot]
+        where = (entry, self._table, self._segments)
+        thin = adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
+        return pair_kernel.expand(
+            thin, routes, self._owners, entry, self._whole_table, widths[0], self._rank
+        )
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
-        raise NotImplementedError("captured graphs hold no experts: see ModelConfig.capturable")
+    def few_down(
+        self, layer: int, slot: str, rows: Tensor, routes: FewRoutes, onto: Tensor
+    ) -> None:
+        entry, widths = self._entries[layer, slot], self._widths[slot]
+        thin = pair_kernel.shrink(rows, routes, self._owners, entry, self._whole_table, self._rank)
+        where = (entry, self._table, self._segments)
+        adapter_kernel.expand(onto, thin, *where, widths, self._rank, True)
 
     @contextmanager
     def _beside(self, into: Tensor, add: bool, layer: int, slot: str, x: Tensor) -> Iterator[None]:

@@ -22,9 +22,11 @@ from tinkex.engine.sampling.projection import Span
 from tinkex.engine.sampling.request import Branch
 
 TOKENS, POSITIONS, PLACES, KEYS, HEAT, MASKED, SEGMENTS = 0, 1, 2, 3, 5, 6, 7
-"""Rows of the uploaded numbers; keys take two, segments three."""
+OWNERS, STATES = 10, 11
+"""Rows of the uploaded numbers; keys take two, segments three. Owners are one more than an
+adapter's place, 0 for none, and states the places of what recurrent layers keep."""
 
-_NUMBERS = 10
+_NUMBERS = 12
 
 
 class DecodeRows:
@@ -51,9 +53,11 @@ class DecodeRows:
         self._stale = 0
 
     def fill(
-        self, branches: Sequence[Branch], spans: Sequence[Span], at: Sequence[int], ahead: int
-    ) -> None:
-        """Take these branches as rows; `spans` have adapters, in the table's places `at`.
+        self, branches: Sequence[Branch], spans: Sequence[Span], at: Sequence[int], ahead: int,
+        states: Sequence[int] = (), scratch: int = 0,
+    ) -> None:  # fmt: skip
+        """Take these branches as rows; `spans` have adapters, in the table's places `at`, and
+        recurrent layers keep their states at `states`, those of padding at `scratch`.
 
         With `ahead` 1 the step is the one after a step of the same branches that is still under
         way: their tokens are not known here, and must be put in on the device.
@@ -78,7 +82,12 @@ class DecodeRows:
         host[MASKED] = self._masked
         # A padding row must be harmless: position 0 of the scratch page.
         host[:HEAT, count:] = 0
-        host[SEGMENTS:] = _segments(spans, at, host.shape[1])
+        host[SEGMENTS:OWNERS] = _segments(spans, at, host.shape[1])
+        host[OWNERS:] = 0
+        for span, place in zip(spans, at, strict=True):
+            host[OWNERS, span.start : span.stop] = place + 1
+        host[STATES, : len(states)] = states
+        host[STATES, len(states) :] = scratch
 
     def upload(self) -> None:
         """Send what `fill` wrote, without waiting for it."""

@@ -116,15 +116,15 @@ class Sampler:
         )
 
     def _decode_graphs(self) -> DecodeGraphs | None:
-        """None where there is no GPU, no Triton for it, or blocks that graphs do not know yet."""
-        if self._decoder.device.type != "cuda" or not self._decoder.config.capturable:
+        """None where there is no GPU, or no Triton for it."""
+        if self._decoder.device.type != "cuda":
             return None
         try:
             from tinkex.engine.sampling.decode_graph import DecodeGraphs
         except ImportError:
             return None
         rows, context = self._limits.rows, self.context
-        return DecodeGraphs(self._decoder, self._cache, self._drawer, rows, context)
+        return DecodeGraphs(self._decoder, self._cache, self._drawer, rows, context, self._states)
 
     @property
     def busy(self) -> bool:
@@ -262,9 +262,12 @@ class Sampler:
             assert self._graphs is not None
             if not step.is_drawn:
                 self._graphs.draw(step, live)
+            if self._states is not None:  # what is kept of states the next step would move on
+                self._decoded(branches)
             if len(live) == step.rows and self._room_ahead(branches):
                 self._ahead = self._graphs.launch(branches, after=step)
-            self._decoded(branches)
+            if self._states is None:
+                self._decoded(branches)
             tokens, logprobs = step.drawn()
             picked = [tokens[row] for row, _ in live], [logprobs[row] for row, _ in live]
             events = self._append(branches, *picked)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
@@ -47,6 +48,8 @@ class Experts:
             yield SHARED_GATE, self.shared_gate, None
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        if run.takes_few(x):
+            return self._forward_few(layer, x, onto, run)
         weights, routes = self._route(x)
         run.routed(layer, routes)
         gate_up = run.expand(layer, UP, x, self.gate_up, routes)
@@ -60,6 +63,25 @@ class Experts:
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             out = out + row_wise(torch.sigmoid, gate) * self.shared.alone(layer, x, run)
+        return out
+
+    def _forward_few(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        """The same for few tokens on a GPU, without sorting them."""
+        from tinkex.engine.kernels import few_experts as kernel
+
+        config, lora = self.config, run.lora
+        logits = F.linear(x.float(), self.router, self.router_bias)
+        routes = kernel.route(logits, config.active, config.renormalise)
+        added = None if lora is None else lora.few_up(layer, UP, x, routes)
+        inner = kernel.up(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
+        rows = kernel.down(inner, self.down, self.down_bias, routes)
+        shared = gate = None
+        if self.shared is not None and self.shared_gate is not None:
+            gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
+            shared = self.shared.alone(layer, x, run)
+        out: Tensor = kernel.join(onto, rows, config.active, shared, gate)
+        if lora is not None:
+            lora.few_down(layer, DOWN, inner, routes, out)
         return out
 
     def _route(self, x: Tensor) -> tuple[Tensor, Routes]:

@@ -42,13 +42,21 @@ class SequenceStates:
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         places = rows + snapshots
+        self.scratch = places
+        """One more place, for rows of a step that only pad."""
         self.windows: dict[int, Tensor] = {}
         self.matrices: dict[int, Tensor] = {}
-        for layer, mixer in config.recurrent.items():
-            window = (places, mixer.conv_width - 1, mixer.channels)
-            matrix = (places, mixer.value_heads, mixer.key_dim, mixer.value_dim)
-            self.windows[layer] = zeros(window, dtype, device)
-            self.matrices[layer] = zeros(matrix, torch.float32, device)
+        self._stores: list[Tensor] = []
+        """All of them, [layers, places, …], so that a place is copied at once."""
+        for mixer in dict.fromkeys(config.recurrent.values()):
+            layers = [layer for layer, own in config.recurrent.items() if own == mixer]
+            front = (len(layers), places + 1)
+            window = (*front, mixer.conv_width - 1, mixer.channels)
+            matrix = (*front, mixer.value_heads, mixer.key_dim, mixer.value_dim)
+            stores = zeros(window, dtype, device), zeros(matrix, torch.float32, device)
+            self.windows |= dict(zip(layers, stores[0], strict=True))
+            self.matrices |= dict(zip(layers, stores[1], strict=True))
+            self._stores += stores
         self._device = device
         self._free = list(range(rows))
         self._spare = list(range(rows, places))
@@ -71,6 +79,15 @@ class SequenceStates:
 
             return ChunkRecurrence(self, places, lengths, self._device)
         return StepRecurrence(self, places, lengths, self._device)
+
+    def holds(self, chunk: Chunk) -> bool:
+        """Whether the branch's state is that before the chunk."""
+        return self._reach.get(chunk.branch) == chunk.start and chunk.branch in self._place
+
+    def advance(self, branches: Sequence[Branch], ahead: int) -> list[int]:
+        """The places of branches that get their next token; `ahead` of what is known of them."""
+        self._reach.update((branch, branch.length + ahead) for branch in branches)
+        return [self._place[branch] for branch in branches]
 
     def fork(self, source: Branch, branch: Branch) -> bool:
         """Give the branch a copy of the source's state; False if no place is free."""
@@ -123,8 +140,8 @@ class SequenceStates:
             self._snapshots.move_to_end(key)
             self._copy(self._snapshots[key], place)
         else:
-            for store in (*self.windows.values(), *self.matrices.values()):
-                store[place].zero_()
+            for store in self._stores:
+                store[:, place].zero_()
         return place
 
     def _sweep(self) -> None:
@@ -141,8 +158,8 @@ class SequenceStates:
         return oldest is not None
 
     def _copy(self, source: int, target: int) -> None:
-        for store in (*self.windows.values(), *self.matrices.values()):
-            store[target].copy_(store[source])
+        for store in self._stores:
+            store[:, target].copy_(store[:, source])
 
 
 class StepRecurrence(Recur):
