@@ -80,7 +80,7 @@ class Lora(Protocol):
         """`onto` plus what `project` gives; without gradients `onto` may be written over."""
         return onto + self.project(layer, slot, x, weight, bias)
 
-    few = False
+    few: bool = False
     """Whether `few_up` and `few_down` are there, for steps of few tokens over experts."""
 
     def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:
