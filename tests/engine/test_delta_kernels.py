@@ -50,13 +50,14 @@ def test_the_kernels_are_right_under_tritons_interpreter() -> None:
 
 
 @here
-@pytest.mark.parametrize("alike", [False, True])
-def test_the_delta_rule_forwards_and_backwards(alike: bool) -> None:
-    """Also with keys that are nearly one and the same, where a careless solve would blow up."""
+@pytest.mark.parametrize(("alike", "decay"), [(False, 0.3), (True, 0.3), (False, 12.0)])
+def test_the_delta_rule_forwards_and_backwards(alike: bool, decay: float) -> None:
+    """Also with keys that are nearly one and the same, where a careless solve would blow up, and
+    where next to nothing is left after a token."""
     from tinkex.engine.kernels.delta import Inputs
     from tinkex.engine.model.linear.device_delta import DeviceStretches, delta_rule
 
-    given = delta_inputs(alike)
+    given = delta_inputs(alike, decay)
     leaves = [part.clone().requires_grad_() for part in given]
     found = delta_rule(Inputs(*leaves), DeviceStretches(LENGTHS, DEVICE))
     exact = [part.double().requires_grad_() for part in given]
@@ -205,7 +206,7 @@ def test_queries_and_keys_are_made_ready(
     close(ours[0], theirs[0])
 
 
-def delta_inputs(alike: bool = False) -> list[Tensor]:
+def delta_inputs(alike: bool = False, decay: float = 0.3) -> list[Tensor]:
     k = random(TOKENS, 2, 24, seed=2)
     if alike:
         k = k * 0.05 + 1.0
@@ -213,7 +214,7 @@ def delta_inputs(alike: bool = False) -> list[Tensor]:
         random(TOKENS, 2, 24, seed=1),
         F.normalize(k, dim=-1),
         random(TOKENS, 4, 40, seed=3),
-        -random(TOKENS, 4, seed=4).sigmoid() * 0.3,
+        -random(TOKENS, 4, seed=4).sigmoid() * decay,
         random(TOKENS, 4, seed=5).sigmoid(),
     ]
 

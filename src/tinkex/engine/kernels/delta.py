@@ -113,10 +113,11 @@ def outputs(x: Inputs, total: Tensor, scanned: Scanned, cut: Tensor) -> Tensor:
 
 @triton.jit
 def fading(total, CHUNK: tl.constexpr):
-    """[i, j]: what is left in token j of what token i, no later one, wrote."""
+    """[i, j]: what is left in token j of what token i, no later one, wrote. Rows after the chunk's
+    end, whose sums are not known, must not grow beyond all bounds: what they meet is zero."""
     own = tl.arange(0, CHUNK)
-    later = own[None, :] >= own[:, None]
-    return tl.where(later, tl.exp(tl.where(later, total[None, :] - total[:, None], 0.0)), 0.0)
+    fade = tl.exp(tl.minimum(total[None, :] - total[:, None], 0.0))
+    return tl.where(own[None, :] >= own[:, None], fade, 0.0)
 
 
 @triton.jit
