@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pictures import PICTURES
 from support.served import served
 from tinkex.server.dashboard import assets
 from tinkex.server.dashboard.linking import NotUnderstood, link
@@ -114,3 +115,10 @@ def test_modules_are_joined_in_order_each_in_a_scope_of_its_own() -> None:
     assert "gone" not in joined
     with pytest.raises(NotUnderstood, match="export default"):
         link({"main.js": "export default 1;"}, "main.js")
+
+
+def test_every_picture_in_the_documents_is_one_that_the_script_takes() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    names = {f"{name}.png" for name in PICTURES}
+    assert {file.name for file in (docs / "pictures").iterdir()} == names
+    assert set(re.findall(r"pictures/([\w.]+)", (docs / "dashboard.md").read_text())) == names

@@ -87,19 +87,27 @@ def test_the_numbers_on_the_page_are_those_of_the_api(owner: Visitor, world: Wor
     run = world.api(f"runs/{world.run}")
     assert run["step"] == 6
     text = owner.open(f"runs/{world.run}", scene.HOSTILE)
-    facts = {name: owner.page.inner_text(f'[data-fact="{name}"]') for name in ("step", "loss")}
-    assert facts == {"step": "6", "loss": f"{run['last_loss']:,.3f}".rstrip("0")}
+    step, loss = (owner.page.inner_text(f'[data-fact="{name}"]') for name in ("step", "loss"))
+    assert (int(step), float(loss)) == (6, _shown(run["last_loss"]))
     assert "first" in text
     owner.page.get_by_role("img", name="loss. ").first.wait_for()
     label = owner.page.get_by_role("img", name="loss. ").first.get_attribute("aria-label") or ""
     history = world.api(f"runs/{world.run}/history?metrics=loss")["series"]["loss"]
-    assert f"last {history['mean'][-1]:,.3f}".rstrip("0") in label
+    drawn = re.search(r"last ([\d.]+), lowest ([\d.]+), highest ([\d.]+)\.", label)
+    assert drawn is not None, label
+    wanted = history["mean"][-1], min(history["min"]), max(history["max"])
+    assert tuple(map(float, drawn.groups())) == tuple(map(_shown, wanted))
     for checkpoint in run["checkpoints"]:
         assert f"{checkpoint['size_bytes'] / 1024:.0f} KiB" in text
     usage = world.api("usage")
     trained = sum(hour["training"] for hour in usage["usage"])
     owner.open("usage", "Usage")
     owner.page.get_by_role("cell", name=f"{trained:,}").wait_for()
+
+
+def _shown(value: float) -> float:
+    """Four digits, as the page writes numbers."""
+    return float(f"{value:.4g}")
 
 
 def test_hostile_names_prompts_and_samples_are_text_and_nothing_else(
@@ -208,6 +216,23 @@ def _body(answer: Any) -> str:
     if "/api/" not in answer.url or answer.url.endswith("/events"):
         return ""
     return "" if answer.status >= 400 else str(answer.text())
+
+
+def test_a_zoom_asks_for_its_range_and_a_long_run_for_no_more_than_its_pixels(
+    owner: Visitor, world: World
+) -> None:
+    asked: list[str] = []
+    owner.page.on("request", lambda request: asked.append(request.url))
+    owner.open(f"runs/{world.run}", scene.HOSTILE)
+    chart = owner.page.get_by_role("img", name="loss. ").first
+    chart.locator("canvas").wait_for()
+    chart.press("+")
+    owner.page.get_by_role("button", name="Show all").wait_for()
+    histories = [url for url in asked if "/history?" in url]
+    assert all("buckets=600" in url for url in histories)
+    assert "from=2&to=5" in histories[-1]
+    chart.press("0")
+    owner.page.get_by_role("button", name="Show all").wait_for(state="detached")
 
 
 def test_the_playground_answers_from_two_models_side_by_side(owner: Visitor, world: World) -> None:
