@@ -147,3 +147,8 @@ def test_a_prompt_that_opened_the_tag_is_answered_with_reasoning_first() -> None
 )
 def test_the_format_is_chosen_by_the_template(template: str | None, name: Format) -> None:
     assert format_of(template) == name
+
+
+def test_a_tools_schema_that_is_none_does_not_break_the_reading_of_its_calls() -> None:
+    reader = parser("qwen_xml", {"add": {"properties": ["a"]}}, thinking=False)
+    assert sorted_out([*reader.add(XML), *reader.end()])[2][0][0] == "add"

@@ -110,7 +110,8 @@ class XmlCalls:
         return [Arguments(f"{head}{json.dumps(self._key, ensure_ascii=False)}: {known}")]
 
     def _read(self, value: str) -> Any:
-        schema = self._tools.get(self._name, {}).get("properties", {}).get(self._key, {})
+        properties = self._tools.get(self._name, {}).get("properties")
+        schema = properties.get(self._key) if isinstance(properties, dict) else None
         if isinstance(schema, dict) and schema.get("type") == "string":
             return value
         try:
