@@ -4,7 +4,7 @@ The same prompts, as many tokens, rounds taking turns, medians. The schema's ans
 within them, so that every step of every row has a mask. On a CPU SmolLM2-135M; on a GPU the shape
 of an 8B model with seeded weights and SmolLM2's tokenizer. `half`: every other row has a grammar.
 
-    python benchmarks/engine_grammar.py [--rows 1 8 32] [--tokenizer tokenizer.json]
+    python benchmarks/engine_grammar.py [--rows 1 8 32] [--rounds 3] [--tokenizer tokenizer.json]
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ ENDLESS = Grammar(
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--tokenizer", type=Path, help="on a GPU: of SmolLM2")
     asked = parser.parse_args()
     sampler = gpu_sampler(asked.tokenizer) if torch.cuda.is_available() else cpu_sampler()
@@ -70,7 +71,7 @@ def main() -> None:
         plain: list[float] = []
         half: list[float] = []
         bound: list[float] = []
-        for turn in range(ROUNDS + 1):
+        for turn in range(asked.rounds + 1):
             for found, every in ((plain, 0), (half, 2), (bound, 1)):
                 if every == 2 and count == 1:
                     continue

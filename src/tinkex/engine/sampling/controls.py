@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tinkex.engine.cpu.threads import threads
 from tinkex.engine.messages import SamplingControls
 from tinkex.engine.to_device import to_device
 
@@ -116,10 +117,11 @@ def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
     """The logits [R, V] to draw from; the same tensor if no row has controls."""
     if not any(change.matter for change in changes):
         return logits
-    result = logits.clone()
-    _mask(result, changes)
-    _add_bias(result, changes)
-    _penalise(result, changes)
+    with threads(1):  # a row is too little to share, and sharing it costs milliseconds at times
+        result = logits.clone()
+        _mask(result, changes)
+        _add_bias(result, changes)
+        _penalise(result, changes)
     return result
 
 
