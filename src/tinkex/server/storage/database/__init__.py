@@ -26,10 +26,14 @@ P = ParamSpec("P")
 class Store:
     """An open database. Close it, or the last posted writes may be lost."""
 
-    def __init__(self, writer: Writer, reader: sqlite3.Connection) -> None:
+    def __init__(
+        self, writer: Writer, reader: sqlite3.Connection, querier: sqlite3.Connection
+    ) -> None:
         self._writer = writer
         self._reader = reader
         self._reading = threading.Lock()
+        self._querier = querier
+        self._querying = threading.Lock()
 
     def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -53,13 +57,20 @@ class Store:
     async def query(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a lookup of any size off the event loop."""
-        return await asyncio.to_thread(self.read, _bound(work, *args, **kwargs))
+        """Run a lookup of any size off the event loop, on a connection of its own: however long it
+        takes, no `read` waits for it."""
+
+        def look() -> T:
+            with self._querying:
+                return work(self._querier, *args, **kwargs)
+
+        return await asyncio.to_thread(look)
 
     def close(self) -> None:
         self._writer.close()
-        with self._reading:
+        with self._reading, self._querying:
             self._reader.close()
+            self._querier.close()
 
 
 def _bound(
@@ -73,11 +84,11 @@ def open_store(path: Path) -> Store:
     writing = connect(path)
     try:
         migrate(writing)
-        reading = connect(path)
+        reading, querying = connect(path), connect(path)
     except BaseException:
         writing.close()
         raise
-    return Store(ThreadWriter(writing), reading)
+    return Store(ThreadWriter(writing), reading, querying)
 
 
 @contextmanager
