@@ -139,6 +139,16 @@ async def test_foreign_pages_can_neither_sign_in_nor_rebind_a_name(tmp_path: Pat
         assert program.status_code == 200
 
 
+async def test_a_server_with_keys_is_opened_by_a_proxys_name(tmp_path: Path) -> None:
+    file, settings = keyed(tmp_path)
+    _, secret = file.create("alice")
+    async with served(tmp_path, **settings) as api:
+        headers = {"x-api-key": secret, "user-agent": "Mozilla/5.0"}
+        for path in ("/", TRAINING_RUNS):
+            answer = await api.client.get(f"http://tinkex.example.org{path}", headers=headers)
+            assert answer.status_code == 200, path
+
+
 @pytest.mark.parametrize("wrong", [{"key": "tml-guess"}, {"invitation": "guess"}])
 async def test_guessing_is_slowed_down_and_gives_nothing_away(
     tmp_path: Path, wrong: dict[str, str]

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from tinkex.client.errors import TinkerError
 from tinkex.client.events.bus import EventBus, default_bus
 from tinkex.client.settings.timings import Timings
+from tinkex.text import hub_cache
 from tinkex.wire.limits import (
     API_KEY_PREFIX,
     CONNECT_TIMEOUT,
@@ -256,6 +257,11 @@ def user_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     env = os.environ if environ is None else environ
     root = env.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "tinkex"
+
+
+def hub_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the Hugging Face libraries keep downloaded files."""
+    return hub_cache.hub_cache_directory(os.environ if environ is None else environ)
 
 
 def normalise_url(base_url: str) -> str:

@@ -19,11 +19,12 @@ _OF_BROWSERS = ("origin", "cookie", "sec-fetch-site", "sec-fetch-mode")
 
 
 class BrowsersAtHome:
-    """ASGI middleware. Does nothing on a server that others can reach: that one has keys."""
+    """ASGI middleware. Does nothing on a server with keys of its own: there being on this machine
+    opens nothing, and people come through a proxy by the name it has."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._guards = settings.is_private
+        self._guards = settings.is_private and settings.keys is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._guards and scope["type"] == "http" and _is_foreign(scope):
