@@ -164,3 +164,9 @@ def test_keys_and_names_that_are_unknown_are_told_so(world: World) -> None:
             client.with_options(api_key=KEY).completions.create(model="gpt-4", prompt="x")
     assert unknown.value.code == "model_not_found"
     assert MODEL in unknown.value.message
+
+
+def test_a_streams_prompt_cannot_be_scored_and_that_is_said(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="not streamed") as caught:
+        client.completions.create(model=MODEL, prompt="a", echo=True, logprobs=1, stream=True)
+    assert caught.value.param == "logprobs"

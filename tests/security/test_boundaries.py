@@ -20,6 +20,7 @@ PUBLIC = {
     "/api/v1/get_server_capabilities",
     "/api/v1/openapi.json",
     "/",
+    "/api/v1/dashboard/visit",
 }
 ANYONES = ("tokenizer", "telemetry", "create_session", "metrics", "search", "/models")
 """Routes that take no id of anyone's: they make something of the asker's own, or list what the

@@ -40,6 +40,7 @@ def endpoints_of(request: Request) -> Endpoints:
 
 async def read(request: Request, kind: type[D]) -> tuple[D, int]:
     """The body as a declared request, and its size; large ones are read off the event loop."""
+    tenant_of(request)  # nobody's body is read before their key
     body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
     if len(body) <= _INLINE_BYTES:
         return kind.read(body), len(body)

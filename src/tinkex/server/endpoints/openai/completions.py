@@ -86,6 +86,9 @@ class CompletionRequest(SamplingFields):
 
     def command(self, prompt: list[int]) -> Sample:
         scored = self.echo and self.logprobs is not None
+        if scored and self.stream:
+            reason = "a prompt's logprobs are not streamed: leave out stream, echo or logprobs"
+            raise Unfit(f"logprobs with echo and stream: {reason}", "logprobs")
         return Sample(
             op="",
             weights="",

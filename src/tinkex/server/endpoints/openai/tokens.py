@@ -38,7 +38,6 @@ class DetokenizeRequest(Declared):
 
 async def tokenize(request: Request) -> Response:
     """The tokens of a text or a conversation."""
-    tenant_of(request)
     asked, size = await read(request, TokenizeRequest)
     if (asked.prompt is None) == (asked.messages is None):
         raise Unfit("prompt or messages: give one of them", "prompt")
