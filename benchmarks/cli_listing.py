@@ -120,7 +120,7 @@ def listing(environ: dict[str, str]) -> Row:
         for program, found in times.items():
             found.append(run([str(BIN / program), *line], environ)[0])
     ours, theirs = (statistics.median(found[1:]) for found in times.values())
-    return Row(f"`checkpoint list` of {CHECKPOINTS:,}", ours, "s", theirs, bar="≥2×")
+    return Row(f"`checkpoint list` of {CHECKPOINTS:,}", ours, "s", theirs, target="≥2×")
 
 
 def download(environ: dict[str, str], folder: Path) -> list[Row]:
@@ -142,7 +142,7 @@ def download(environ: dict[str, str], folder: Path) -> list[Row]:
             f"`checkpoint download`, {FILES} files of {LARGE_BYTES // FILES >> 20} MiB, checked",
             statistics.median(ours), "MB/s", statistics.median(curls), True, "≥0.8×",
         ),
-        Row("peak memory of that command", mib["large"], "MiB", bar="constant"),
+        Row("peak memory of that command", mib["large"], "MiB", target="constant"),
         Row(f"peak memory, a {SMALL_BYTES >> 20} MiB checkpoint", mib["small"], "MiB"),
     ]  # fmt: skip
 

@@ -47,7 +47,9 @@ def measure() -> dict[str, float]:
 def main() -> None:
     found = measure()
     rows = [
-        Row(f"`tinkex {word}`", found[f"ours {word}"], "ms", found[f"official {word}"], bar="≥8×")
+        Row(
+            f"`tinkex {word}`", found[f"ours {word}"], "ms", found[f"official {word}"], target="≥8×"
+        )
         for word in ("--help", "version")
     ]
     rows += [
@@ -55,7 +57,7 @@ def main() -> None:
             f"`tinkex {word}` over the bare interpreter",
             found[f"ours {word}"] - found["bare"],
             "ms",
-            bar="≤50 ms",
+            target="≤50 ms",
         )
         for word in ("--help", "version")
     ]

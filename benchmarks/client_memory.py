@@ -129,7 +129,7 @@ def main() -> None:
                 ours / ENCODED_MB,
                 "×",
                 against=theirs / ENCODED_MB,
-                bar="at most 2×",
+                target="at most 2×",
             ),
             Row("encoded size of the batch", ENCODED_MB, "MB"),
         ],

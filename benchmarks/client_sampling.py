@@ -118,7 +118,7 @@ def publish(runs: dict[str, list[dict[str, float]]], many: dict[str, dict[str, f
                 middle("tinkex", "cpu_us"),
                 "µs",
                 against=middle("tinker", "cpu_us"),
-                bar="at least 2×",
+                target="at least 2×",
             ),
             Row(
                 f"wall time per call, {CONCURRENT} in flight",
@@ -131,7 +131,7 @@ def publish(runs: dict[str, list[dict[str, float]]], many: dict[str, dict[str, f
                 many["tinkex"]["cpu_us"],
                 "µs",
                 against=many["tinker"]["cpu_us"],
-                bar="completes",
+                target="completes",
             ),
         ],
         note=f"{PROMPT_TOKENS}-token prompts against one protocol server in its own process; "

@@ -105,7 +105,7 @@ def main() -> None:
         Row("the engine's step, 8×128 tokens", step * 1e3, "ms"),
         Row("a step's way through the server, all synced", synced * 1e3, "ms"),
         Row("the same, nothing synced", careless * 1e3, "ms"),
-        Row("durability, share of the step", 100 * (synced - careless) / step, "%", bar="≤5 %"),
+        Row("durability, share of the step", 100 * (synced - careless) / step, "%", target="≤5 %"),
         Row("the whole way, share of the step", 100 * synced / step, "%"),
     ]
     write("durability", "The cost of durability", rows)

@@ -146,8 +146,8 @@ def main(rounds: int) -> None:
     )
 
 
-def row(what: str, found: dict[str, float], unit: str, bar: str = "") -> Row:
-    return Row(what, found["tinkex"], unit, against=found["tinker"], bar=bar)
+def row(what: str, found: dict[str, float], unit: str, target: str = "") -> Row:
+    return Row(what, found["tinkex"], unit, against=found["tinker"], target=target)
 
 
 if __name__ == "__main__":

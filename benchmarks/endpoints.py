@@ -155,7 +155,7 @@ def costs() -> list[Row]:
         "template and tokens of it": lambda: text.chat(asked.messages, asked.tools),
         f"tell {len(said) // 4} tokens of an answer apart": parse,
     }
-    return [Row(name, _each(work) * 1e3, "ms", bar="≤1 ms") for name, work in works.items()]
+    return [Row(name, _each(work) * 1e3, "ms", target="≤1 ms") for name, work in works.items()]
 
 
 def _each(work: Callable[[], Any]) -> float:
@@ -197,7 +197,7 @@ async def open_streams(url: str) -> list[Row]:
 
     silences = await asyncio.gather(*(hold() for _ in range(STREAMS)))
     return [
-        Row(f"longest silence of {STREAMS:,} open streams", max(silences), "s", bar="≤20 s"),
+        Row(f"longest silence of {STREAMS:,} open streams", max(silences), "s", target="≤20 s"),
         Row("median silence", statistics.median(silences), "s"),
         Row("streams that the server ended", float(len(ended)), ""),
     ]

@@ -148,8 +148,8 @@ def main() -> None:
     )
     one = found["one"]
 
-    def row(what: str, name: str, against: float, bar: str = "") -> Row:
-        return Row(what, found[name], "tokens/s", against, higher_is_better=True, bar=bar)
+    def row(what: str, name: str, against: float, target: str = "") -> Row:
+        return Row(what, found[name], "tokens/s", against, higher_is_better=True, target=target)
 
     rows = [
         row("one request, against generate", "one", found["generate"], "≥2×"),

@@ -61,7 +61,7 @@ SMALL: dict[str, Any] = {
     "shared_expert_intermediate_size": 128, "linear_num_key_heads": 2,
     "linear_num_value_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
 }  # fmt: skip
-BARS = {
+TARGETS = {
     "qwen3-30b-a3b": "≥ 13,000 tokens/s",
     "qwen3.5-9b": "≥ 13,000 tokens/s",
     "qwen3.6-35b-a3b": "≥ 18,000 tokens/s",
@@ -81,7 +81,7 @@ def main() -> None:
     for name in asked.families or SHAPES:
         decoder = build(name, asked.small, asked.layers, device)
         label = f"{name}, {len(decoder.config.layers)} layers" if asked.layers else name
-        rows.extend(measure(label, decoder, asked.only, asked.small, BARS[name]))
+        rows.extend(measure(label, decoder, asked.only, asked.small, TARGETS[name]))
         del decoder
         gc.collect()
         if device.type == "cuda":
@@ -101,13 +101,13 @@ def build(name: str, small: bool, layers: int | None, device: torch.device) -> D
     return seeded_decoder(parse_config(shape), device, dtype)
 
 
-def measure(name: str, decoder: Decoder, only: str | None, small: bool, bar: str) -> list[Row]:
+def measure(name: str, decoder: Decoder, only: str | None, small: bool, target: str) -> list[Row]:
     rows = []
     if only != "decode":
         length = 256 if small else 4096
         rate = train_rate(decoder, 1, length)
         label = f"{name}: train, 8 × {length} packed"
-        rows.append(Row(label, rate, "tokens/s", higher_is_better=True, bar=bar))
+        rows.append(Row(label, rate, "tokens/s", higher_is_better=True, target=target))
     for batch, adapters in ((1, 0), (32, 0), (128, 0), (32, 1)) if only != "train" else ():
         rate, _ = decode_rate(decoder, batch, adapters, small)
         label = f"{name}: decode, batch {batch}, {adapters} adapter(s)"

@@ -82,7 +82,7 @@ def main() -> None:
             Row(
                 f"train, rank {RANK}, 8 × {length} packed, {runs} run(s) in the batch",
                 rate, "tokens/s", against=peak, higher_is_better=True,
-                bar="≥ 14,300 tokens/s" if runs == 1 else "within 10 % of one run",
+                target="≥ 14,300 tokens/s" if runs == 1 else "within 10 % of one run",
             )
         )  # fmt: skip
     decodings = ((1, 0), (32, 0), (128, 0), (256, 0), (32, 1), (32, 32))
@@ -93,7 +93,7 @@ def main() -> None:
             Row(
                 f"decode, batch {batch}, {adapters} adapter(s)",
                 rate, "tokens/s", against=floor, higher_is_better=True,
-                bar="≤ 10 % (1), ≤ 20 % (32) under none" if adapters else "≥ 70 % of bandwidth",
+                target="≤ 10 % (1), ≤ 20 % (32) under none" if adapters else "≥ 70 % of bandwidth",
             )
         )  # fmt: skip
     note = (

@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def row(what: str, found: list[float], base: float) -> Row:
-    return Row(what, statistics.median(found[1:]), "ms", against=base, bar="≥ 0.95×")
+    return Row(what, statistics.median(found[1:]), "ms", against=base, target="≥ 0.95×")
 
 
 def step_ms(sampler: Sampler, turn: int, count: int, every: int) -> float:

@@ -74,7 +74,7 @@ def main() -> None:
         calls = [make_call(rng, str(tenant), lengths) for tenant in range(TENANTS)]
         own, other = measure(trainer, calls)
         what = f"{TENANTS} tenants, {name} each"
-        rows.append(Row(what, own * 1e3, "ms", against=other * 1e3, bar="≥1.5×"))
+        rows.append(Row(what, own * 1e3, "ms", against=other * 1e3, target="≥1.5×"))
     with mock.patch.object(batch, "threads_for", return_value=torch.get_num_threads()):
         own, other = measure(trainer, calls)
     rows.append(Row(f"{what}, all threads for all", own * 1e3, "ms", against=other * 1e3))

@@ -203,9 +203,9 @@ def sharing(sdk: str, where: tuple[str, str], seconds: float) -> Iterator[Row]:
         together = windows["train", "sample"]
         sampled, trained = found["sample"], found["train"]
         yield Row(f"{sdk}: 64 tokens beside a trainer, {shape}", mean_ms(sampled, together), "ms",
-                  mean_ms(sampled, windows["sample",]), bar="≤2.2×")  # fmt: skip
+                  mean_ms(sampled, windows["sample",]), target="≤2.2×")  # fmt: skip
         yield Row(f"{sdk}: a step of that trainer, {shape}", mean_ms(trained, together), "ms",
-                  mean_ms(trained, windows["train",]), bar="≥45 % kept")  # fmt: skip
+                  mean_ms(trained, windows["train",]), target="≥45 % kept")  # fmt: skip
 
 
 def phases(

@@ -32,7 +32,7 @@ from tinkex.engine.builtin.tiny import ensure_tiny
 from tinkex.server.engines.model_sources import default_cache
 
 SDKS = {"tinkex": "ours", "tinker": "official SDK"}
-BARS = {
+TARGETS = {
     "optim_step": {"tinkex": "≤4 ms", "tinker": "≤8 ms"},
     "forward_backward": {"tinkex": "≤12 ms", "tinker": "≤15 ms"},
 }
@@ -87,7 +87,9 @@ def requests(server: ServedProcess) -> list[Row]:
 
     times = [seconds(health) for _ in range(300)][20:]
     return [
-        Row("a request without work (healthz), p50", milliseconds(times, 0.5), "ms", bar="≤1 ms"),
+        Row(
+            "a request without work (healthz), p50", milliseconds(times, 0.5), "ms", target="≤1 ms"
+        ),
         Row("a request without work (healthz), p99", milliseconds(times, 0.99), "ms"),
     ]
 
@@ -102,8 +104,10 @@ def operations(clients: dict[str, SdkClient], rounds: int) -> list[Row]:
                 times.setdefault((name, sdk), []).extend(took)
     rows = []
     for (name, sdk), took in times.items():
-        bar = BARS.get(name, {}).get(sdk, "")
-        rows.append(Row(f"`{name}`, {SDKS[sdk]}, p50", milliseconds(took, 0.5), "ms", bar=bar))
+        target = TARGETS.get(name, {}).get(sdk, "")
+        rows.append(
+            Row(f"`{name}`, {SDKS[sdk]}, p50", milliseconds(took, 0.5), "ms", target=target)
+        )
         rows.append(Row(f"`{name}`, {SDKS[sdk]}, p99", milliseconds(took, 0.99), "ms"))
     return rows
 
@@ -150,12 +154,12 @@ def samples(clients: dict[str, SdkClient], bare: Bare, rounds: int) -> list[Row]
         middle = {name: statistics.median(found[1:]) for name, found in rates.items()}
         for sdk, who in SDKS.items():
             what = f"{at_once} sample{'s' * (at_once > 1)} at once, {who}"
-            for other, said, bar in (
+            for other, said, target in (
                 ("generate", "`generate`", "≥2×"),
                 ("engine", "the engine alone", ""),
             ):
                 rows.append(Row(f"{what}, against {said}", middle[sdk], "tokens/s", middle[other],
-                                higher_is_better=True, bar=bar))  # fmt: skip
+                                higher_is_better=True, target=target))  # fmt: skip
     return rows
 
 
@@ -182,7 +186,7 @@ def tenants(server: ServedProcess) -> list[Row]:
                     f"{count} tenants, steps of {size['sequences']}×{size['tokens']}, against one"
                 )
                 rows.append(Row(what, middle[count], "steps/s", middle[1], higher_is_better=True,
-                                bar="≥1.3×" if count == 2 else ""))  # fmt: skip
+                                target="≥1.3×" if count == 2 else ""))  # fmt: skip
     return rows
 
 
@@ -199,7 +203,7 @@ def mixed(server: ServedProcess, clients: dict[str, SdkClient], rounds: int) -> 
             trainer.answer()
             what = f"a sample beside a trainer, {SDKS[sdk]}, against alone"
             rows.append(Row(what, statistics.median(beside) * 1e3, "ms",
-                            statistics.median(alone) * 1e3, bar="≥0.45×"))  # fmt: skip
+                            statistics.median(alone) * 1e3, target="≥0.45×"))  # fmt: skip
     return rows
 
 

@@ -104,12 +104,12 @@ def through_the_door(
 ) -> list[Row]:
     rows: list[Row] = []
 
-    def rate(what: str, value: float, name: str, bar: str) -> None:
+    def rate(what: str, value: float, name: str, target: str) -> None:
         rows.append(Row(f"{what}, {who}", value, "tokens/s", bare.get(name),
-                        higher_is_better=True, bar=bar))  # fmt: skip
+                        higher_is_better=True, target=target))  # fmt: skip
 
-    def wait(what: str, seconds: float, bar: str = "") -> None:
-        rows.append(Row(f"{what}, {who}", seconds * 1e3, "ms", bar=bar))
+    def wait(what: str, seconds: float, target: str = "") -> None:
+        rows.append(Row(f"{what}, {who}", seconds * 1e3, "ms", target=target))
 
     begun = time.perf_counter()
     client.ask("begin")
@@ -118,10 +118,10 @@ def through_the_door(
     ((first, _),) = client.ask("samples", rounds=1, at_once=1, prompt=PROMPT, new=1)
     wait("first sample after ready", first, "≤1 s")
     time.sleep(max(0.0, 20 - (time.perf_counter() - begun)))  # idle time, as users leave it
-    for backward, bar in ((True, "≤35 ms"), (False, "≤15 ms")):
+    for backward, target in ((True, "≤35 ms"), (False, "≤15 ms")):
         took = client.ask("passes", rounds=rounds + 2, sequences=4, tokens=30, backward=backward)
         name = "forward_backward" if backward else "forward"
-        wait(f"`{name}` of 120 tokens", middle(took[2:]), bar)
+        wait(f"`{name}` of 120 tokens", middle(took[2:]), target)
     sequences, length = STEP
     for pipelined, how in ((False, "one await at a time"), (True, "sent together")):
         took = client.ask("steps", rounds=rounds + 1, sequences=sequences, tokens=length,
@@ -133,10 +133,10 @@ def through_the_door(
     wait("a sampler of the run as it is, to its first token",
          middle(client.ask("on_policy", rounds=4, prompt=PROMPT)[1:]), "≤100 ms")  # fmt: skip
     client.ask("tuned")
-    for at_once, bar in AT_ONCE.items():
+    for at_once, target in AT_ONCE.items():
         came = client.ask("samples", rounds=4, at_once=at_once, prompt=PROMPT, new=NEW)
         value = middle([tokens / took for took, tokens in came[1:]])
-        rate(f"{at_once} samples at once, 128 + 128 tokens", value, f"sample {at_once}", bar)
+        rate(f"{at_once} samples at once, 128 + 128 tokens", value, f"sample {at_once}", target)
     count, length = LONG
     came = client.ask("samples", rounds=2, at_once=count, prompt=length, new=1)
     value = count * length / min(took for took, _ in came)
@@ -156,9 +156,9 @@ def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
     shared = trainer.answer()
     return [
         Row(f"a sample beside a trainer, against alone, {who}", both * 1e3, "ms", alone * 1e3,
-            bar="≥0.45×"),
+            target="≥0.45×"),
         Row("training beside samples, against alone", shared, "steps/s", steps,
-            higher_is_better=True, bar="≥0.45×"),
+            higher_is_better=True, target="≥0.45×"),
     ]  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def after_a_kill(client: SdkClient, server: ServedProcess, who: str) -> list[Row
     # Beside the engine waits a spare process, which is smaller and has nothing to lose.
     os.kill(max(server.engines, key=resident), signal.SIGKILL)
     (took,) = client.ask("passes", **small)
-    return [Row(f"the next step after kill -9 of the engine, {who}", took, "s", bar="≤10 s")]
+    return [Row(f"the next step after kill -9 of the engine, {who}", took, "s", target="≤10 s")]
 
 
 def told(rows: list[Row]) -> list[Row]:

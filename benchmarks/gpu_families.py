@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 import torch
-from engine_families import BARS, SHAPES, build
+from engine_families import SHAPES, TARGETS, build
 from engine_gpu import ADAM, RANK, ceilings, data, synchronize
 from report import Row, write
 
@@ -157,7 +157,7 @@ def trained(name: str, decoder: Decoder, flops: float, profile: bool, small: boo
     needed = 4 * active(decoder.config) + 3.5 * attention_flops(decoder.config, length)
     rate = SEQUENCES * length / seconds
     label = f"{name}: train, {SEQUENCES} × {length:,} packed"
-    return shown(Row(label, rate, "tokens/s", flops / needed, True, BARS[name]))
+    return shown(Row(label, rate, "tokens/s", flops / needed, True, TARGETS[name]))
 
 
 def print_profile(work: object) -> None:
@@ -216,8 +216,8 @@ def decoded(
         rate, context = decode_rate(decoder, count, adapters, made, asked.profile)
         limit = count * bandwidth / step_bytes(decoder, count, context, adapters)
         label = f"{name}: decode, batch {count}, {adapters} adapter(s)"
-        bar = "" if adapters else "≥ 70 % of bandwidth"
-        rows.append(shown(Row(label, rate, "tokens/s", limit, True, bar)))
+        target = "" if adapters else "≥ 70 % of bandwidth"
+        rows.append(shown(Row(label, rate, "tokens/s", limit, True, target)))
         gc.collect()
     return rows
 

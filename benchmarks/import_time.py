@@ -46,7 +46,7 @@ def main(rounds: int) -> None:
                 found["tinkex"] - bare,
                 "ms",
                 against=found["tinker"] - bare,
-                bar="at most 60 ms, at least 8×",
+                target="at most 60 ms, at least 8×",
             ),
             Row("whole process", found["tinkex"], "ms", against=found["tinker"]),
             Row("bare interpreter", bare, "ms"),

@@ -41,7 +41,7 @@ class Row:
     unit: str
     against: float | None = None
     higher_is_better: bool = False
-    bar: str = ""
+    target: str = ""
 
     def ratio(self) -> str:
         if not self.against or not self.value:
@@ -51,7 +51,7 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         against = "" if self.against is None else f"{figure(self.against)} {self.unit}"
-        return (self.what, f"{figure(self.value)} {self.unit}", against, self.ratio(), self.bar)
+        return (self.what, f"{figure(self.value)} {self.unit}", against, self.ratio(), self.target)
 
 
 def figure(value: float) -> str:
@@ -59,7 +59,7 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-HEADINGS = ("what", "ours", "the alternative", "better by", "bar")
+HEADINGS = ("what", "ours", "the alternative", "better by", "target")
 
 
 def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:

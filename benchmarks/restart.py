@@ -67,7 +67,7 @@ def main() -> None:
     rows = [
         Row("start on an empty home, first run created", bare, "s"),
         Row(f"kill -9 with {RUNS} runs, until each made another step", whole, "s"),
-        Row("beyond loading the model", whole - bare, "s", bar="≤10 s"),
+        Row("beyond loading the model", whole - bare, "s", target="≤10 s"),
     ]
     note = (
         f"Each run had {STEPS} steps, with a snapshot after five: two steps of each are replayed."

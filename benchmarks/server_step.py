@@ -76,7 +76,7 @@ def main() -> None:
         "A training step through the server",
         [
             Row(f"SmolLM2-135M, {shape}, a step through the server", ours, "ms", against=alone),
-            Row("over the bare engine", (ours / alone - 1) * 100, "%", bar="≤10 %"),
+            Row("over the bare engine", (ours / alone - 1) * 100, "%", target="≤10 %"),
         ],
         note=f"The alternative is the bare engine. The losses differ by at most {apart:.1e}.",
     )

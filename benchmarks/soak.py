@@ -118,15 +118,15 @@ def main(seconds: float = 180.0, samplers: int = 64, trainers: int = 8) -> None:
     slope = statistics.linear_regression(times, server_mib).slope * 60
     beats = sorted(found.beats)
     rows = [
-        Row("errors", float(len(found.errors)), "", bar="0"),
+        Row("errors", float(len(found.errors)), "", target="0"),
         Row("training steps", float(found.steps), ""),
         Row("samples", float(found.samples), ""),
         Row("server memory at the end", server_mib[-1], "MiB"),
-        Row("server memory slope over the last two thirds", slope, "MiB/min", bar="≈0"),
+        Row("server memory slope over the last two thirds", slope, "MiB/min", target="≈0"),
         Row("engine memory, a third in", engine_mib[0], "MiB"),
         Row("engine memory at the end", engine_mib[-1], "MiB"),
         Row("heartbeat p50", 1e3 * beats[len(beats) // 2], "ms"),
-        Row("heartbeat p99", 1e3 * beats[int(len(beats) * 0.99)], "ms", bar="≤50 ms"),
+        Row("heartbeat p99", 1e3 * beats[int(len(beats) * 0.99)], "ms", target="≤50 ms"),
     ]
     note = (
         f"{samplers} samplers and {trainers} trainers on the tiny model for {seconds:.0f} s. The "

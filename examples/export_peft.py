@@ -96,7 +96,7 @@ def logprobs(model: torch.nn.Module, tokens: list[int]) -> list[float]:
 def compare(served: list[float | None], scores: dict[str, list[float]]) -> None:
     for name, values in scores.items():
         difference = max(abs(a - b) for a, b in zip(served, values, strict=True) if a is not None)
-        print(f"served and {name} differ by at most {difference:.1e} (bar {TOLERANCE})")
+        print(f"served and {name} differ by at most {difference:.1e} (tolerance {TOLERANCE})")
         if difference > TOLERANCE:
             raise SystemExit(f"the {name} model does not give the served numbers")
 

@@ -32,7 +32,7 @@ def main() -> None:
         disturbed, pause = train(server, options, kill_after=options.steps // 2)
     difference = max(abs(x - y) for x, y in zip(peaceful, disturbed, strict=True))
     print(f"longest step with the kill: {pause:.1f} s (the restart is in it)")
-    print(f"the two runs differ by at most {difference:.1e} (bar {TOLERANCE})")
+    print(f"the two runs differ by at most {difference:.1e} (tolerance {TOLERANCE})")
     series = {"in peace": peaceful, "killed half-way": disturbed}
     print("curve:", curve.draw(options.out / "recovery.png", series))
     if difference > TOLERANCE:
