@@ -46,7 +46,7 @@ demo: $(VENV)/.server ## fine-tune, sample before and after, list and download t
 	@$(BIN)/python -m tinkex demo
 
 test: $(VENV)/.dev ## run the whole test suite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 qa: $(VENV)/.dev $(VENV)-clients/.done ## tests, types, lint, format, docs: what CI runs
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh

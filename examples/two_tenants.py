@@ -38,9 +38,7 @@ def main() -> None:
     both_seconds = time.perf_counter() - start
     difference = max(abs(x - y) for x, y in zip(alone, together, strict=True))
     print(f"A alone: {alone_seconds:.1f} s; A and B at once: {both_seconds:.1f} s")
-    print(
-        f"A's losses alone and beside B: at most {difference:.1e} apart (tolerance {TOLERANCE})"
-    )
+    print(f"A's losses alone and beside B: at most {difference:.1e} apart (tolerance {TOLERANCE})")
     series = {"A alone": alone, "A beside B": together, "B": other}
     print("curve:", curve.draw(options.out / "two_tenants.png", series))
     if difference > TOLERANCE:

@@ -10,4 +10,5 @@ step "lint" ruff check .
 step "types" mypy
 step "dependencies" python scripts/audit.py
 step "docs" sphinx-build -W --keep-going -q -b html docs docs/_build/html
-step "tests" python -m pytest
+# Two at once, a file on one worker: tests own their folders, and most of their time is waiting.
+step "tests" python -m pytest -n 2 --dist loadfile --durations=20

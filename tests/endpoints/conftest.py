@@ -58,7 +58,7 @@ class World:
         return self.service.create_sampling_client(base_model=model)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home = tmp_path_factory.mktemp("endpoints") / "home"
     text = ModelText(resolve(MODEL, default_cache(os.environ), os.environ).folder, MODEL)

@@ -103,9 +103,9 @@ class SimulatedBlobs(SegmentBlobs):
 
 def open_simulated(path: Path, disk: Disk) -> Store:
     """The same database as the server's; only the writer's thread and the syncs are ours."""
-    writing, reading = _connect(path), _connect(path)
+    writing, reading, querying = _connect(path), _connect(path), _connect(path)
     migrate(writing)
-    return Store(SimulatedWriter(writing, disk), reading)
+    return Store(SimulatedWriter(writing, disk), reading, querying)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
