@@ -98,6 +98,7 @@ def page_rows(browser: Browser, url: str, link: str, run: str) -> list[Row]:
     for _ in range(RELOADS):
         visitor.page.reload()
         visitor.page.get_by_role("heading", name="Now").wait_for()
+        visitor.page.wait_for_timeout(200)  # the browser notes it a frame later
         paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         paints.append(visitor.page.evaluate(paint) / 1e3)
     visitor.page.evaluate(_WATCH)
