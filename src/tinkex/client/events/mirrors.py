@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,7 +109,7 @@ class _Mirror:
         """A logbook that fails is said to once, and left alone from then on."""
         is_good = True
         while (record := self._records.get()) is not None:
-            is_good = is_good and self._tried(lambda record=record: self._logbook.write(*record))  # type: ignore[misc]
+            is_good = is_good and self._tried(partial(self._logbook.write, *record))
         self._tried(self._logbook.close)
 
     def _tried(self, work: Callable[[], None]) -> bool:
