@@ -61,7 +61,7 @@ class InstantWorker:
     def __init__(self, _: object) -> None:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    async def start(self) -> Ready:
+    async def start(self, _: object) -> Ready:
         return Ready("None", 1000, 4096, 0, "cpu", "float32", 128)
 
     async def send(self, command: Command) -> None:

@@ -67,13 +67,13 @@ class _World:
 async def test_the_next_life_gets_the_spare_process_and_another_waits() -> None:
     world = _World("cuda:0")
     first = world.worker()
-    await first.start()
+    await first.start(print)
     world.remotes[0].die()
     with pytest.raises(WorkerDied):
         await first.receive()
     await first.stop()
     second = world.worker()
-    await second.start()
+    await second.start(print)
     assert world.taken == [None, world.made[0]]
     assert [child.closed for child in world.made] == [False, False]
     await second.stop()
@@ -83,6 +83,6 @@ async def test_the_next_life_gets_the_spare_process_and_another_waits() -> None:
 async def test_on_a_cpu_nothing_waits() -> None:
     world = _World("cpu")
     worker = world.worker()
-    await worker.start()
+    await worker.start(print)
     await worker.stop()
     assert world.made == []

@@ -59,3 +59,18 @@ async def test_an_engine_that_does_not_start_is_tried_again() -> None:
     await engine.ready()
     assert len(fake.workers) == 4
     await engine.stop()
+
+
+async def test_what_a_start_waits_for_is_said_to_those_who_wait() -> None:
+    fake = FakeEngine()
+    fake.place = asyncio.Event()
+    engine = _engine(fake)
+    told = asyncio.Event()
+    engine.listen(told.set)
+    engine.wake()
+    await told.wait()
+    assert (engine.phase, engine.reason) == ("starting", "the fake engine waits for a place")
+    fake.place.set()
+    await engine.ready()
+    assert engine.reason == ""
+    await engine.stop()

@@ -33,7 +33,7 @@ from tinkex.engine.messages import (
     SaveResult,
     SaveRun,
 )
-from tinkex.server.engines.worker import WorkerDied
+from tinkex.server.engines.worker import Tell, WorkerDied
 
 READY = Ready("SimulatedForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
 _PRIME = 2_147_483_647
@@ -59,7 +59,7 @@ class Machine:
         self.runs: dict[str, int] = {}
         self._dead = False
 
-    async def start(self) -> Ready:
+    async def start(self, tell: Tell) -> Ready:
         await asyncio.sleep(self._dice.choice((0.01, 1.0)))
         self._risk()
         return READY

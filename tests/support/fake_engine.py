@@ -4,7 +4,7 @@ A run's whole state is the list of what was applied to it, so tests can see orde
 loss. `loss_fn` names choose failures: `user_error`, `server_error`, `die` (once per engine life and
 datum), `poison` (every time), `slow`. It takes in `max_runs` runs at most, and saves none of the
 `unsavable`; `most_runs` is how many it ever held at once. Saves wait for `disk`,
-if there is one, and are of the moment they were asked for all the same.
+if there is one, and are of the moment they were asked for all the same. A start waits for `place`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tinkex.engine.messages import (
     ServeRun,
 )
 from tinkex.engine.messages import Sequence as Sampled
-from tinkex.server.engines.worker import Worker, WorkerDied
+from tinkex.server.engines.worker import Tell, Worker, WorkerDied
 from tinkex.server.settings import ModelSpec
 
 READY = Ready("FakeForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
@@ -58,6 +58,7 @@ class FakeEngine:
         self.workers: list[FakeWorker] = []
         self.starts_to_fail = 0
         self.gate: asyncio.Event | None = None
+        self.place: asyncio.Event | None = None
         self.max_runs = 1000
         self.most_runs = 0
         self.unsavable: set[str] = set()
@@ -88,7 +89,10 @@ class FakeWorker:
         self._saving: set[asyncio.Task[None]] = set()
         self._dead = False
 
-    async def start(self) -> Ready:
+    async def start(self, tell: Tell) -> Ready:
+        if self._engine.place is not None:
+            tell("the fake engine waits for a place")
+            await self._engine.place.wait()
         if self._engine.starts_to_fail:
             self._engine.starts_to_fail -= 1
             raise WorkerDied("the fake engine was told not to start")

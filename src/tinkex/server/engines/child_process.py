@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tinkex.engine.messages import Command, Event, Ready
-from tinkex.server.engines.worker import Launch, Worker, WorkerDied
+from tinkex.server.engines.worker import Launch, Tell, Worker, WorkerDied
 from tinkex.server.settings import ModelSpec, Settings
 
 _SPARE_RUNS = 8
@@ -106,7 +106,7 @@ class ProcessWorker:
     def pid(self) -> int | None:
         return None if self._remote is None else int(self._remote.pid)
 
-    async def start(self) -> Ready:
+    async def start(self, tell: Tell) -> Ready:
         loop = asyncio.get_running_loop()
         self._remote = await loop.run_in_executor(self._sender, self._start)
         self._receiver = threading.Thread(

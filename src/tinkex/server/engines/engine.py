@@ -198,7 +198,7 @@ class Engine:
     async def _one_life(self, worker: Worker) -> str:
         try:
             begun = self._clock.monotonic()
-            self.facts = await worker.start()
+            self.facts = await worker.start(self._wait_for)
             self._worker = worker
             self.life += 1
             self._tell_ready(self.facts, self._clock.monotonic() - begun)
@@ -211,6 +211,9 @@ class Engine:
         finally:
             self._worker = None
             await worker.stop()
+
+    def _wait_for(self, reason: str) -> None:
+        self._enter(self.phase, reason)
 
     def _tell_death(self, why: str, pause: float) -> None:
         facts = {"event": "engine_died", "model": self.spec.name, "deaths": self.deaths}

@@ -12,6 +12,9 @@ from typing import Protocol, TypeAlias
 from tinkex.engine.messages import Command, Event, Ready
 from tinkex.server.settings import ModelSpec
 
+Tell: TypeAlias = Callable[[str], None]
+"""Hears, in words for the people who wait, what a start is waiting for."""
+
 
 class WorkerDied(Exception):
     """The process is gone; the text says how, for the people who wait."""
@@ -20,8 +23,9 @@ class WorkerDied(Exception):
 class Worker(Protocol):
     """One engine process for one base model, one life long: to restart, make a new one."""
 
-    async def start(self) -> Ready:
-        """Start the process and wait until its model is loaded. Raises `WorkerDied`."""
+    async def start(self, tell: Tell) -> Ready:
+        """Start the process and wait until its model is loaded; `tell` hears what it waits for.
+        Raises `WorkerDied`."""
         ...
 
     async def send(self, command: Command) -> None:
