@@ -1,0 +1,139 @@
+"""Commands about weights that are served and samples drawn from them, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.engine.messages.data import FloatArray, IntArray, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWeights:
+    """Make the adapter in `folder` (PEFT layout) sampleable as `weights`. Loading the same name
+    again is a no-op. The base model itself is always there under the name ""."""
+
+    op: str
+    weights: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropWeights:
+    op: str
+    weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """`stop=None` means the model's end-of-sequence ids; an empty tuple means never stop early.
+    With `stop_at_eos` those ids end a sequence too, beside what `stop` names."""
+
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[int | str, ...] | None = None
+    temperature: float = 1.0
+    top_k: int = -1
+    top_p: float = 1.0
+    stop_at_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingControls:
+    """What steers draws beside the protocol's parameters; the defaults change nothing.
+
+    In this order: only `allowed_tokens` stay; `logit_bias` is added to its tokens' logits;
+    `repetition_penalty` divides the logits above 0, and multiplies those below, of every token of
+    the prompt or the sample; `frequency_penalty` is taken off for each time a token is in the
+    sample, `presence_penalty` once. Then comes the temperature; `min_p` keeps the tokens at least
+    that part as likely as the likeliest; top_k and top_p follow. Logprobs in results stay those of
+    the model's own distribution, before all of these.
+    """
+
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_tokens: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """Text, one JSON value of a schema (which is given as JSON), text: an answer or a tool call."""
+
+    begin: str = ""
+    schema: str = '{"type": "object"}'
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a sample's text must be: one of the forms, and with a `separator` any number, each but
+    the first after it. With `thinking_end` free text up to that comes first.
+
+    A sample ends when its text is complete, or where it may be complete and an end-of-sequence or
+    stop id is drawn; before that, those are not drawn."""
+
+    forms: tuple[AnswerForm, ...]
+    separator: str | None = None
+    thinking_end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`lane` is whose work this is, any text: lanes get equal parts of the engine."""
+
+    op: str
+    weights: str
+    prompt: IntArray
+    params: SamplingParams
+    num_samples: int = 1
+    prompt_logprobs: bool = False
+    prompt_logprobs_last_n: int | None = None
+    topk_prompt_logprobs: int = 0
+    topk_sample_logprobs: int = 0
+    target_prompt_logprobs: Tensor | None = None
+    prompt_alt_tokens_k: int = 0
+    stream: bool = False
+    lane: str = ""
+    controls: SamplingControls = field(default_factory=SamplingControls)
+    grammar: Grammar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the sample `target`: it answers `Failed` with kind "cancelled" unless already done."""
+
+    op: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """`ids` and `logprobs` are [rows, k]; an empty cell is id 0 with logprob -99999.0."""
+
+    ids: NDArray[np.int32]
+    logprobs: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    tokens: NDArray[np.int32]
+    logprobs: FloatArray
+    stop_reason: Literal["stop", "length"]
+    topk: TopK | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    sequences: tuple[Sequence, ...]
+    prompt_logprobs: FloatArray | None = None  # NaN where there is none
+    topk_prompt_logprobs: TopK | None = None
+    target_prompt_logprobs: Tensor | None = None
+    alt_tokens: TopK | None = None  # [prompt - 1, k] independent draws
+    cached_tokens: int = 0

@@ -1,0 +1,123 @@
+"""Commands about a run's training state, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.engine.messages.data import CustomLoss, Datum, LoraSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRun:
+    op: str
+    run: str
+    lora: LoraSpec
+    optimizer: str = "adamw"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBackward:
+    """`custom` is the loss if `loss_fn` is "custom"; it has no settings."""
+
+    op: str
+    run: str
+    data: tuple[Datum, ...]
+    loss_fn: str
+    loss_config: Mapping[str, float | str] = field(default_factory=dict)
+    forward_only: bool = False
+    custom: CustomLoss | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimStep:
+    """`params` holds the fields of the protocol's Adam or Dimuon parameters, all present."""
+
+    op: str
+    run: str
+    optimizer: str
+    params: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRun:
+    """Write the adapter (PEFT layout) into an existing empty `folder`; with `training` also the
+    optimizer, step and accumulated gradients, so that `LoadRun` continues bit for bit."""
+
+    op: str
+    run: str
+    folder: str
+    training: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRun:
+    """Make the run's adapter as it is now sampleable as `weights`, at once and from memory. Its
+    files will lie in `folder`, which may not be there yet: until it is, nothing is let go."""
+
+    op: str
+    run: str
+    weights: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """Replace a run's weights from a folder `SaveRun` wrote; `optimizer` restores its state too,
+    otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
+    first with the LoRA settings of the folder and its optimizer family, or the `family` named."""
+
+    op: str
+    run: str
+    folder: str
+    optimizer: bool
+    create: bool = False
+    family: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropRun:
+    op: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLoss:
+    """Say whether a custom loss can be used. Nothing is kept: calls bring their loss along."""
+
+    op: str
+    loss: CustomLoss
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """Answer to `CreateRun` and `LoadRun`."""
+
+    lora: LoraSpec
+    optimizer: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBackwardResult:
+    """Per datum, in order, the loss's named outputs (always `logprobs`, shaped like
+    `target_tokens`); metrics are named `name:reducer` and always hold `loss:sum`."""
+
+    outputs: tuple[Mapping[str, NDArray[np.float32]], ...]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimStepResult:
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """Answer to `SaveRun`: what was written."""
+
+    step: int
+    size_bytes: int
