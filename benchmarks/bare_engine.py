@@ -25,6 +25,7 @@ from tinkex.engine.messages import (
     SamplingParams,
     SaveRun,
     Stats,
+    WeightsRef,
 )
 from tinkex.engine.process.parent import RemoteWorker
 from tinkex.engine.settings import WorkerConfig
@@ -84,7 +85,7 @@ class BareEngine:
         """Sample from the run as it is, saved to an empty folder, instead of the base model."""
         self._worker.send(SaveRun("save", "run", str(folder), training=False))
         self._answers("save")
-        self._worker.send(LoadWeights("load", "tuned", str(folder)))
+        self._worker.send(LoadWeights("load", "tuned", WeightsRef(str(folder))))
         self._answers("load")
         self._weights = "tuned"
 

@@ -12,7 +12,7 @@ import torch
 
 from support.training import ADAM, adam_step, call, random_datum, train
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import CreateRun, LoadRun, LoraSpec, OptimStep, SaveRun
+from tinkex.engine.messages import CreateRun, LoadRun, LoraSpec, OptimStep, SaveRun, WeightsRef
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.training.optimizers import Bounds
 from tinkex.engine.training.run import LARGEST_GRADIENT
@@ -135,7 +135,7 @@ def test_a_load_that_fails_changes_no_bit(
     trainer.save_run(SaveRun("op", "wider", str(tmp_path), training=True))
     before = _state(trainer, "run")
     with pytest.raises(UserError, match="rank 8"):
-        trainer.load_run(LoadRun("op", "run", str(tmp_path), optimizer))
+        trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer))
     assert _same(_state(trainer, "run"), before)
 
 
@@ -146,5 +146,7 @@ def test_a_run_that_cannot_be_made_from_a_checkpoint_is_not_there(
     trainer.save_run(SaveRun("op", "run", str(tmp_path), training=False))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError):
-        trainer.load_run(LoadRun("op", "new", str(tmp_path), False, create=True, family="dimuon"))
+        trainer.load_run(
+            LoadRun("op", "new", WeightsRef(str(tmp_path)), False, create=True, family="dimuon")
+        )
     assert trainer.runs == 1

@@ -12,7 +12,7 @@ import torch
 from support.sampling import tiny_decoder
 from support.training import adam_step, call, gradient, random_datum, train
 from tinkex.engine.limits import Limits
-from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun
+from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun, WeightsRef
 from tinkex.engine.training.trainer import Trainer
 
 MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
@@ -90,7 +90,7 @@ def test_a_resumed_run_continues_bit_for_bit(model: str, tmp_path: Path) -> None
     train(first, call("a", *data))
     first.save_run(SaveRun("op", "a", str(tmp_path), training=True))
     second = Trainer(tiny_decoder(model))
-    second.load_run(LoadRun("op", "a", str(tmp_path), optimizer=True, create=True))
+    second.load_run(LoadRun("op", "a", WeightsRef(str(tmp_path)), optimizer=True, create=True))
     for each in (first, second):
         each.optim_step(adam_step("a"))
     masters = [each._find("a").adapter.master for each in (first, second)]

@@ -15,7 +15,15 @@ from support.hf_models import save_reference
 from support.training import DEVICE, adam_step, call, random_datum, train
 from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, OptimStep, SaveRun
+from tinkex.engine.messages import (
+    CreateRun,
+    Datum,
+    LoadRun,
+    LoraSpec,
+    OptimStep,
+    SaveRun,
+    WeightsRef,
+)
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.training.run import write_snapshot
@@ -56,7 +64,9 @@ def test_a_training_checkpoint_continues_bit_for_bit(
     assert saved.step == 1
     assert saved.size_bytes == sum(f.stat().st_size for f in tmp_path.iterdir())
 
-    info = second.load_run(LoadRun("op", "again", str(tmp_path), optimizer=True, create=True))
+    info = second.load_run(
+        LoadRun("op", "again", WeightsRef(str(tmp_path)), optimizer=True, create=True)
+    )
     assert (info.lora.rank, info.optimizer, info.step) == (8, family, 1)
     for trainer, run in ((first, "run"), (second, "again")):
         train(trainer, call(run, datum(2)))
@@ -70,12 +80,12 @@ def test_a_training_checkpoint_continues_bit_for_bit(
 def test_weights_alone_start_the_optimizer_afresh(trainer: Trainer, tmp_path: Path) -> None:
     warm(trainer)
     trainer.save_run(SaveRun("op", "run", str(tmp_path), training=False))
-    trainer.load_run(LoadRun("op", "run", str(tmp_path), optimizer=False))
+    trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer=False))
     run = trainer._find("run")
     assert (run.step, run.gradient) == (0, None)
     assert all(not tensor.any() for tensor in run.optimizer.tensors.values())
     with pytest.raises(UserError, match="no optimizer state"):
-        trainer.load_run(LoadRun("op", "run", str(tmp_path), optimizer=True))
+        trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer=True))
 
 
 def test_a_snapshot_is_of_its_moment_whatever_trains_on(trainer: Trainer, tmp_path: Path) -> None:
@@ -84,7 +94,7 @@ def test_a_snapshot_is_of_its_moment_whatever_trains_on(trainer: Trainer, tmp_pa
     snapshot = trainer.snapshot("run", training=True)
     trainer.optim_step(adam_step("run"))
     write_snapshot(snapshot, tmp_path)
-    trainer.load_run(LoadRun("op", "run", str(tmp_path), optimizer=True))
+    trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer=True))
     assert torch.equal(trainer._find("run").adapter.master, before)
     assert trainer._find("run").gradient is not None
 
@@ -98,11 +108,13 @@ def test_what_does_not_fit_changes_nothing(trainer: Trainer, tmp_path: Path) -> 
     before = trainer._find("run").adapter.master.clone()
     for name, message in (("small", "rank 4"), ("muon", "dimuon"), ("nowhere", "cannot be read")):
         with pytest.raises(UserError, match=message):
-            trainer.load_run(LoadRun("op", "run", str(tmp_path / name), optimizer=True))
+            trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path / name)), optimizer=True))
     weights = tmp_path / "small" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"adapter_model.safetensors cannot be read"):
-        trainer.load_run(LoadRun("op", "new", str(tmp_path / "small"), False, create=True))
+        trainer.load_run(
+            LoadRun("op", "new", WeightsRef(str(tmp_path / "small")), False, create=True)
+        )
     assert torch.equal(trainer._find("run").adapter.master, before)
     assert trainer.runs == 3
 

@@ -48,6 +48,7 @@ from tinkex.engine.messages import (
     SaveRun,
     ServeRun,
     Stats,
+    WeightsRef,
 )
 from tinkex.engine.process.parent import Child, RemoteWorker, WorkerDied
 from tinkex.engine.process.worker import build_worker
@@ -147,9 +148,9 @@ def story(folder: Path) -> list[list[Command]]:
         training.append(SaveRun(f"{run}-save", run, str(folder / run), False))
     training.append(SaveRun("state", "a", str(folder / "state"), True))
     serving: list[Command] = [
-        LoadWeights("load-a", "a", str(folder / "a")),
-        LoadWeights("load-b", "b", str(folder / "b")),
-        LoadRun("again", "c", str(folder / "state"), optimizer=True, create=True),
+        LoadWeights("load-a", "a", WeightsRef(str(folder / "a"))),
+        LoadWeights("load-b", "b", WeightsRef(str(folder / "b"))),
+        LoadRun("again", "c", WeightsRef(str(folder / "state")), optimizer=True, create=True),
     ]
     asks = {"prompt_logprobs": True}
     sampling: list[Command] = [
@@ -230,7 +231,7 @@ def test_trainer_and_sampler_agree_on_the_same_weights(local: Local, tmp_path: P
     whole = prompt_of(2, 41)
     found = answers(
         local,
-        LoadWeights("load", "w", str(target)),
+        LoadWeights("load", "w", WeightsRef(str(target))),
     ) | answers(local, sample("s", whole, weights="w", asks={"prompt_logprobs": True}))
     served = result_of(found["s"])
     assert isinstance(served, SampleResult)
@@ -274,8 +275,7 @@ def test_failures_are_answered_and_change_nothing(local: Local, tmp_path: Path) 
         (forward_backward("vocab", "r", bad), "999"),
         (forward_backward("stranger", "nobody", datum(1)), "not known"),
         (ForwardBackward("loss", "r", (datum(1),), "magic"), "magic"),
-        (SaveRun("folder", "r", str(tmp_path / "missing"), False), "not an existing folder"),
-        (LoadWeights("damaged", "w", str(tmp_path)), "adapter_config.json"),
+        (LoadWeights("damaged", "w", WeightsRef(str(tmp_path))), "adapter_config.json"),
         (DropWeights("base", ""), "cannot be dropped"),
         (sample("weights", [1], weights="w"), "not loaded"),
         (DropRun("gone", "nobody"), "not known"),
@@ -418,11 +418,11 @@ def test_weights_stay_what_they_were_when_a_name_is_loaded_again(
 ) -> None:
     one, two = (write_random_adapter(tmp_path / name, ord(name)) for name in "ab")
     command = sample("s", prompt_of(1, 9), weights="w", temperature=0.0)
-    answers(local, LoadWeights("l1", "w", str(one)))
+    answers(local, LoadWeights("l1", "w", WeightsRef(str(one))))
     first = tokens(answers(local, command)["s"])
-    answers(local, LoadWeights("l2", "w", str(two)))
+    answers(local, LoadWeights("l2", "w", WeightsRef(str(two))))
     assert tokens(answers(local, command)["s"]) == first
-    answers(local, DropWeights("d", "w"), LoadWeights("l3", "w", str(two)))
+    answers(local, DropWeights("d", "w"), LoadWeights("l3", "w", WeightsRef(str(two))))
     assert tokens(answers(local, command)["s"]) != first
 
 
@@ -442,7 +442,7 @@ def test_a_run_is_sampled_from_at_once_and_says_what_its_files_say(
         ServeRun("serve2", "run", "moved", str(tmp_path / "never")),
     )
     assert all(isinstance(event, Done) for event in done.values())
-    answers(local, LoadWeights("load", "filed", str(tmp_path / "now")))
+    answers(local, LoadWeights("load", "filed", WeightsRef(str(tmp_path / "now"))))
     asks = {"prompt_logprobs": True}
     found = answers(
         local,

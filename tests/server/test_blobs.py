@@ -92,16 +92,16 @@ def test_what_was_half_written_is_swept_at_the_next_start(tmp_path: Path) -> Non
     assert not list((tmp_path / "f").iterdir())
 
 
-def test_a_sealed_folder_stays_and_can_be_pinned_beyond_its_end(tmp_path: Path) -> None:
+async def test_a_sealed_folder_stays_and_can_be_pinned_beyond_its_end(tmp_path: Path) -> None:
     folders, pins = Folders(tmp_path / "f"), Pins(tmp_path / "p")
     draft = folders.begin()
     (draft / "weights").write_bytes(b"numbers")
     name = folders.seal(draft)
-    pinned = pins.pin("run:3", folders.path(name))
+    pinned = await pins.pin("run:3", folders.path(name))
     folders.delete(name)
-    assert (pinned / "weights").read_bytes() == b"numbers"
-    assert pins.find("run:3") == pinned
+    assert Path(pinned.path, "weights").read_bytes() == b"numbers"
+    assert await pins.find("run:3") == pinned
     pins.keep_only(["run:3"])
-    assert pins.find("run:3") == pinned
+    assert await pins.find("run:3") == pinned
     pins.keep_only([])
-    assert pins.find("run:3") is None
+    assert await pins.find("run:3") is None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyrage
 import pytest
 
+from tinkex.engine.messages import SaveResult
 from tinkex.server.checkpoints import rules
 from tinkex.server.checkpoints.rules import Save
 from tinkex.server.checkpoints.service import Checkpoints, TakenName
@@ -84,7 +85,7 @@ async def saved(
     checkpoints: Checkpoints, store: Store, folders: Folders, save: Save, content: bytes = b"w"
 ) -> CheckpointRow:
     await checkpoints.admit(save)
-    row = await checkpoints.seal(save, draft(folders, content), step=3)
+    row = await checkpoints.seal(save, draft(folders, content), SaveResult(3, 0))
     await store.write(lambda db: checkpoints.record(db, save, row))
     return row
 
@@ -133,8 +134,8 @@ async def test_two_saves_racing_for_one_name_leave_one(
     checkpoints: Checkpoints, store: Store, folders: Folders
 ) -> None:
     save = Save(RUN, "weights", "a")
-    one = await checkpoints.seal(save, draft(folders, b"1"), 1)
-    two = await checkpoints.seal(save, draft(folders, b"2"), 1)
+    one = await checkpoints.seal(save, draft(folders, b"1"), SaveResult(1, 0))
+    two = await checkpoints.seal(save, draft(folders, b"2"), SaveResult(1, 0))
     await store.write(lambda db: checkpoints.record(db, save, one))
     with pytest.raises(TakenName):
         await store.write(lambda db: checkpoints.record(db, save, two))

@@ -126,7 +126,7 @@ class Machine:
                 (Path(command.folder) / "adapter_config.json").write_text("{}")
                 return SaveResult(0, len(text))
             case LoadRun():
-                text = (Path(command.folder) / "adapter_model.safetensors").read_text()
+                text = (Path(command.source.path) / "adapter_model.safetensors").read_text()
                 self._take_in(command.run, json.loads(text))
                 return RunInfo(LoraSpec(8), "adamw", 0)
             case DropRun():

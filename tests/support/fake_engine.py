@@ -163,7 +163,7 @@ class FakeWorker:
                 self._load(command)
                 return RunInfo(LoraSpec(8), "adamw", 0)
             case LoadWeights():
-                self.weights[command.weights] = _read(command.folder)
+                self.weights[command.weights] = _read(command.source.path)
             case DropRun():
                 self._state(command.run)
                 del self.runs[command.run]
@@ -202,7 +202,7 @@ class FakeWorker:
         self._engine.most_runs = max(self._engine.most_runs, len(self.runs))
 
     def _load(self, command: LoadRun) -> None:
-        state = _read(command.folder)
+        state = _read(command.source.path)
         if command.create:
             self._take_in(command.run, state)
         else:

@@ -2,6 +2,7 @@
 
 EngineError             something went wrong inside; the command changed nothing
 ├── UnknownRun          this engine has no such run: it was never made here, or let go
+├── OutOfReach          weights that lie elsewhere could not be fetched for now
 └── UserError           the caller's mistake
     └── ModelError      a model folder that cannot be served as it is
 """
@@ -15,6 +16,10 @@ class EngineError(Exception):
 
 class UnknownRun(EngineError):
     """A command for a run that is not in this engine's memory. Nothing has changed."""
+
+
+class OutOfReach(EngineError):
+    """Weights are not on this host and could not be fetched. Nothing has changed."""
 
 
 class UserError(EngineError):

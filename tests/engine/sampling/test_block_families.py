@@ -26,6 +26,7 @@ from tinkex.engine.messages import (
     Sample,
     SampleResult,
     SaveRun,
+    WeightsRef,
 )
 from tinkex.engine.training.trainer import Trainer
 
@@ -83,7 +84,7 @@ def test_the_trainer_computes_the_logprobs_that_were_sampled(model: str, tmp_pat
     trainer.save_run(SaveRun("op", "run", str(saved), training=False))
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         (saved / name).write_bytes((folder / name).read_bytes())
-    trainer.load_run(LoadRun("op", "run", str(saved), optimizer=False))
+    trainer.load_run(LoadRun("op", "run", WeightsRef(str(saved)), optimizer=False))
     sampler = sampler_of(model, step_tokens=20)
     sampler.versions.add("w", str(folder))
     prompts = [prompt_of(seed, length) for seed, length in ((1, 1), (2, 31), (3, 70))]

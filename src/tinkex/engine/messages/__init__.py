@@ -1,7 +1,8 @@
 """What the outside may say to an engine, and what it answers. Plain values and numpy buffers.
 
 This is the one package of the engine that the server imports. It knows nothing of torch, HTTP,
-tenants or files' meaning beyond a folder name, so that it can be pickled across any boundary.
+tenants or files' meaning beyond a folder and the name of its content, so that it can be pickled
+across any boundary.
 
 A worker takes `Command`s and emits `Event`s. Every command carries an `op` chosen by the sender and
 is answered by exactly one `Done` or `Failed` with that `op`; a `Sample` may emit `Progress` before.
@@ -24,6 +25,7 @@ from tinkex.engine.messages.data import (
     Tensor,
 )
 from tinkex.engine.messages.events import Done, Event, Failed, Ping, Progress, Ready, Result, Stats
+from tinkex.engine.messages.references import FileLink, WeightsRef
 from tinkex.engine.messages.sampling import (
     AnswerForm,
     Cancel,
@@ -82,6 +84,7 @@ __all__ = [
     "DropWeights",
     "Event",
     "Failed",
+    "FileLink",
     "FloatArray",
     "ForwardBackward",
     "ForwardBackwardResult",
@@ -108,4 +111,5 @@ __all__ = [
     "Stats",
     "Tensor",
     "TopK",
+    "WeightsRef",
 ]

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.messages.data import FloatArray, IntArray, Tensor
+from tinkex.engine.messages.references import WeightsRef
 
 
 @dataclass(frozen=True, slots=True)
 class LoadWeights:
-    """Make the adapter in `folder` (PEFT layout) sampleable as `weights`. Loading the same name
+    """Make the adapter of `source` (PEFT layout) sampleable as `weights`. Loading the same name
     again is a no-op. The base model itself is always there under the name ""."""
 
     op: str
     weights: str
-    folder: str
+    source: WeightsRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.engine.messages.data import CustomLoss, Datum, LoraSpec
+from tinkex.engine.messages.references import WeightsRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class OptimStep:
 
 @dataclass(frozen=True, slots=True)
 class SaveRun:
-    """Write the adapter (PEFT layout) into an existing empty `folder`; with `training` also the
-    optimizer, step and accumulated gradients, so that `LoadRun` continues bit for bit."""
+    """Write the adapter (PEFT layout) into the empty `folder`; with `training` also the optimizer,
+    step and accumulated gradients, so that `LoadRun` continues bit for bit. The folder is the
+    sender's: a worker on a host without it sends the files with its answer."""
 
     op: str
     run: str
@@ -66,13 +68,13 @@ class ServeRun:
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
-    """Replace a run's weights from a folder `SaveRun` wrote; `optimizer` restores its state too,
+    """Replace a run's weights from what `SaveRun` wrote; `optimizer` restores its state too,
     otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
-    first with the LoRA settings of the folder and its optimizer family, or the `family` named."""
+    first with the LoRA settings of the source and its optimizer family, or the `family` named."""
 
     op: str
     run: str
-    folder: str
+    source: WeightsRef
     optimizer: bool
     create: bool = False
     family: str | None = None
@@ -117,7 +119,8 @@ class OptimStepResult:
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """Answer to `SaveRun`: what was written."""
+    """Answer to `SaveRun`: what was written; `files` by name where the folder was out of reach."""
 
     step: int
     size_bytes: int
+    files: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict, repr=False)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ import torch
 
 from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
 from tinkex.engine.adapters.peft_files import read_adapter
-from tinkex.engine.errors import EngineError, UnknownRun, UserError
+from tinkex.engine.errors import EngineError, OutOfReach, UnknownRun, UserError
 from tinkex.engine.messages import (
     Cancel,
     CheckLoss,
@@ -50,6 +50,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.process.device_clock import Stopwatch, marks_of
+from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
 from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
@@ -65,7 +66,7 @@ from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.batch import Batch, Deferred
-from tinkex.engine.training.run import write_snapshot
+from tinkex.engine.training.run import save
 from tinkex.engine.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -87,8 +88,17 @@ class _Wake:
     """Put into the inbox to end a wait: something else than a command has happened."""
 
 
-def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
-    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served."""
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A load whose weights were fetched, or why they were not."""
+
+    command: LoadRun | LoadWeights
+    error: Exception | None = None
+
+
+def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
+    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served.
+    `fetch` gets weights that this host lacks; without it they come by their links."""
     placement = choose_placement(config)
     folder = Path(config.model)
     decoder = load_decoder(folder, placement.device, placement.dtype)
@@ -118,7 +128,8 @@ def build_worker(config: WorkerConfig, emit: Emit) -> Worker:
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))
-    return Worker(trainer, sampler, Interleave(config.sampling_share), stopwatch, emit)
+    policy = Interleave(config.sampling_share)
+    return Worker(trainer, sampler, policy, stopwatch, emit, FetchedWeights(fetch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +149,19 @@ class Worker:
         policy: Interleave,
         stopwatch: Stopwatch,
         emit: Emit,
+        fetched: FetchedWeights | None = None,
     ) -> None:
+        self._fetched = fetched or FetchedWeights()
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
         self._stopwatch = stopwatch
         self._emit = emit
-        self._inbox: queue.SimpleQueue[Command | _Wake | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | _Wake | _Fetched | None] = queue.SimpleQueue()
         self._runs = RunQueues()
         self._underway: deque[_Underway] = deque()
         self._deferred: list[tuple[ForwardBackward, Deferred]] = []
         self._train_tokens = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
+        self._fetcher = ThreadPoolExecutor(4, thread_name_prefix="engine-fetch")
         self._prepared = False
         self._last_command = -math.inf
         self._stopping = False
@@ -167,6 +181,8 @@ class Worker:
                 continue
             self._accept(self._inbox.get())
         self._writer.shutdown()
+        self._fetcher.shutdown(cancel_futures=True)
+        self._fetched.close()
         self._sampler.grammars.close()
 
     def _took_more(self) -> bool:
@@ -218,17 +234,21 @@ class Worker:
 
     # ---- commands
 
-    def _accept(self, command: Command | _Wake | None) -> None:
+    def _accept(self, command: Command | _Wake | _Fetched | None) -> None:
         if isinstance(command, RunCommand | Sample):
             self._last_command = time.monotonic()
         if command is None:
             self._stopping = True
         elif isinstance(command, _Wake):
             return
+        elif isinstance(command, _Fetched):
+            self._load_fetched(command)
         elif isinstance(command, RunCommand):
             self._runs.add(command)
         elif isinstance(command, Sample):
             self._begin_sample(command)
+        elif isinstance(command, LoadWeights) and self._fetched.lacks(command.source):
+            self._fetch(command, command.weights)
         else:
             self._answer(command.op, lambda: self._carry_out(command))
 
@@ -237,9 +257,10 @@ class Worker:
             case CheckLoss():
                 self._trainer.check_loss(command)
             case LoadWeights():
-                self._sampler.versions.add(command.weights, command.folder)
+                self._sampler.versions.add(command.weights, command.source.path)
             case DropWeights():
                 self._sampler.versions.drop(command.weights)
+                self._fetched.let_go(command.weights)
             case Cancel():
                 failed = self._sampler.cancel(command.target)
                 if failed is not None:
@@ -260,6 +281,9 @@ class Worker:
                 self._answer(command.op, lambda: self._trainer.create_run(command))
             case OptimStep():
                 self._answer(command.op, lambda: self._trainer.optim_step(command))
+            case LoadRun() if self._fetched.lacks(command.source):
+                self._runs.hold(command.run)
+                self._fetch(command, command.op)
             case LoadRun():
                 self._answer(command.op, lambda: self._trainer.load_run(command))
             case DropRun():
@@ -268,6 +292,30 @@ class Worker:
                 self._answer(command.op, lambda: self._publish(command))
             case SaveRun():
                 self._save(command)
+
+    def _fetch(self, command: LoadRun | LoadWeights, user: str) -> None:
+        """Get what this host lacks in the background; everybody else goes on."""
+
+        def bring() -> None:
+            try:
+                here = replace(command, source=self._fetched.bring(command.source, user))
+                self._inbox.put(_Fetched(here))
+            except Exception as error:
+                self._inbox.put(_Fetched(command, error))
+
+        self._fetcher.submit(bring)
+
+    def _load_fetched(self, fetched: _Fetched) -> None:
+        command = fetched.command
+        if isinstance(command, LoadRun):
+            self._runs.release(command.run)
+        if fetched.error is not None:
+            self._emit(_failure(command.op, fetched.error))
+        elif isinstance(command, LoadWeights):
+            self._answer(command.op, lambda: self._carry_out(command))
+        else:
+            self._answer(command.op, lambda: self._trainer.load_run(command))
+            self._fetched.let_go(command.op)
 
     def _publish(self, command: ServeRun) -> None:
         """Hand the run's weights over to sampling without a detour by the disk."""
@@ -281,8 +329,7 @@ class Worker:
         except Exception as error:
             self._emit(_failure(command.op, error))
             return
-        write = lambda: write_snapshot(snapshot, command.folder)  # noqa: E731
-        self._writer.submit(self._answer, command.op, write)
+        self._writer.submit(self._answer, command.op, lambda: save(snapshot, command.folder))
 
     def _answer(self, op: str, work: Callable[[], Result]) -> None:
         started = time.monotonic()
@@ -390,7 +437,7 @@ def _failure(op: str, error: Exception) -> Failed:
     """Mistakes of the sender are theirs to read; anything else is logged with its trace."""
     if isinstance(error, UserError):
         return Failed(op, "user", str(error))
-    if isinstance(error, UnknownRun):
+    if isinstance(error, UnknownRun | OutOfReach):
         return Failed(op, "lost", str(error))
     logger.error("command %s failed", op, exc_info=error)
     _release_memory(error)

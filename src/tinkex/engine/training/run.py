@@ -9,10 +9,12 @@ after its adapter was made, so its seed is all of its random state.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -96,6 +98,16 @@ def take_snapshot(run: Run, training: bool) -> Snapshot:
             tensors[_GRADIENT] = run.gradient.clone()
     copy = master.clone()
     return Snapshot(run.info, run.adapter.layout, copy, tensors, mark(master.device))
+
+
+def save(snapshot: Snapshot, folder: str) -> SaveResult:
+    """Write into the sender's folder, or where this host has none, into the answer."""
+    if Path(folder).is_dir():
+        return write_snapshot(snapshot, folder)
+    with TemporaryDirectory(prefix="tinkex-save-") as own:
+        written = write_snapshot(snapshot, own)
+        files = {path.name: np.fromfile(path, np.uint8) for path in sorted(Path(own).iterdir())}
+    return replace(written, files=files)
 
 
 def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:

@@ -170,11 +170,11 @@ class Trainer:
     def load_run(self, command: LoadRun) -> RunInfo:
         if command.create:
             self._refuse_taken(command.run)
-            info = read_info(command.folder)
+            info = read_info(command.source.path)
             run = self._make(command.run, info.lora, command.family or info.optimizer)
         else:
             run = self._find(command.run)
-        restore(run, command.folder, command.optimizer)
+        restore(run, command.source.path, command.optimizer)
         self.residency.add(command.run, run)
         return run.info
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tinkex.engine.messages import SaveResult
 from tinkex.server.checkpoints import copies, encryption
 from tinkex.server.checkpoints.rules import (
     Save,
@@ -30,7 +31,7 @@ from tinkex.server.storage import manifest
 from tinkex.server.storage.database import Store, audit, checkpoints, sessions, usage
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.transactions import Transaction
-from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.folders import Folders, fill
 from tinkex.types.tinker_path import checkpoint_path
 
 REPEAT_S = 3600.0
@@ -80,9 +81,9 @@ class Checkpoints:
     def abandon(self, draft: Path) -> None:
         self._folders.abandon(draft)
 
-    async def seal(self, save: Save, draft: Path, step: int) -> CheckpointRow:
+    async def seal(self, save: Save, draft: Path, saved: SaveResult) -> CheckpointRow:
         """Give a written draft its final folder; the row is returned, not stored."""
-        folder, written = await asyncio.to_thread(self._seal, save, draft)
+        folder, written = await asyncio.to_thread(self._seal, save, draft, saved)
         run, now = save.run, self._clock.now()
         return CheckpointRow(
             path=save.path,
@@ -98,7 +99,7 @@ class Checkpoints:
             train_mlp=bool(run.train_mlp),
             train_unembed=bool(run.train_unembed),
             optimizer=run.optimizer,
-            step=step,
+            step=saved.step,
             size_bytes=written.size_bytes,
             created_at=now,
             digest=written.digest,
@@ -106,13 +107,19 @@ class Checkpoints:
             expires_at=None if save.ttl_seconds is None else now + save.ttl_seconds,
         )
 
-    def seal_unnamed(self, draft: Path, base_model: str) -> str:
-        """The final folder of weights that only a sampler will point at. Blocks on the disk."""
-        _name_base_model(draft, base_model)
-        manifest.write(draft)
-        return self._folders.seal(draft)
+    async def seal_unnamed(self, draft: Path, base_model: str, saved: SaveResult) -> None:
+        """Give weights that only a sampler will point at their final folder."""
 
-    def _seal(self, save: Save, draft: Path) -> tuple[str, manifest.Manifest]:
+        def seal() -> None:
+            fill(draft, saved)
+            _name_base_model(draft, base_model)
+            manifest.write(draft)
+            self._folders.seal(draft)
+
+        await asyncio.to_thread(seal)
+
+    def _seal(self, save: Save, draft: Path, saved: SaveResult) -> tuple[str, manifest.Manifest]:
+        fill(draft, saved)
         _name_base_model(draft, save.run.base_model)
         if save.recipients:
             encryption.encrypt_folder(draft, save.recipients)

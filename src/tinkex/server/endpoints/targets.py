@@ -80,7 +80,7 @@ class Targets:
             raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
         engine = self.served(row.base_model)
         await self._check(row)
-        weights = ServedWeights(row.folder, self._folders.path(row.folder))
+        weights = ServedWeights(row.folder, self._folders, row.digest or "")
         made_by = SampledWeights(engine.spec.name, row.path, row.digest or None)
         own = row.model_id if row.tenant == tenant else None
         return Target(path, engine, weights, made_by, own)

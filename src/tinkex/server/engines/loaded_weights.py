@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeAlias
 
-from tinkex.engine.messages import DropWeights, LoadWeights
+from tinkex.engine.messages import DropWeights, LoadWeights, WeightsRef
 from tinkex.server.engines.engine import Engine
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 
 BASE = ""
+
+Find: TypeAlias = Callable[[], Awaitable[WeightsRef]]
+"""Finds where weights lie once an engine needs them, and brings them here if they are elsewhere."""
 
 
 @dataclass(slots=True)
@@ -42,12 +45,12 @@ class LoadedWeights:
         return len(self._loaded)
 
     @asynccontextmanager
-    async def use(self, weights: str, folder: Path | None) -> AsyncIterator[None]:
+    async def use(self, weights: str, find: Find | None) -> AsyncIterator[None]:
         """Hold weights in the engine for the length of a `with`; raises what loading raises."""
-        if folder is None:
+        if find is None:
             yield
             return
-        loaded = self._take(weights, folder)
+        loaded = self._take(weights, find)
         loaded.users += 1
         try:
             await asyncio.shield(loaded.loading)
@@ -70,16 +73,18 @@ class LoadedWeights:
             self._life = self._engine.life
             self._loaded = {}
 
-    def _take(self, weights: str, folder: Path) -> _Loaded:
+    def _take(self, weights: str, find: Find) -> _Loaded:
         self._look_at_life()
         loaded = self._loaded.pop(weights, None)
         if loaded is None:
             self._make_room()
-            op = f"weights:{next(self._ops)}"
-            submit = self._engine.submit(LoadWeights(op, weights, str(folder)))
-            loaded = _Loaded(asyncio.get_running_loop().create_task(_only(submit)))
+            load = self._load(f"weights:{next(self._ops)}", weights, find)
+            loaded = _Loaded(asyncio.get_running_loop().create_task(load))
         self._loaded[weights] = loaded
         return loaded
+
+    async def _load(self, op: str, weights: str, find: Find) -> None:
+        await self._engine.submit(LoadWeights(op, weights, await find()))
 
     def _make_room(self) -> None:
         unused = [

@@ -7,12 +7,10 @@ token never gets this far: the log keeps the tenant it stands for, as `bearer`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 
-from tinkex.engine.messages import LoadRun, Result, RunInfo
+from tinkex.engine.messages import LoadRun, Result, RunInfo, WeightsRef
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
@@ -44,8 +42,8 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     bearer = values.pop("bearer", None)
     asked = requests.LOAD_WEIGHTS.read(values)
     path = asked.path
-    folder = await _pinned(around, run, entry, path, bearer, asked.optimizer)
-    command = LoadRun(entry.request_id, run.model_id, str(folder), asked.optimizer)
+    weights = await _pinned(around, run, entry, path, bearer, asked.optimizer)
+    command = LoadRun(entry.request_id, run.model_id, weights, asked.optimizer)
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, RunInfo)
@@ -60,7 +58,7 @@ async def _prepare_creation(around: Around, run: Run, entry: Entry, body: bytes)
     """The first operation of a run that is made from a checkpoint."""
     asked = json.loads(body)
     path, optimizer = asked["path"], asked["optimizer"]
-    folder = await _pinned(around, run, entry, path, asked["bearer"], optimizer)
+    weights = await _pinned(around, run, entry, path, asked["bearer"], optimizer)
     family, saved = json.loads(run.row.optimizer)["type"], asked["family"]
     if optimizer and family != saved:
         raise Refusal(f"the checkpoint's optimizer is {saved}, not {family}")
@@ -85,22 +83,22 @@ async def _prepare_creation(around: Around, run: Run, entry: Entry, body: bytes)
         )
 
     command = LoadRun(
-        entry.request_id, run.model_id, str(folder), optimizer, create=True, family=family
+        entry.request_id, run.model_id, weights, optimizer, create=True, family=family
     )
     return Prepared((command,), conclude)
 
 
 async def _pinned(
     around: Around, run: Run, entry: Entry, path: str, bearer: str | None, optimizer: bool
-) -> Path:
-    pinned = around.pins.find(entry.request_id)
+) -> WeightsRef:
+    pinned = await around.pins.find(entry.request_id)
     if pinned is not None:
         return pinned
     row = source(around, run.tenant, path, bearer, run.row.base_model)
     if optimizer and row.kind != "weights":
         raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
     folder = await around.checkpoints.verified(row)
-    return await asyncio.to_thread(around.pins.pin, entry.request_id, folder)
+    return await around.pins.pin(entry.request_id, folder)
 
 
 def _loaded(run: Run, path: str) -> Outcome:

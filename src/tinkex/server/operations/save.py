@@ -60,7 +60,7 @@ async def _checkpoint(around: Around, run: Run, entry: Entry, asked: Request) ->
 
     async def conclude(result: Result) -> Conclusion:
         assert isinstance(result, SaveResult)
-        row = await checkpoints.seal(save, draft, result.step)
+        row = await checkpoints.seal(save, draft, result)
         if number is not None:
             run.gaps.saved(number)
         values: dict[str, Any] = {"path": row.path, "type": name}
@@ -94,8 +94,9 @@ async def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepa
         run.gaps.saved(saving)
         return outcome
 
-    async def conclude(_: Result) -> Conclusion:
-        await asyncio.to_thread(around.checkpoints.seal_unnamed, draft, row.base_model)
+    async def conclude(result: Result) -> Conclusion:
+        assert isinstance(result, SaveResult)
+        await around.checkpoints.seal_unnamed(draft, row.base_model, result)
         unwritten.over(name)
         return Conclusion(outcome, sampler=row.sampler_id)
 

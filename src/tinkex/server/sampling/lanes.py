@@ -16,15 +16,15 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult, TopK
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
-from tinkex.server.engines.loaded_weights import BASE, LoadedWeights
+from tinkex.server.engines.loaded_weights import BASE, Find, LoadedWeights
 from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.settings import Scheduling
+from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +36,22 @@ _GONE = (
 
 @dataclass(frozen=True, slots=True)
 class ServedWeights:
-    """What to sample from: an adapter's folder by name, or with none the base model."""
+    """What to sample from: an adapter's folder by name, or with none the base model. `digest`
+    names its content, where that is known."""
 
     name: str = BASE
-    path: Path | None = None
+    folders: Folders | None = None
+    digest: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        return self.folders is None or self.folders.has(self.name)
+
+    @property
+    def find(self) -> Find | None:
+        """How an engine gets them; None for the base model, which it has."""
+        folders = self.folders
+        return None if folders is None else lambda: folders.reference(self.name, self.digest)
 
 
 @dataclass(slots=True, eq=False)
@@ -223,13 +235,13 @@ class Lanes:
 
     async def _through_engine(self, ride: Ride, track: _Track) -> None:
         """Set the result, unless the sample has to be sent again."""
-        name, path = ride.weights.name, ride.weights.path
+        name, weights = ride.weights.name, ride.weights
         await self._unwritten.usable(name, track.engine)
-        if path is not None and name not in self._unwritten and not path.is_dir():
+        if name not in self._unwritten and not weights.is_there:
             _end(ride, CommandFailed("user", _GONE))
             return
         try:
-            async with track.weights.use(name, path):
+            async with track.weights.use(name, weights.find):
                 if ride.result.done():
                     return
                 ride.begin()

@@ -25,7 +25,7 @@ class SamplerWeights:
     def served(self, sampler: SamplerRow) -> ServedWeights:
         if sampler.folder is None:
             return ServedWeights()
-        return ServedWeights(sampler.folder, self._folders.path(sampler.folder))
+        return ServedWeights(sampler.folder, self._folders)
 
     async def named(self, sampler: SamplerRow) -> SampledWeights:
         known = self._named.get(sampler.sampler_id)

@@ -13,6 +13,8 @@ import secrets
 import shutil
 from pathlib import Path
 
+from tinkex.engine.messages import SaveResult, WeightsRef
+
 _TEMPORARY = "tmp-"
 
 
@@ -51,15 +53,16 @@ class Folders:
     def abandon(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
-    def link(self, source: Path) -> str:
-        """A second name for a sealed folder's files, whatever happens to the first."""
-        folder = self.begin()
-        for path in source.iterdir():
-            os.link(path, folder / path.name)
-        return self.seal(folder)
-
     def path(self, name: str) -> Path:
         return self._root / name
+
+    def has(self, name: str) -> bool:
+        """Whether the sealed folder is there."""
+        return self.path(name).is_dir()
+
+    async def reference(self, name: str, digest: str = "") -> WeightsRef:
+        """A sealed folder as engines are given it."""
+        return WeightsRef(str(self.path(name)), digest)
 
     def delete(self, name: str) -> None:
         shutil.rmtree(self._root / name, ignore_errors=True)
@@ -78,6 +81,12 @@ class Folders:
             for entry in self._root.iterdir()
             if not entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < made_before
         }
+
+
+def fill(draft: Path, result: SaveResult) -> None:
+    """Write into a draft what an engine on another host sent of it. Blocks on the disk."""
+    for name, content in result.files.items():
+        (draft / Path(name).name).write_bytes(content.data)
 
 
 def sync_folder(folder: Path) -> None:

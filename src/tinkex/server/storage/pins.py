@@ -5,19 +5,21 @@ A pin belongs to one operation, has its name, and is dropped when a snapshot cov
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from tinkex.engine.messages import WeightsRef
 from tinkex.server.storage.folders import sync_folder
 
 _TEMPORARY = "tmp-"
 
 
 class Pins:
-    """The pins of one home. `pin` and `keep_only` block on the disk."""
+    """The pins of one home. `drop` and `keep_only` block on the disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -25,12 +27,16 @@ class Pins:
         for leftover in root.glob(f"{_TEMPORARY}*"):
             shutil.rmtree(leftover)
 
-    def find(self, request_id: str) -> Path | None:
+    async def find(self, request_id: str) -> WeightsRef | None:
+        """What an operation reads, if it was pinned before."""
         folder = self._root / _name(request_id)
-        return folder if folder.is_dir() else None
+        return WeightsRef(str(folder)) if folder.is_dir() else None
 
-    def pin(self, request_id: str, source: Path) -> Path:
+    async def pin(self, request_id: str, source: Path) -> WeightsRef:
         """Link a folder's files under the operation's own name."""
+        return WeightsRef(str(await asyncio.to_thread(self._pin, request_id, source)))
+
+    def _pin(self, request_id: str, source: Path) -> Path:
         folder = self._root / _name(request_id)
         temporary = self._root / f"{_TEMPORARY}{folder.name}"
         shutil.rmtree(temporary, ignore_errors=True)

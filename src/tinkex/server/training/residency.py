@@ -119,9 +119,9 @@ class Residency:
         replays = run.log.rewind()
         run.restore(f"restoring from step {snapshot.step}, replaying {replays} operations")
         op = f"{run.model_id}:restore:{life}"
-        folder = str(self._snapshots.path(snapshot))
+        source = await self._snapshots.reference(snapshot)
         try:
-            await engine.submit(LoadRun(op, run.model_id, folder, True, create=True), life=life)
+            await engine.submit(LoadRun(op, run.model_id, source, True, create=True), life=life)
         except CommandFailed as failed:
             return failed.message
         return None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinkex.engine.messages import SaveResult, SaveRun
+from tinkex.engine.messages import SaveResult, SaveRun, WeightsRef
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.operations.kinds import PINNING
@@ -29,6 +29,7 @@ from tinkex.server.storage.database import runs as runs_table
 from tinkex.server.storage.database import snapshots as table
 from tinkex.server.storage.database.snapshots import SnapshotRow
 from tinkex.server.storage.database.transactions import Transaction
+from tinkex.server.storage.folders import fill
 from tinkex.server.storage.home_storage import HomeStorage
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class Snapshots:
                     # What it waits for was lost, and comes back only once this has ended.
                     raise EngineLost("the engine died before the snapshot was complete")
                 await run.progress()
-            name, digest = await asyncio.to_thread(self._seal, draft)
+            name, digest = await asyncio.to_thread(self._seal, draft, result)
         except (CommandFailed, OSError) as error:
             logger.error("snapshot of %s failed: %s", run.model_id, error)
             self._folders.abandon(draft)
@@ -115,8 +116,9 @@ class Snapshots:
         await self._commit(run, row)
         return True
 
-    def _seal(self, draft: Path) -> tuple[str, str]:
+    def _seal(self, draft: Path, saved: SaveResult) -> tuple[str, str]:
         """Hash a folder and make it durable; its name and digest."""
+        fill(draft, saved)
         digest = manifest.write(draft).digest
         return self._folders.seal(draft), digest
 
@@ -173,16 +175,18 @@ class Snapshots:
         for request_id in freed.loads:
             self._pins.drop(request_id)
 
-    def path(self, snapshot: SnapshotRow) -> Path:
-        """The folder a lost run is rebuilt from."""
-        return self._folders.path(snapshot.folder)
+    async def reference(self, snapshot: SnapshotRow) -> WeightsRef:
+        """The folder a lost run is rebuilt from, as engines are given it."""
+        return await self._folders.reference(snapshot.folder, snapshot.digest or "")
 
     async def problem(self, snapshot: SnapshotRow) -> str | None:
         """What is wrong with a snapshot's bytes, in words."""
         if not snapshot.digest:
             return None
         try:
-            await asyncio.to_thread(manifest.verify, self.path(snapshot), snapshot.digest)
+            await asyncio.to_thread(
+                manifest.verify, self._folders.path(snapshot.folder), snapshot.digest
+            )
         except (manifest.CorruptCheckpoint, OSError) as error:
             return str(error)
         return None
