@@ -314,15 +314,45 @@ def test_a_png_needs_matplotlib_and_says_so(
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     ran = tinkex("run", "plot", RUN, "-o", str(tmp_path / "x.png"))
     assert ran.code == 1
-    assert "pip install matplotlib" in ran.err
+    assert "pip install 'tinkex[plot]'" in ran.err
     assert ".svg" in ran.err
 
 
-def test_a_png_is_drawn_by_matplotlib(tinkex: CommandLine, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is no dependency, and not installed here")
+@pytest.mark.parametrize("log", [[], ["--log"]])
+def test_a_png_has_the_curves_in_their_colours(
+    tinkex: CommandLine, tmp_path: Path, log: list[str]
+) -> None:
+    from matplotlib import image
+
     path = tmp_path / "x.png"
-    assert tinkex("run", "plot", RUN, "-o", str(path)).code == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
+    ran = tinkex(
+        "run",
+        "plot",
+        RUN,
+        "-o",
+        str(path),
+        "-m",
+        "loss",
+        "-m",
+        "learning_rate",
+        *log,
+        "--title",
+        r"$\frac 漢",
+    )
+    assert (ran.code, ran.err) == (0, "")
+    pixels = (image.imread(path)[..., :3] * 255).round().astype(int)
+    height, width, _ = pixels.shape
+    drawn = (pixels == [0x00, 0x72, 0xB2]).all(axis=2)
+    rows = drawn.any(axis=1)
+    assert width > 1000
+    assert rows[: height // 2].any()
+    assert rows[height // 2 :].any(), "a panel for each metric"
+    left, right = (drawn[: height // 2, part].nonzero()[0].mean() for part in _halves(width))
+    assert left < right, "a falling loss goes down the page"
+
+
+def _halves(width: int) -> tuple[slice, slice]:
+    return slice(0, width // 2), slice(width // 2, None)
 
 
 def test_a_file_of_an_unknown_kind_is_refused_before_anything_is_asked(

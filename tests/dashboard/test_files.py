@@ -8,6 +8,7 @@ import json
 import re
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,6 +16,7 @@ from support.pictures import PICTURES
 from support.served import served
 from tinkex.server.dashboard import assets
 from tinkex.server.dashboard.linking import NotUnderstood, link
+from tinkex.server.recording.advice import Kind
 
 PAGE = resources.files("tinkex.server.dashboard") / "page"
 NOT_LOADED = ("LICENSE", "vendor.json")
@@ -115,6 +117,13 @@ def test_modules_are_joined_in_order_each_in_a_scope_of_its_own() -> None:
     assert "gone" not in joined
     with pytest.raises(NotUnderstood, match="export default"):
         link({"main.js": "export default 1;"}, "main.js")
+
+
+def test_every_kind_of_advice_has_a_title_on_the_page() -> None:
+    text = (PAGE / "parts.js").read_text()
+    titles = re.search(r"const KINDS = \{(.*?)\};", text, re.DOTALL)
+    assert titles is not None
+    assert set(re.findall(r"(\w+): \"", titles[1])) == set(get_args(Kind))
 
 
 def test_every_picture_in_the_documents_is_one_that_the_script_takes() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -183,27 +184,33 @@ class _Axis:
 
 
 def png(figure: Figure) -> bytes:
-    """By matplotlib, which is no dependency of ours."""
+    """By matplotlib: the extra `plot`."""
     try:
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
         raise CliError(
             "A .png is drawn by matplotlib, which is not installed",
-            next_step="Next: pip install matplotlib, or choose a name that ends in .svg",
+            next_step="Next: pip install 'tinkex[plot]', or choose a name that ends in .svg",
         ) from error
     count = len(figure.panels)
     canvas = Canvas(figsize=(9, 2.8 * count + 0.6), layout="constrained", dpi=150)
-    canvas.suptitle(figure.title)
+    canvas.suptitle(_literal(figure.title))
     for axes, panel in zip(canvas.subplots(count, squeeze=False)[:, 0], figure.panels, strict=True):
         for place, line in enumerate(panel.lines):
             colour, curve = COLOURS[place % len(COLOURS)], line.curve
             axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(curve.x, curve.mean, color=colour, label=line.name, linewidth=1.5)
-        axes.set(
-            xlabel=figure.x_text, ylabel=panel.metric, yscale="log" if figure.log else "linear"
-        )
+            axes.plot(curve.x, curve.mean, color=colour, label=_literal(line.name), linewidth=1.5)
+        scale = "log" if figure.log else "linear"
+        axes.set(xlabel=figure.x_text, ylabel=_literal(panel.metric), yscale=scale)
         axes.legend()
         axes.grid(alpha=0.3)
     picture = io.BytesIO()
-    canvas.savefig(picture, format="png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a sign its font lacks is drawn as a box
+        canvas.savefig(picture, format="png")
     return picture.getvalue()
+
+
+def _literal(text: str) -> str:
+    """Text of others as it is: matplotlib reads what stands between dollars as a formula."""
+    return printable(text).replace("$", r"\$")

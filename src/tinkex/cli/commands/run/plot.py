@@ -51,7 +51,7 @@ class Plotted(LineOutput):
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="Where to write: NAME.svg, NAME.png (needs matplotlib) or NAME.csv.",
+    help="Where to write: NAME.svg, NAME.png (needs tinkex[plot]) or NAME.csv.",
 )
 @METRICS
 @click.option("--x", type=click.Choice(["step", "time"]), default="step", show_default=True)

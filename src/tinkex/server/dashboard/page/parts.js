@@ -11,7 +11,7 @@ export const Problem = ({ error }) =>
   error && html`<p class="advice error" role="alert">${error.message}</p>`;
 
 const KINDS = {
-  stalled_client: "Client stalled", exploding_norm: "Gradient norm", not_finite: "Not finite",
+  stalled_client: "Client stalled", exploding_norm: "Gradient norm", failing_calls: "Failing calls",
   sampler_gap: "Sampler gap", zero_advantages: "No signal", queue_limit: "Queue limit",
   engine_down: "Engine down", broken_run: "Broken run", disk_low: "Disk low",
 };
