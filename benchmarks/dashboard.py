@@ -26,7 +26,7 @@ import tinkex
 from support import dashboard
 from support.browser import Visitor, chromium
 from support.live_server import live_server
-from tinkex.server.recording import history
+from tinkex.server.recording import folding
 from tinkex.server.storage.database import connect, points
 from tinkex.server.storage.database.points import Point
 
@@ -74,7 +74,8 @@ def fill(database: Path, run: str) -> None:
         for n in range(start, min(start + 5_000, POINTS + 1)):
             values = {name: math.sin(n / 700 + i) + 2 for i, name in enumerate(METRICS)}
             points.put(connection, run, Point(n, 2 * n, n, 1.7e9 + n, True, values))
-        history.fold_all(connection)
+        while (found := folding.next_fold(connection, run)) is not None:
+            found.write(connection)
         connection.execute("COMMIT")
     connection.close()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tinkex.server.recording import history
-from tinkex.server.recording.history import BLOCK, Wanted, fold, read
+from tinkex.server.recording import folding
+from tinkex.server.recording.folding import BLOCK, next_fold
+from tinkex.server.recording.history import Wanted, read
 from tinkex.server.recording.steps import Measured, single
 from tinkex.server.storage.database import connect, curves, points
 from tinkex.server.storage.database.migrations import migrate
@@ -30,6 +31,15 @@ def add(db: sqlite3.Connection, first: int, last: int) -> None:
     for n in range(first, last + 1):
         values = {"loss": single(1000.0 / n), **({"rare": float(n)} if n % 10 == 0 else {})}
         points.put(db, "r", Point(n, n, n, 100.0 + n, True, values))
+
+
+def fold(db: sqlite3.Connection, owner: str) -> int:
+    """All that is to be done, as `Watch` does it; how many pieces it was."""
+    pieces = 0
+    while (found := next_fold(db, owner)) is not None:
+        assert found.write(db)
+        pieces += 1
+    return pieces
 
 
 def test_what_is_folded_reads_as_it_did_before(db: sqlite3.Connection) -> None:
@@ -69,7 +79,7 @@ def test_a_range_holds_what_lies_in_it_and_no_more(db: sqlite3.Connection) -> No
 def test_a_history_stops_growing_and_its_newest_part_stays_whole(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_BLOCKS", 4)
+    monkeypatch.setattr(folding, "MOST_BLOCKS", 4)
     for part in range(20):
         add(db, part * BLOCK + 1, (part + 1) * BLOCK)
         fold(db, "r")
@@ -85,6 +95,28 @@ def test_a_history_stops_growing_and_its_newest_part_stays_whole(
         np.mean(1000.0 / np.arange(1, total + 1)), rel=1e-5
     )
     assert found["series"]["rare"]["max"][-1] == total - total % 10
+
+
+def test_a_fold_of_a_run_that_was_deleted_meanwhile_leaves_nothing(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "MOST_BLOCKS", 1)
+    add(db, 1, 3 * BLOCK)
+    first = next_fold(db, "r")
+    assert first is not None
+    assert first.write(db)
+    assert not first.write(db), "a fold that was made twice counts once"
+    fold_of_rows = next_fold(db, "r")
+    assert fold_of_rows is not None
+    assert fold_of_rows.write(db)
+    merge = next_fold(db, "r")
+    assert merge is not None
+    assert merge.blocks
+    points.delete(db, ["r"])
+    curves.delete(db, ["r"])
+    assert not merge.write(db)
+    assert not fold_of_rows.write(db)
+    assert curves.metrics(db, "r") == []
 
 
 def test_chunks_of_a_step_become_one_point(db: sqlite3.Connection) -> None:

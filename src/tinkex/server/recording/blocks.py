@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,3 +91,8 @@ def decode(data: bytes, level: int, exact: bool) -> Column:
 def halved(column: Column) -> Column:
     """Pairs of neighbours as one row each."""
     return column.gathered(np.arange(0, len(column), 2)) if len(column) else column
+
+
+def array(values: Iterable[float | None]) -> Numbers:
+    """Numbers as a column has them: NaN where there is none."""
+    return np.array([np.nan if value is None else value for value in values], np.float64)

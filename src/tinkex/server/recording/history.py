@@ -1,97 +1,30 @@
-"""A history, any range at any resolution; and its old points folded into blocks, within bounds.
+"""A history read: any range at any resolution, minimum and maximum per part of it.
 
-New points are rows of their own; every `BLOCK` of them become a block, a column per metric. Beyond
-`MOST_BLOCKS` the oldest pairs are merged, finer ones first: a history stops growing, and yesterday
-stays finer than last month. Runs on any thread, given a connection.
+The older points lie in blocks (`folding`), the newest in rows of their own. Runs on any thread,
+given a connection.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinkex.server.recording.blocks import EXACT, Column, Numbers, decode, encode, halved
-from tinkex.server.recording.steps import shown
+from tinkex.server.recording.blocks import EXACT, Column, Numbers, array, decode
+from tinkex.server.recording.steps import values_of
 from tinkex.server.storage.database import curves, points
 from tinkex.server.storage.database.curves import Block
 from tinkex.server.storage.database.points import Point
 from tinkex.server.storage.database.transactions import Transaction
 
-BLOCK = 512
-MOST_BLOCKS = 128
-_MOST_METRICS = 64
 _LAST = 2**62
 _DIGITS, _EXACT_DIGITS = 7, 13
 """Of single precision, in which metrics are kept, and of time and steps."""
 
 Axis = Literal["step", "time"]
-
-
-# ---- growing old
-
-
-def fold_all(db: Transaction) -> int:
-    """Fold every history that has enough for it; return how many blocks were made."""
-    owners = points.owners_of_many(db, 2 * BLOCK)
-    return sum(fold(db, owner) for owner in owners)
-
-
-def fold(db: Transaction, owner: str) -> int:
-    """Make blocks of a history's oldest rows, as long as `BLOCK` newer ones stay."""
-    rows, made = points.of_owner(db, owner), 0
-    while len(rows) >= 2 * BLOCK:
-        part, rows = rows[:BLOCK], rows[BLOCK:]
-        block = Block(part[0].n, part[-1].n, 0)
-        for metric, column in _columns(part).items():
-            curves.put(db, owner, metric, block, encode(column, 0, metric in EXACT))
-        points.delete_through(db, owner, part[-1].n)
-        made += 1
-    while (found := _crowded(curves.blocks(db, owner, "at"))) is not None:
-        _merge(db, owner, found)
-    return made
-
-
-def _columns(part: Sequence[Point]) -> dict[str, Column]:
-    values = [values_of(point) for point in part]
-    often = Counter(name for each in values for name in each).most_common(_MOST_METRICS)
-    columns = {name: Column.of(_array(each.get(name) for each in values)) for name, _ in often}
-    columns["at"] = Column.of(_array(point.at for point in part))
-    columns["step"] = Column.of(_array(point.step for point in part))
-    return columns
-
-
-def _crowded(known: Sequence[Block]) -> tuple[Block, Block] | None:
-    """The two blocks to merge when there are too many: the oldest of the level with the most."""
-    if len(known) <= MOST_BLOCKS:
-        return None
-    level = max(
-        Counter(block.level for block in known).items(), key=lambda each: (each[1], -each[0])
-    )[0]
-    first, second, *_ = (block for block in known if block.level == level)
-    return first, second
-
-
-def _merge(db: Transaction, owner: str, pair: tuple[Block, Block]) -> None:
-    first, second = pair
-    found: dict[str, dict[int, Column]] = {}
-    for metric in curves.metrics(db, owner):
-        for block, data in curves.read(db, owner, metric, first.first, second.first):
-            found.setdefault(metric, {})[block.first] = decode(data, block.level, metric in EXACT)
-    rows = {block.first: len(found["at"][block.first]) for block in pair}
-    curves.remove(db, owner, pair)
-    merged = Block(first.first, second.last, first.level + 1)
-    for metric, columns in found.items():
-        parts = [columns.get(each, Column.missing(rows[each])) for each in rows]
-        data = encode(halved(Column.join(parts)), merged.level, metric in EXACT)
-        curves.put(db, owner, metric, merged, data)
-
-
-# ---- being read
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +78,7 @@ class _Grid:
             (block, decode(data, block.level, exact=True))
             for block, data in curves.read(db, owner, metric, 0, _LAST)
         ]
-        own = Column.of(_array(point.at if axis == "time" else point.step for point in tail))
+        own = Column.of(array(point.at if axis == "time" else point.step for point in tail))
         blocks = tuple((block, len(column)) for block, column in found)
         return _Grid(blocks, Column.join([*(column for _, column in found), own]))
 
@@ -165,7 +98,7 @@ class _Grid:
             for block, data in curves.read(db, owner, metric, 0, _LAST)
         }
         parts = [known.get(block.first) or Column.missing(rows) for block, rows in self.blocks]
-        own = Column.of(_array(_value(point, metric) for point in tail))
+        own = Column.of(array(_value(point, metric) for point in tail))
         return Column.join([*parts, own])
 
 
@@ -211,14 +144,6 @@ def _value(point: Point, metric: str) -> float | None:
     if metric in EXACT:
         return point.at if metric == "at" else float(point.step)
     return values_of(point).get(metric)
-
-
-def values_of(point: Point) -> Mapping[str, float]:
-    return point.values if point.done else shown(point.values)
-
-
-def _array(values: Any) -> Numbers:
-    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

@@ -18,7 +18,7 @@ from tinkex.server.operations.log import CREATION, Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.recording.events import Events
 from tinkex.server.recording.samples import SampleRing
-from tinkex.server.recording.steps import Measured, shown
+from tinkex.server.recording.steps import Measured, values_of
 from tinkex.server.storage.database import Store, points
 from tinkex.server.storage.database.kept_samples import Source
 from tinkex.server.storage.database.points import Point
@@ -132,12 +132,11 @@ class Recorder:
 
 
 def point_event(run: str, point: Point) -> Mapping[str, object]:
-    values = point.values if point.done else shown(point.values)
     return {
         "run": run,
         "n": point.n,
         "step": point.step,
         "at": point.at,
         "done": point.done,
-        "values": {name: float(f"{value:.7g}") for name, value in values.items()},
+        "values": {name: float(f"{value:.7g}") for name, value in values_of(point).items()},
     }

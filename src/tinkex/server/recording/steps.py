@@ -99,6 +99,11 @@ def shown(values: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
+def values_of(point: Point) -> Mapping[str, float]:
+    """A point's numbers under the names people read, whether its step has ended or not."""
+    return point.values if point.done else shown(point.values)
+
+
 def _read_as(name: str) -> str:
     if name == _TRAINED:
         return "tokens"

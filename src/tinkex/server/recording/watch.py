@@ -19,7 +19,7 @@ from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.runs import Runs
-from tinkex.server.recording.history import fold_all
+from tinkex.server.recording import folding
 from tinkex.server.recording.samples import SampleRing
 from tinkex.server.recording.steps import single
 from tinkex.server.sampling.jobs import Sampling
@@ -114,9 +114,17 @@ class Watch:
                 await self._samples.flush()
                 await self.look(leave_point=looks % POINT_LOOKS == 0)
                 if looks % FOLD_LOOKS == 0:
-                    await self._store.write(fold_all)
+                    await self._fold()
             except Exception:  # a full disk, say: it must not end the watching
                 logger.exception("recording failed; it goes on")
+
+    async def _fold(self) -> None:
+        """Shorten histories a block at a time: between two of them every other write has its turn,
+        and what takes long is done where nobody waits for it."""
+        for owner in await self._store.query(folding.crowded):
+            while (found := await self._store.query(folding.next_fold, owner)) is not None:
+                if not await self._store.write(found.write):
+                    break  # the run was deleted meanwhile
 
     async def look(self, *, leave_point: bool) -> None:
         """Note where the counters stand and, if anything happened, leave a point of history."""

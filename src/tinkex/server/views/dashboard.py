@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from tinkex.server.clock import Clock
 from tinkex.server.recording import history
-from tinkex.server.recording.history import Wanted, values_of
+from tinkex.server.recording.history import Wanted
 from tinkex.server.recording.recorder import RECENT
 from tinkex.server.recording.samples import SampleRing, decode
+from tinkex.server.recording.steps import values_of
 from tinkex.server.refusals import NotFound
 from tinkex.server.storage.database import (
     Store,

@@ -44,6 +44,11 @@ def of_owner(connection: sqlite3.Connection, owner: str) -> list[Point]:
     return [_point(row) for row in rows]
 
 
+def has(connection: sqlite3.Connection, owner: str, n: int) -> bool:
+    row = connection.execute("SELECT 1 FROM points WHERE owner = ? AND n = ?", (owner, n))
+    return row.fetchone() is not None
+
+
 def put(connection: sqlite3.Connection, owner: str, point: Point) -> None:
     """Add a point, or replace the one with its number."""
     data = json.dumps(point.values, separators=(",", ":"))
