@@ -35,8 +35,9 @@ from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.builtin.gguf import ensure_smollm2
 from tinkex.engine.messages import CreateRun, LoraSpec, Sample, SamplingParams, SaveRun
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import read_ending
-from tinkex.engine.sampling.sampler import Sampler, SamplerLimits
+from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.training.trainer import Trainer
 
 Tokens: TypeAlias = NDArray[np.int32]

@@ -36,7 +36,9 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.process.placement import training_limits
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
-from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
+from tinkex.engine.sampling.limits import SamplerLimits
+from tinkex.engine.sampling.model_end import Ending
+from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
 

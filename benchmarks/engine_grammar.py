@@ -33,9 +33,10 @@ from tinkex.engine.builtin.gguf import ensure_smollm2
 from tinkex.engine.messages import AnswerForm, Grammar, Sample, SamplingParams
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.sampling.model_end import read_ending
+from tinkex.engine.sampling.limits import SamplerLimits
+from tinkex.engine.sampling.model_end import Ending, read_ending
 from tinkex.engine.sampling.request import Branch
-from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
+from tinkex.engine.sampling.sampler import Sampler
 
 CACHE = Path.home() / ".cache" / "tinkex" / "models"
 PROMPT, NEW, ROUNDS = 64, 48, 3

@@ -39,7 +39,9 @@ from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.process.placement import training_limits
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
-from tinkex.engine.sampling.sampler import Ending, Sampler, SamplerLimits
+from tinkex.engine.sampling.limits import SamplerLimits
+from tinkex.engine.sampling.model_end import Ending
+from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
 

@@ -29,8 +29,9 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import read_ending
-from tinkex.engine.sampling.sampler import Sampler, SamplerLimits
+from tinkex.engine.sampling.sampler import Sampler
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

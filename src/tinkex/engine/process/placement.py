@@ -15,7 +15,7 @@ from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.cache.recurrent_states import state_bytes
-from tinkex.engine.sampling.sampler import SamplerLimits
+from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.settings import WorkerConfig
 
 _CPU_KV_BYTES = 4 << 30

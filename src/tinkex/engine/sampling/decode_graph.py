@@ -47,7 +47,7 @@ from tinkex.engine.sampling.decode_rows import (
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
-from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 _LIKELY_RANKS = (32,)
 """Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""

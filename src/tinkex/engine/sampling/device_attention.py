@@ -17,7 +17,7 @@ from torch import Tensor
 from tinkex.engine.kernels import chunk_attention as chunk_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
-from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.to_device import to_device
 
 

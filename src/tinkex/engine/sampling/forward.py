@@ -20,7 +20,7 @@ from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
-from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.to_device import to_device
 
 

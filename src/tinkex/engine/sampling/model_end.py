@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from tinkex.engine.errors import ModelError
-from tinkex.engine.sampling.sampler import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the model's folder says about text: when it ends, and how tokens spell it."""
+
+    eos: tuple[int, ...]
+    tokenizer: Tokenizer | None
 
 
 def read_ending(folder: Path) -> Ending:

@@ -23,7 +23,7 @@ from tinkex.engine.sampling.cache.kv_cache import (
     PageTable,
     place_of,
 )
-from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 _FEW_QUERIES = 16
 """Queries of a chunk up to which repeating the keys for every query head costs most of all."""

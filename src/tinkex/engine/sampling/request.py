@@ -6,18 +6,19 @@ The first branch computes the prompt; when it is through, the others start from 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import secrets
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinkex.engine.messages import Sample, Sequence, TopK
+from tinkex.engine.messages import Progress, Sample, SampleResult, Sequence, TopK
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
-from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, draw_key
+from tinkex.engine.sampling.draw import Rule
 from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
@@ -63,6 +64,16 @@ class Request:
     @property
     def done(self) -> bool:
         return all(branch.reason is not None for branch in self.branches)
+
+    def result(self) -> SampleResult:
+        return SampleResult(
+            tuple(branch.result() for branch in self.branches),
+            self.scores.logprobs,
+            self.scores.topk,
+            self.scores.targets(),
+            self.scores.alternatives,
+            self.cached_tokens or 0,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +173,17 @@ class Branch:
             self.topk(0),
         )
 
+    def progress(self) -> Progress:
+        """What came since this was last asked."""
+        start, self.streamed = self.streamed, len(self.generated)
+        return Progress(
+            self.request.command.op,
+            self.index,
+            np.asarray(self.generated[start:], np.int32),
+            np.asarray(self.logprobs[start:], np.float32),
+            self.topk(start),
+        )
+
     def topk(self, start: int) -> TopK | None:
         """The likeliest tokens in the places of those from `start` on; None if nobody asked."""
         width = self.request.command.topk_sample_logprobs
@@ -173,48 +195,10 @@ class Branch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A draw of the token after `position`. The last of the tokens up to there may be `guesses`
-    that no draw has put there yet."""
-
-    branch: Branch
-    position: int
-    guesses: tuple[int, ...] = ()
-
-    @property
-    def guess(self) -> int | None:
-        """The token at `position`, if that is a guess."""
-        return self.guesses[-1] if self.guesses else None
-
-    @property
-    def changes(self) -> Changes:
-        """What the request's controls change about the logits of this draw."""
-        return self.branch.changes(self.guesses)
-
-    @property
-    def key(self) -> Key:
-        request = self.branch.request
-        place = self.position + 1 - len(request.prompt)
-        return draw_key(request.seed, SAMPLE, self.branch.index, place)
-
-    @property
-    def due(self) -> bool:
-        """Whether the branch goes on and has come to this draw, by way of the guess if any."""
-        branch = self.branch
-        if branch.reason is not None or branch.length != self.position + 1:
-            return False
-        return self.guess is None or branch.generated[-1] == self.guess
-
-
-def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:
-    """Which of these draws count, as far as the draws themselves tell: a guess only right after
-    the draw that confirms it. Turns of one branch lie side by side, in order."""
-    rows: list[int] = []
-    before: int | None = None
-    for row, (turn, token) in enumerate(zip(turns, drawn, strict=True)):
-        holds = turn.guess is None or turn.guess == before
-        before = token if holds else None
-        if holds:
-            rows.append(row)
-    return rows
+def new_request(command: Sample, arrival: int, version: Version, stopping: Stopping) -> Request:
+    """Without branches yet; one that brings no seed gets one nobody can tell beforehand."""
+    seed = command.params.seed
+    seed = secrets.randbits(64) if seed is None else seed
+    prompt = np.ascontiguousarray(command.prompt, dtype=np.int32)
+    scores = PromptScores(command, prompt, seed)
+    return Request(command, arrival, seed, version, stopping, scores, prompt, time.monotonic())

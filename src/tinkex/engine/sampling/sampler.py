@@ -6,70 +6,49 @@ threads or of how events travel.
 
 from __future__ import annotations
 
-import logging
 import math
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import AdapterWeights
-from tinkex.engine.cpu.threads import logsumexp, threads, threads_for
+from tinkex.engine.cpu.threads import threads, threads_for
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import Done, Event, Failed, Progress, Sample, SampleResult
+from tinkex.engine.messages import Done, Event, Failed, Sample
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.sampling.adapters import Version, VersionStore
+from tinkex.engine.sampling.adapters import VersionStore
+from tinkex.engine.sampling.branch_pages import BranchPages
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
-from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
+from tinkex.engine.sampling.cache.recurrent_states import states_for
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.checks import check_sample
-from tinkex.engine.sampling.controls import steered
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.forward import Forward
-from tinkex.engine.sampling.grammar.compiling import Grammars, Promised
+from tinkex.engine.sampling.grammar.awaited import AwaitedGrammars
+from tinkex.engine.sampling.grammar.compiling import Grammars
 from tinkex.engine.sampling.grammar.constraint import Constraint
-from tinkex.engine.sampling.prompt_logprobs import PromptScores
-from tinkex.engine.sampling.request import Branch, Request, Turn, confirmed
-from tinkex.engine.sampling.scheduling.scheduler import Chunk, Scheduler
+from tinkex.engine.sampling.limits import SamplerLimits
+from tinkex.engine.sampling.model_end import Ending
+from tinkex.engine.sampling.prompt_scoring import score_prompts
+from tinkex.engine.sampling.request import Branch, Request, new_request
+from tinkex.engine.sampling.scheduling.chunks import (
+    Chunk,
+    by_version,
+    cut_at_page,
+    with_guesses,
+)
+from tinkex.engine.sampling.scheduling.scheduler import Scheduler
 from tinkex.engine.sampling.stopping import Stopping
+from tinkex.engine.sampling.turns import Turn, drawn
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from tinkex.engine.sampling.decode_graph import DecodeGraphs, DecodeStep
 
-logger = logging.getLogger(__name__)
-
 FailKind: TypeAlias = Literal["user", "server", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerLimits:
-    """`step_tokens` bounds the tokens of one step, `rows` the branches that decode at once and
-    `logit_elements` the largest block of logits. `adapter_bytes` is the budget for served
-    adapters that are not in use, `snapshots` the number of kept states of recurrent layers."""
-
-    pages: int
-    max_context: int
-    rows: int = 64
-    step_tokens: int = 256
-    logit_elements: int = 1 << 24
-    adapter_bytes: int = 1 << 30
-    snapshots: int = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What the model's folder says about text: when it ends, and how tokens spell it."""
-
-    eos: tuple[int, ...]
-    tokenizer: Tokenizer | None
 
 
 class Sampler:
@@ -82,7 +61,7 @@ class Sampler:
     ) -> None:
         config, device = decoder.config, decoder.device
         self._decoder, self._ending, self._limits = decoder, ending, limits
-        self._states = self._sequence_states()
+        self._states = states_for(decoder, limits.rows, limits.snapshots)
         self.pool = (
             PagePool(limits.pages, PAGE_SIZE)
             if self._states is None
@@ -94,26 +73,17 @@ class Sampler:
         self.versions = VersionStore(
             config, device, decoder.dtype, limits.adapter_bytes, read_adapter
         )
+        self._pages = BranchPages(self.pool, self._cache, self._states, self.scheduler)
         self._forward = Forward(decoder, self._cache, self._states)
+        self._guess_rows = self._forward.free_rows
         self._drawer = Drawer(config.vocab_size, device)
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
-        self._compiling: dict[str, Promised] = {}
+        self._compiling = AwaitedGrammars()
         self._graphs = self._decode_graphs()
         self._ahead: DecodeStep | None = None
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
-        self.prompt_tokens = 0
-        self.imbalances = 0
-
-    def _sequence_states(self) -> SequenceStates | None:
-        """None where no layer keeps any."""
-        decoder, limits = self._decoder, self._limits
-        if not decoder.config.recurrent:
-            return None
-        return SequenceStates(
-            decoder.config, limits.rows, limits.snapshots, decoder.device, decoder.dtype
-        )
 
     def _decode_graphs(self) -> DecodeGraphs | None:
         """None where there is no GPU, or no Triton for it."""
@@ -129,8 +99,17 @@ class Sampler:
     @property
     def busy(self) -> bool:
         """Whether a step would do anything; not while all that is left waits for its grammar."""
-        compiled = any(future.done() for future in self._compiling.values())
-        return compiled or len(self._requests) > len(self._compiling)
+        return self._compiling.any_done or len(self._requests) > len(self._compiling)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Computed so far, those found in the cache left out."""
+        return self._pages.prompt_tokens
+
+    @property
+    def imbalances(self) -> int:
+        """How often the accounts of pages were found to be wrong."""
+        return self._pages.imbalances
 
     @property
     def context(self) -> int:
@@ -152,29 +131,23 @@ class Sampler:
         room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
         params, ending = command.params, self._ending
         stopping = Stopping(params.stop, ending.eos, room, ending.tokenizer, params.stop_at_eos)
-        compiled = self._compiled(command)
+        grammar = command.grammar
+        compiled = self.grammars.compiled(grammar, command.lane) if grammar else None
         version = self.versions.acquire(command.weights)
-        request = self._request(command, version, stopping)
+        self._arrivals += 1
+        request = new_request(command, self._arrivals, version, stopping)
+        request.branches.append(self._branch(request, 0))
         self._requests[command.op] = request
         if compiled is None:
             self.scheduler.add(request.branches[0])
         else:
-            self._compiling[command.op] = compiled
-            compiled.add_done_callback(lambda _: wake())
-
-    def _compiled(self, command: Sample) -> Promised | None:
-        if command.grammar is None:
-            return None
-        return self.grammars.compiled(command.grammar, command.lane)
+            self._compiling.add(request, compiled, wake)
 
     def _begin_compiled(self) -> list[Event]:
         """Queue those whose grammar is there by now; fail those who will have none."""
         failed: list[Event] = []
-        for op in [op for op, future in self._compiling.items() if future.done()]:
-            request, future = self._requests[op], self._compiling.pop(op)
-            error = future.exception()
+        for request, error in self._compiling.done():
             if error is None:
-                request.grammar = future.result()
                 self._constrain(request.branches[0])
                 self.scheduler.add(request.branches[0])
             else:
@@ -216,7 +189,7 @@ class Sampler:
 
     def _planned(self) -> tuple[Iterable[Request], list[Event]]:
         """Compute what the scheduler plans next."""
-        chunks = self._with_guesses(sorted(self._plan(), key=_by_version))
+        chunks = with_guesses(sorted(self._plan(), key=by_version), self._guess_rows)
         if not chunks:
             return (), []
         if self._graphs is not None and self._graphs.takes(chunks):
@@ -224,7 +197,7 @@ class Sampler:
         tokens = sum(chunk.stop - chunk.start for chunk in chunks)
         with threads(threads_for(self._decoder.parameters, tokens)):
             hidden = self._forward.hidden(chunks)
-            self._score(chunks, hidden)
+            score_prompts(chunks, hidden, self._forward, self._drawer, self._block)
             events = self._draw(chunks, hidden)
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
 
@@ -234,17 +207,7 @@ class Sampler:
         """What the scheduler plans. With states, prompts are cut at the end of the last page that
         can be found again: there a snapshot is kept."""
         chunks = self.scheduler.plan()
-        return chunks if self._states is None else [_cut_at_page(chunk) for chunk in chunks]
-
-    def _with_guesses(self, chunks: list[Chunk]) -> list[Chunk]:
-        """If all of these are next tokens: with guesses in the rows that cost nothing."""
-        spare = self._forward.free_rows - sum(c.stop - c.start for c in chunks)
-        if spare <= 0 or not all(c.branch.started and c.completes for c in chunks):
-            return chunks
-        return [
-            _guessing(chunk, spare // len(chunks) + (index < spare % len(chunks)))
-            for index, chunk in enumerate(chunks)
-        ]
+        return chunks if self._states is None else [cut_at_page(chunk) for chunk in chunks]
 
     def _finish_decode(self, step: DecodeStep) -> tuple[Iterable[Request], list[Event]]:
         """Take what a decode step under way draws; whoever ended meanwhile draws nothing.
@@ -285,7 +248,7 @@ class Sampler:
 
     def _decoded(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
-            self._computed(branch, branch.length)
+            self._pages.computed(branch, branch.length)
 
     def _continues(self, branch: Branch) -> bool:
         # The same name may stand for another request by now.
@@ -299,41 +262,21 @@ class Sampler:
             return False
         if any(len(b.generated) + 1 >= b.request.stopping.max_tokens for b in branches):
             return False
-        short = [b for b in branches if b.length >= len(b.pages) * PAGE_SIZE]
-        if len(short) > self.pool.available:
-            return False
-        for branch in short:
-            branch.pages.extend(self.pool.take(1))
-        return True
-
-    def _score(self, chunks: Sequence[Chunk], hidden: Tensor) -> None:
-        """Give each prompt's scores the logits of the rows they ask about."""
-        first = 0
-        for chunk in chunks:
-            request, rows = chunk.branch.request, chunk.branch.request.scores.rows
-            start, stop = max(chunk.start, rows.start), min(chunk.stop, rows.stop)
-            if not chunk.branch.started and start < stop:
-                offset = first - chunk.start
-                for begin in range(start, stop, self._block):
-                    end = min(begin + self._block, stop)
-                    part = hidden[offset + begin : offset + end]
-                    logits = self._forward.logits(part, [request.version] * (end - begin))
-                    request.scores.take(begin, logits, self._drawer)
-            first += chunk.stop - chunk.start
+        return self._pages.room_ahead(branches)
 
     def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
         """Record what was computed, draw every next token that can be, and fork new samples."""
         ready: list[tuple[int, Turn]] = []
         row = 0
         for chunk in chunks:
-            self._computed(chunk.branch, chunk.known)
+            self._pages.computed(chunk.branch, chunk.known)
             if chunk.completes:
                 ready.extend(self._turns(chunk, row - chunk.start))
             row += chunk.stop - chunk.start
         events: list[Event] = []
         for begin in range(0, len(ready), self._block):
             events.extend(self._draw_block(ready[begin : begin + self._block], hidden))
-        self._place_forks([turn.branch for _, turn in ready])
+        self._pages.place_forks(turn.branch for _, turn in ready if self._continues(turn.branch))
         return events
 
     def _turns(self, chunk: Chunk, offset: int) -> Iterator[tuple[int, Turn]]:
@@ -353,26 +296,16 @@ class Sampler:
         return self._draw_from([turn for _, turn in ready], logits)
 
     def _draw_from(self, turns: Sequence[Turn], logits: Tensor) -> list[Event]:
-        rules = [turn.branch.request.rule for turn in turns]
-        scores = steered(logits, [turn.changes for turn in turns])
-        ids = self._drawer.draw(scores, rules, [turn.key for turn in turns])
-        rows = confirmed(turns, ids.tolist())
-        if len(rows) < len(turns):
-            turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
-        total = logsumexp(logits)
-        logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
-        best = self._best(turns, logits, total)
         events: list[Event] = []
-        for row, (turn, token) in enumerate(zip(turns, ids.tolist(), strict=True)):
+        for turn, token, logprob, topk in drawn(self._drawer, turns, logits):
             if not turn.due:
                 continue
             if turn.guess is not None:
-                self._computed(turn.branch, turn.position + 1)
-            width = turn.branch.request.command.topk_sample_logprobs
-            if best is not None and width:
-                turn.branch.topk_ids.append(best[0][row][:width])
-                turn.branch.topk_logprobs.append(best[1][row][:width])
-            events.extend(self._append([turn.branch], [token], [logprobs[row]]))
+                self._pages.computed(turn.branch, turn.position + 1)
+            if topk is not None:
+                turn.branch.topk_ids.append(topk[0])
+                turn.branch.topk_logprobs.append(topk[1])
+            events.extend(self._append([turn.branch], [token], [logprob]))
         return events
 
     def _append(
@@ -393,30 +326,7 @@ class Sampler:
             self.sampled_tokens += 1
         return events
 
-    def _best(
-        self, turns: Sequence[Turn], logits: Tensor, total: Tensor
-    ) -> tuple[list[list[int]], list[list[float]]] | None:
-        """The likeliest ids of each row and their logprobs, as many as any of them asks for."""
-        width = max(turn.branch.request.command.topk_sample_logprobs for turn in turns)
-        if not width:
-            return None
-        best, ids = logits.topk(width, dim=-1)
-        return ids.tolist(), (best - total[:, None]).tolist()
-
     # ---- branches
-
-    def _computed(self, branch: Branch, length: int) -> None:
-        """Note that its first `length` tokens are in the cache; make full pages findable."""
-        if not branch.started:
-            self.prompt_tokens += length - branch.computed
-        before, branch.computed = branch.computed // PAGE_SIZE, length
-        full = length // PAGE_SIZE
-        if full > before:
-            branch.keys.extend(branch.tokens(0, full * PAGE_SIZE))
-            for page in range(before, full):
-                self.pool.file(branch.pages[page], branch.keys.keys[page])
-        if isinstance(self.pool, StatefulPagePool) and length == _kept_length(branch):
-            self.pool.keep(branch, branch.keys.keys[full - 1])
 
     def _continuing(self, branch: Branch) -> Iterable[Branch]:
         """The branches that draw from this one's logits: itself, or all samples of its prompt."""
@@ -430,29 +340,6 @@ class Sampler:
             one.reason = request.stopping.reason(())
         return [one for one in request.branches if one.reason is None]
 
-    def _place_forks(self, branches: Sequence[Branch]) -> None:
-        """Give samples that just began the pages of their prompt, then let ended ones go."""
-        for branch in branches:
-            fresh = branch.index and not branch.pages and branch.reason is None
-            if fresh and branch.request.command.op in self._requests:
-                self._fork(branch.request.branches[0], branch)
-
-    def _fork(self, source: Branch, branch: Branch) -> None:
-        """Share full pages, copy the last one; without room the branch queues and starts over."""
-        full = source.computed // PAGE_SIZE
-        partial = source.pages[full : self.pool.pages_for(source.computed)]
-        room = len(partial) <= self.pool.available
-        if not room or (self._states is not None and not self._states.fork(source, branch)):
-            self.scheduler.add(branch)
-            return
-        self.pool.hold(source.pages[:full])
-        copies = self.pool.take(len(partial))
-        for old, new in zip(partial, copies, strict=True):
-            self._cache.copy_page(old, new)
-        branch.pages = source.pages[:full] + copies
-        branch.computed = source.computed
-        self.scheduler.activate(branch)
-
     def _report(self, request: Request) -> list[Event]:
         """New tokens if streamed, the result if all samples ended; ended ones free their pages."""
         op = request.command.op
@@ -461,26 +348,14 @@ class Sampler:
         events: list[Event] = []
         for branch in request.branches:
             if request.command.stream and len(branch.generated) > branch.streamed:
-                events.append(_progress(op, branch))
+                events.append(branch.progress())
             if branch.reason is not None and branch.pages:
                 self.scheduler.remove(branch)
         if request.done:
             self._forget(request)
             seconds = time.monotonic() - request.started
-            events.append(Done(op, _result(request), seconds))
+            events.append(Done(op, request.result(), seconds))
         return events
-
-    def _request(self, command: Sample, version: Version, stopping: Stopping) -> Request:
-        seed = command.params.seed
-        seed = secrets.randbits(64) if seed is None else seed
-        prompt = np.ascontiguousarray(command.prompt, dtype=np.int32)
-        scores = PromptScores(command, prompt, seed)
-        self._arrivals += 1
-        request = Request(
-            command, self._arrivals, seed, version, stopping, scores, prompt, time.monotonic()
-        )
-        request.branches.append(self._branch(request, 0))
-        return request
 
     def _branch(self, request: Request, index: int) -> Branch:
         branch = Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
@@ -503,19 +378,10 @@ class Sampler:
 
     def _forget(self, request: Request) -> None:
         del self._requests[request.command.op]
-        self._compiling.pop(request.command.op, None)
+        self._compiling.discard(request)
         self.versions.release(request.version)
         if not self._requests:
-            self._check_idle()
-
-    def _check_idle(self) -> None:
-        """With nothing under way every page must be free; if not, say so and start anew."""
-        try:
-            self.pool.check_idle()
-        except RuntimeError:
-            logger.exception("the page accounts are wrong; the cache starts anew")
-            self.imbalances += 1
-            self.pool.reset()
+            self._pages.check_idle()
 
     @property
     def _block(self) -> int:
@@ -527,51 +393,3 @@ _NOT_FINITE = (
     "weights: the model's logits are not finite, so nothing can be drawn from them; "
     "load weights from before the training diverged"
 )
-
-
-def _kept_length(branch: Branch) -> int:
-    """The length at which a branch's state is worth keeping next: at the end of a page, its
-    prompt's last that a like prompt can reuse, or any once it decodes."""
-    length = branch.computed if branch.started else len(branch.request.prompt) - 1
-    return max(length // PAGE_SIZE, 1) * PAGE_SIZE
-
-
-def _cut_at_page(chunk: Chunk) -> Chunk:
-    end = _kept_length(chunk.branch)
-    inside = not chunk.branch.started and chunk.start < end < chunk.stop
-    return replace(chunk, stop=end) if inside else chunk
-
-
-def _guessing(chunk: Chunk, count: int) -> Chunk:
-    """With up to `count` guesses, as far as its page and the request's limit have room."""
-    branch = chunk.branch
-    room = len(branch.pages) * PAGE_SIZE - chunk.stop
-    left = branch.request.stopping.max_tokens - len(branch.generated) - 1
-    guesses = branch.guess(min(count, room, left)) if min(count, room, left) > 0 else ()
-    return replace(chunk, stop=chunk.stop + len(guesses), guesses=guesses)
-
-
-def _by_version(chunk: Chunk) -> tuple[int, tuple[int, int]]:
-    return chunk.branch.request.version.id, chunk.branch.order
-
-
-def _progress(op: str, branch: Branch) -> Progress:
-    start, branch.streamed = branch.streamed, len(branch.generated)
-    return Progress(
-        op,
-        branch.index,
-        np.asarray(branch.generated[start:], np.int32),
-        np.asarray(branch.logprobs[start:], np.float32),
-        branch.topk(start),
-    )
-
-
-def _result(request: Request) -> SampleResult:
-    return SampleResult(
-        tuple(branch.result() for branch in request.branches),
-        request.scores.logprobs,
-        request.scores.topk,
-        request.scores.targets(),
-        request.scores.alternatives,
-        request.cached_tokens or 0,
-    )

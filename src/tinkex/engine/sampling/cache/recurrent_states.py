@@ -17,12 +17,13 @@ from torch import Tensor
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.linear.delta import DeltaInputs, conv_states, delta_states, heads_of
 from tinkex.engine.model.linear.stretches import Stretches
 from tinkex.engine.model.passes import Recur
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, zeros
 from tinkex.engine.sampling.request import Branch
-from tinkex.engine.sampling.scheduling.scheduler import Chunk
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 
 def state_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
@@ -32,6 +33,13 @@ def state_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
         + mixer.value_heads * mixer.key_dim * mixer.value_dim * torch.float32.itemsize
         for mixer in config.recurrent.values()
     )
+
+
+def states_for(decoder: Decoder, rows: int, snapshots: int) -> SequenceStates | None:
+    """None where no layer keeps any."""
+    if not decoder.config.recurrent:
+        return None
+    return SequenceStates(decoder.config, rows, snapshots, decoder.device, decoder.dtype)
 
 
 class SequenceStates:

@@ -17,13 +17,10 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tinkex.engine.sampling.cache.pages import PagePool
 from tinkex.engine.sampling.request import Branch
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.sampling.scheduling.preemption import (
     give_way_to,
     gives_way,
@@ -31,30 +28,6 @@ from tinkex.engine.sampling.scheduling.preemption import (
     pages_by_lane,
 )
 from tinkex.engine.sampling.scheduling.shares import Pacing, Shares
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens [start, stop) of a branch, to be computed in this step. The last may be guesses."""
-
-    branch: Branch
-    start: int
-    stop: int
-    guesses: tuple[int, ...] = ()
-
-    @property
-    def known(self) -> int:
-        """Where the branch's own tokens end."""
-        return self.stop - len(self.guesses)
-
-    @property
-    def completes(self) -> bool:
-        """Whether the branch can draw its next token after this chunk."""
-        return self.known == self.branch.length
-
-    def tokens(self) -> NDArray[np.int32]:
-        own = self.branch.tokens(self.start, self.known)
-        return np.append(own, np.array(self.guesses, np.int32)) if self.guesses else own
 
 
 class Scheduler:

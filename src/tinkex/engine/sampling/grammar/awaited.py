@@ -1,0 +1,37 @@
+"""Requests that wait for their grammar to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tinkex.engine.sampling.grammar.compiling import Promised
+from tinkex.engine.sampling.request import Request
+
+
+class AwaitedGrammars:
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[Request, Promised]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def any_done(self) -> bool:
+        return any(promised.done() for _, promised in self._waiting.values())
+
+    def add(self, request: Request, promised: Promised, wake: Callable[[], None]) -> None:
+        """Have the request wait; `wake` is called, by another thread, when that ends."""
+        self._waiting[request.command.op] = request, promised
+        promised.add_done_callback(lambda _: wake())
+
+    def discard(self, request: Request) -> None:
+        self._waiting.pop(request.command.op, None)
+
+    def done(self) -> Iterator[tuple[Request, BaseException | None]]:
+        """Those who wait no more: they have their grammar, or here is why there is none."""
+        for op in [op for op, (_, promised) in self._waiting.items() if promised.done()]:
+            request, promised = self._waiting.pop(op)
+            error = promised.exception()
+            if error is None:
+                request.grammar = promised.result()
+            yield request, error

@@ -1,0 +1,90 @@
+"""Draws of next tokens: which branch draws from which logits, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+
+from tinkex.engine.cpu.threads import logsumexp
+from tinkex.engine.sampling.controls import Changes, steered
+from tinkex.engine.sampling.draw import SAMPLE, Drawer, Key, draw_key
+from tinkex.engine.sampling.request import Branch
+
+_TopK: TypeAlias = tuple[list[int], list[float]]
+"""The likeliest ids in a token's place and their logprobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A draw of the token after `position`. The last of the tokens up to there may be `guesses`
+    that no draw has put there yet."""
+
+    branch: Branch
+    position: int
+    guesses: tuple[int, ...] = ()
+
+    @property
+    def guess(self) -> int | None:
+        """The token at `position`, if that is a guess."""
+        return self.guesses[-1] if self.guesses else None
+
+    @property
+    def changes(self) -> Changes:
+        """What the request's controls change about the logits of this draw."""
+        return self.branch.changes(self.guesses)
+
+    @property
+    def key(self) -> Key:
+        request = self.branch.request
+        place = self.position + 1 - len(request.prompt)
+        return draw_key(request.seed, SAMPLE, self.branch.index, place)
+
+    @property
+    def due(self) -> bool:
+        """Whether the branch goes on and has come to this draw, by way of the guess if any."""
+        branch = self.branch
+        if branch.reason is not None or branch.length != self.position + 1:
+            return False
+        return self.guess is None or branch.generated[-1] == self.guess
+
+
+def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:
+    """Which of these draws count, as far as the draws themselves tell: a guess only right after
+    the draw that confirms it. Turns of one branch lie side by side, in order."""
+    rows: list[int] = []
+    before: int | None = None
+    for row, (turn, token) in enumerate(zip(turns, drawn, strict=True)):
+        holds = turn.guess is None or turn.guess == before
+        before = token if holds else None
+        if holds:
+            rows.append(row)
+    return rows
+
+
+def drawn(
+    drawer: Drawer, turns: Sequence[Turn], logits: Tensor
+) -> Iterator[tuple[Turn, int, float, _TopK | None]]:
+    """What each of these draws from its row: the token, its logprob, the likeliest if asked for.
+    Draws after guesses that did not come true are left out."""
+    rules = [turn.branch.request.rule for turn in turns]
+    scores = steered(logits, [turn.changes for turn in turns])
+    ids = drawer.draw(scores, rules, [turn.key for turn in turns])
+    rows = confirmed(turns, ids.tolist())
+    if len(rows) < len(turns):
+        turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
+    total = logsumexp(logits)
+    logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
+    yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, logits, total), strict=True)
+
+
+def _likeliest(turns: Sequence[Turn], logits: Tensor, total: Tensor) -> list[_TopK | None]:
+    """The likeliest of each row, as many as its request asks for."""
+    widths = [turn.branch.request.command.topk_sample_logprobs for turn in turns]
+    if not any(widths):
+        return [None] * len(turns)
+    best, ids = logits.topk(max(widths), dim=-1)
+    rows = zip(widths, ids.tolist(), (best - total[:, None]).tolist(), strict=True)
+    return [(places[:width], values[:width]) if width else None for width, places, values in rows]
