@@ -1,9 +1,9 @@
 """Sampling: continuous batching over a paged cache, from many weight versions at once.
 
-cache        who holds which page, which can be found again, and the keys and values themselves
+cache        who holds which page, which can be found again, and the keys and values themselves;
+             samples of one prompt share its pages
 request      one sample command and its branches, a sequence each
 scheduling   which tokens are computed next, whose first, and who gives pages back
-branch_pages what was computed becomes findable; samples of one prompt share its pages
 forward      the passes: paged_attention over pages, projection with each token's own adapter
 adapters     the adapters that can be sampled from
 decode_graph, decode_rows, adapter_table and the kernels: on a GPU, steps of single tokens

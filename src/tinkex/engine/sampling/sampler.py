@@ -20,7 +20,7 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.messages import Done, Event, Failed, Sample
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.sampling.adapters import VersionStore
-from tinkex.engine.sampling.branch_pages import BranchPages
+from tinkex.engine.sampling.cache.branch_pages import BranchPages
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
 from tinkex.engine.sampling.cache.recurrent_states import states_for
