@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tinkex.engine.settings import WorkerConfig
 from tinkex.server.engines.child_process import engine_numbers, worker_config
+from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import Limits, ModelSpec, Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -33,7 +34,7 @@ def test_every_setting_of_an_engine_is_a_number_or_has_an_option_of_its_own() ->
 def test_what_an_operator_chose_reaches_the_engine(tmp_path: Path) -> None:
     chosen = {name: kind(3) for name, kind in engine_numbers().items()}
     settings = Settings(home=tmp_path, models=(), engine=chosen)
-    config = worker_config(ModelSpec("tiny", "folder"), settings)
+    config = worker_config(EngineSpec(ModelSpec("tiny", "folder")), settings)
     spare = config.max_runs - 3
     assert dataclasses.asdict(config) == {
         **chosen,

@@ -10,11 +10,12 @@ from support.fake_engine import FakeEngine
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep, RunInfo
 from tinkex.server.clock import SystemClock
 from tinkex.server.engines.engine import Engine, EngineLost, RunLost
+from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import ModelSpec
 
 
 def _engine(fake: FakeEngine) -> Engine:
-    return Engine(ModelSpec("fake", ""), fake.launch, SystemClock(), (0.01,))
+    return Engine(EngineSpec(ModelSpec("fake", "")), fake.launch, SystemClock(), (0.01,))
 
 
 async def test_answers_and_failures_come_to_who_asked() -> None:

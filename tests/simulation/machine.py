@@ -44,17 +44,31 @@ def after(state: int, what: int) -> int:
     return (state * 48_271 + what + 1) % _PRIME
 
 
+class InTwoPlaces(AssertionError):
+    """A run is in the memory of two engines that both live."""
+
+
 class _Refused(Exception):
     """The engine's own answer."""
 
 
 class Machine:
-    """One life of the engine. It dies with probability `mortality` at any message, in or out, fails
-    a save with probability `unsaved`, and takes in `room` runs and no run twice."""
+    """One life of an engine. It dies with probability `mortality` at any message, in or out, fails
+    a save with probability `unsaved`, and takes in `room` runs and no run twice, nor one that
+    another of the `fleet` still has."""
 
-    def __init__(self, dice: random.Random, mortality: float, unsaved: float, room: int) -> None:
+    def __init__(
+        self,
+        dice: random.Random,
+        mortality: float,
+        unsaved: float,
+        room: int,
+        fleet: list[Machine],
+    ) -> None:
         self._dice, self._mortality = dice, mortality
         self._unsaved, self._room = unsaved, room
+        self._fleet = fleet
+        fleet.append(self)
         self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
         self.runs: dict[str, int] = {}
         self._dead = False
@@ -137,4 +151,6 @@ class Machine:
         """The server keeps count of places and never asks for more."""
         if run in self.runs or len(self.runs) >= self._room:
             raise _Refused(f"no place for {run} among {sorted(self.runs)}")
+        if any(run in other.runs for other in self._fleet if not other._dead):
+            raise InTwoPlaces(run)
         self.runs[run] = state

@@ -1,4 +1,4 @@
-"""One seed, one story: a server, its disk, its engine, its clients and what happens to them.
+"""One seed, one story: a server, its disk, its engines, its clients and what happens to them.
 
 The server's core is the real one; time, threads, disk, network and engine are simulated. Clients
 train several runs at once and check every answer against the only history that is allowed: their
@@ -29,6 +29,7 @@ from simulation.disk import Disk, SimulatedBlobs, open_simulated
 from simulation.machine import Machine, after
 from tinkex.server import core as core_module
 from tinkex.server.core import Core
+from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.operations.optim_step import OPTIM_STEP
 from tinkex.server.polls import Pending
 from tinkex.server.promises import Outcome
@@ -78,6 +79,8 @@ class Weather:
     snapshot_steps: int
     places: int
     unsaved: float
+    engines: int
+    moves: float
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Weather:
@@ -94,6 +97,8 @@ class Weather:
             snapshot_steps=dice.choice((1, 3)),
             places=dice.choice((1, 2, 2, 4)),
             unsaved=dice.choice((0.0, 0.0, 0.3, 1.0)),
+            engines=dice.choice((1, 1, 2, 3, 4)),
+            moves=dice.choice((0.0, 0.5, 3.0)),
         )
 
 
@@ -111,6 +116,7 @@ class World:
         self._up = asyncio.Event()
         self._serving: set[asyncio.Task[Any]] = set()
         self._damaged: set[str] = set()
+        self.fleet: list[Machine] = []
 
     def play(self) -> None:
         alarm, logger = _Alarm(), logging.getLogger("tinkex")
@@ -136,11 +142,12 @@ class World:
         await self._boot()
         clients = [Client(self, number) for number in range(self.weather.runs)]
         tasks = [asyncio.create_task(client.live()) for client in clients]
-        fate = asyncio.create_task(self._fate())
+        fates = [asyncio.create_task(self._fate()), asyncio.create_task(self._operator())]
         done, late = await asyncio.wait(tasks, timeout=_DEADLINE_S)
-        if fate.done():
-            fate.result()
-        fate.cancel()
+        for fate in fates:
+            if fate.done():
+                fate.result()
+            fate.cancel()
         for task in done:
             task.result()
         if late:
@@ -155,6 +162,29 @@ class World:
             await self._crash()
             await asyncio.sleep(self.dice.choice((0.1, 3.0)))
             await self._boot()
+
+    async def _operator(self) -> None:
+        """Somebody moves runs, and drains and restarts engines, whenever it suits nobody."""
+        while self.weather.moves:
+            await asyncio.sleep(self.dice.expovariate(self.weather.moves))
+            if self.core is None or not self._up.is_set():
+                continue
+            engine = self.dice.choice(list(self.core.engines))
+            match self.dice.choice(("move", "move", "drain", "resume", "renew")):
+                case "move":
+                    for run in self.core.runs:
+                        if run.place == engine.residence:
+                            run.ask_to_leave("somebody moves it")
+                    self.core.scheduler.pump()
+                case "drain":
+                    engine.drain("somebody drains it")
+                case "resume":
+                    engine.resume()
+                case "renew":
+                    engine.renew()
+            if not self.core.engines.get(MODEL).takes_work:
+                for each in self.core.engines:
+                    each.resume()
 
     def _damage(self) -> None:
         """Make a wrong number of what the newest snapshot of a run says, if one is left to it."""
@@ -172,6 +202,7 @@ class World:
         settings = Settings(
             home=self.home,
             models=(ModelSpec(MODEL, "nowhere"),),
+            engines=self.weather.engines,
             inline_bytes=256,
             timings=Timings(gap_timeout_s=3600.0, gap_grace_s=1800.0, restart_backoff_s=(0.1,)),
             scheduling=Scheduling(
@@ -195,9 +226,9 @@ class World:
                     await self._crash()
         self._up.set()
 
-    def _launch(self, _: ModelSpec) -> Machine:
+    def _launch(self, _: EngineSpec) -> Machine:
         weather = self.weather
-        return Machine(self.dice, weather.mortality, weather.unsaved, weather.places)
+        return Machine(self.dice, weather.mortality, weather.unsaved, weather.places, self.fleet)
 
     async def _served(self, call: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(call)
@@ -348,7 +379,7 @@ def _shown(outcome: Outcome) -> int:
 def _serves(task: asyncio.Task[Any]) -> bool:
     """Whether a task is the server's: the story's own are told by their names."""
     name = getattr(task.get_coro(), "__qualname__", "")
-    mine = ("World._story", "World._fate", "Client.")
+    mine = ("World._story", "World._fate", "World._operator", "Client.")
     return task is not asyncio.current_task() and not name.startswith(mine)
 
 

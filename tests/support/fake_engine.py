@@ -45,8 +45,7 @@ from tinkex.engine.messages import (
     ServeRun,
 )
 from tinkex.engine.messages import Sequence as Sampled
-from tinkex.server.engines.worker import Tell, Worker, WorkerDied
-from tinkex.server.settings import ModelSpec
+from tinkex.server.engines.worker import EngineSpec, Tell, Worker, WorkerDied
 
 READY = Ready("FakeForCausalLM", 1000, 4096, 1, "cpu", "float32", 64)
 
@@ -66,8 +65,8 @@ class FakeEngine:
         self.disk: asyncio.Event | None = None
         self.died_of: set[str] = set()
 
-    def launch(self, _: ModelSpec) -> Worker:
-        worker = FakeWorker(self)
+    def launch(self, spec: EngineSpec) -> Worker:
+        worker = FakeWorker(self, spec)
         self.workers.append(worker)
         return worker
 
@@ -75,11 +74,16 @@ class FakeEngine:
     def current(self) -> FakeWorker:
         return self.workers[-1]
 
+    def of(self, index: int) -> FakeWorker:
+        """The newest life of one of several engines."""
+        return [worker for worker in self.workers if worker.spec.index == index][-1]
+
 
 class FakeWorker:
     """One life. `runs` maps a run to what was applied to it; `seen` is every command."""
 
-    def __init__(self, engine: FakeEngine) -> None:
+    def __init__(self, engine: FakeEngine, spec: EngineSpec) -> None:
+        self.spec = spec
         self._engine = engine
         self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
         self.runs: dict[str, list[str]] = {}

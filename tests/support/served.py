@@ -129,6 +129,7 @@ async def served(
     model: str = MODEL,
     engines_on_demand: bool = False,
     record_samples: bool = True,
+    engines: int = 1,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
@@ -139,6 +140,7 @@ async def served(
         operators=operators,
         engines_on_demand=engines_on_demand,
         record_samples=record_samples,
+        engines=engines,
         limits=limits or Limits(),
         timings=timings,
         scheduling=scheduling or Scheduling(),

@@ -106,7 +106,11 @@ _BY_STATUS = {
 
 
 _FAILED_WORK = ("RequestFailedError", "FutureRetrievalError", "RetryableException")
-_EMBEDDED = ("HomeTaken", "ModelNotFound")  # errors of the server floor, in words of its own
+_EMBEDDED = (
+    "FleetProblem",
+    "HomeTaken",
+    "ModelNotFound",
+)  # errors of the server floor, in words of its own
 
 
 def explain(error: Exception, address: str | None = None) -> CliError:

@@ -14,7 +14,8 @@ class WorkerConfig:
     served adapters not in use. `run_bytes` is the memory of training runs on the device,
     `host_run_bytes` that of the host for runs not in use. `micro_batch_tokens` and `step_tokens`
     bound one unit of training and of sampling, so also how long each waits for the other.
-    `sampling_share` is sampling's part of the time when both have work.
+    `sampling_share` is sampling's part of the time when both have work. `threads` are those of the
+    CPU it computes with; several engines on one machine share its cores.
     """
 
     model: str
@@ -31,3 +32,4 @@ class WorkerConfig:
     run_bytes: int | None = None
     host_run_bytes: int | None = None
     sampling_share: float = 0.5
+    threads: int | None = None

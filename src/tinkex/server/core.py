@@ -232,7 +232,7 @@ class Core:
     @property
     def is_ready(self) -> bool:
         """Whether every model can serve, at once or by waking its engine."""
-        return all(engine.is_ready or engine.is_asleep for engine in self.engines)
+        return all(pool.is_ready or pool.is_asleep for pool in self.engines.pools)
 
     async def start(self) -> None:
         """Take up where the last life of this home stopped."""
@@ -304,7 +304,7 @@ class Core:
             "checkpoints": self.checkpoints.expire,
             "old records": self.results.forget_old,
             "weights nobody names": self.unnamed.delete_orphans,
-            "waiting work": self.scheduler.pump,
+            "waiting work, and runs that had better move": self.scheduler.balance,
         }
 
     async def _run_stopped(self) -> None:

@@ -62,7 +62,8 @@ class Timings:
     `gap_timeout_s` bounds the wait for a missing `seq_id` that may still be on its way: a chunked
     call sends its first chunk last and may retry it. `gap_grace_s` is the shorter wait once an
     operation that is never part of a chunked call has arrived behind the gap. `run_turn_s` is how
-    long a busy run keeps its place in the engine's memory while others wait for one.
+    long a busy run keeps its place in the engine's memory while others wait for one, `run_move_s`
+    how long it stays on an engine before it is moved to one with less to do.
     `unwatched_sample_s` is how long a sample goes on that no client waits for.
     """
 
@@ -83,6 +84,7 @@ class Timings:
     integrity_interval_s: float = 600.0
     run_idle_s: float = 900.0
     run_turn_s: float = 5.0
+    run_move_s: float = 10.0
     drain_s: float = 5.0
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
 
@@ -124,8 +126,9 @@ class Settings:
     `keys` maps a key's hash to its tenant; without it any well-formed key is a tenant of its own,
     which is only right on loopback. `operators` are the hashes of the keys that see everything.
     `aliases` maps further public names to the name of a model in `models`: the same engine serves
-    both. `engine` holds numbers of an engine's own settings, by name. With `engines_on_demand` an
-    engine is started by the first work for it, not with the server. Without `record_samples` no
+    both. `engine` holds numbers of an engine's own settings, by name. Every model has `engines`
+    of them, dealt to `devices` in turn, or all on `device`. With `engines_on_demand` an engine is
+    started by the first work for it, not with the server. Without `record_samples` no
     sample is kept to be read.
     """
 
@@ -139,6 +142,8 @@ class Settings:
     device: str = "auto"
     dtype: str = "auto"
     engine: Mapping[str, float] = field(default_factory=dict)
+    engines: int = 1
+    devices: tuple[str, ...] = ()
     engines_on_demand: bool = False
     record_samples: bool = True
     inline_bytes: int = 64 * KIB

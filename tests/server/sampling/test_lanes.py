@@ -167,14 +167,14 @@ async def test_who_watches_a_sample_gets_each_token_once_though_the_engine_died(
 ) -> None:
     async with served(tmp_path) as api:
         come: list[int] = []
-        engine = next(iter(api.core.engines))
+        pool = api.core.engines.get(MODEL)
         params = SamplingParams(max_tokens=ENDLESS)
         command = Sample("", "", np.array([1], np.int32), params)
 
         def watch(progress: Progress) -> None:
             come.extend(progress.tokens.tolist())
 
-        ride = api.core.sampling.lanes.enter("me", engine, ServedWeights(), command, watch)
+        ride = api.core.sampling.lanes.enter("me", pool, ServedWeights(), command, watch)
         await until(lambda: api.engine.workers and api.engine.current.held)
         seeds = [api.engine.current.held[0].params.seed]
         api.engine.current.draw(ride.op, [5, 6])

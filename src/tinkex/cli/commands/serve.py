@@ -15,6 +15,8 @@ from tinkex.cli.line.context import CommandContext
 from tinkex.cli.line.options import command
 from tinkex.cli.outside.server_floor import require_server
 
+MOST_ENGINES = 256
+
 if TYPE_CHECKING:
     from tinkex.server.settings import Limits
 
@@ -24,6 +26,15 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise click.BadParameter(f"{name!r} is not known: use auto, cpu, cuda or cuda:1")
     return name
+
+
+def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int | str:
+    """A number from 1 on, or auto."""
+    if given == "auto":
+        return given
+    if not given.isdecimal() or not 1 <= int(given) <= MOST_ENGINES:
+        raise click.BadParameter(f"{given!r}: give auto, or a number from 1 to {MOST_ENGINES}")
+    return int(given)
 
 
 @command
@@ -60,6 +71,16 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     show_default=True,
     callback=_checked_device,
     help="auto, cpu, cuda or one of several: cuda:1.",
+)
+@click.option(
+    "--engines",
+    default="auto",
+    show_default=True,
+    envvar="TINKEX_ENGINES",
+    metavar="auto|N",
+    callback=_checked_engines,
+    help="Engines of each model: auto is one per GPU, and one on a CPU, where more share its "
+    "threads (or $TINKEX_ENGINES).",
 )
 @click.option(
     "--dtype",

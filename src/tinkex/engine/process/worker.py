@@ -99,6 +99,8 @@ class _Fetched:
 def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
     """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served.
     `fetch` gets weights that this host lacks; without it they come by their links."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     placement = choose_placement(config)
     folder = Path(config.model)
     decoder = load_decoder(folder, placement.device, placement.dtype)

@@ -114,7 +114,7 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     """The tokens of a conversation for the model it names."""
     texts = endpoints_of(request).texts
     target = await target_of(request, asked.model)
-    text = await texts.of(target.engine)
+    text = await texts.of(target.pool)
     variables = _variables(asked, text)
     try:
         chat = await texts.work(

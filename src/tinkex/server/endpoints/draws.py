@@ -96,7 +96,7 @@ class Draw:
     def _enter(self, number: int, command: Sample, stream: bool) -> Ride:
         target = self.target
         watch = (lambda progress: self._note(number, progress)) if stream else None
-        ride = self._lanes.enter(self._tenant, target.engine, target.weights, command, watch)
+        ride = self._lanes.enter(self._tenant, target.pool, target.weights, command, watch)
         size = command.prompt.nbytes
         self._admission.begin(self._tenant, size)
         ride.result.add_done_callback(lambda _: self._ended(ride, size))

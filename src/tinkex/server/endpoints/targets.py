@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.endpoints.errors import Unfit
-from tinkex.server.engines.engine import Engine
-from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.refusals import NotFound
 from tinkex.server.sampling.lanes import ServedWeights
 from tinkex.server.storage.database.checkpoints import CheckpointRow
@@ -24,10 +23,10 @@ _CHECKED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Weights on an engine. `name` is what the client called them."""
+    """Weights on the engines of a model. `name` is what the client called them."""
 
     name: str
-    engine: Engine
+    pool: Pool
     weights: ServedWeights
     made_by: SampledWeights
     run: str | None = None
@@ -60,13 +59,12 @@ class Targets:
         """Raises `NotFound` for what this key cannot read and for what is not served."""
         if name.startswith(SCHEME):
             return await self._saved(tenant, name, bearer)
-        engine = self.served(name)
-        return Target(name, engine, ServedWeights(), SampledWeights(engine.spec.name))
+        pool = self.served(name)
+        return Target(name, pool, ServedWeights(), SampledWeights(pool.spec.name))
 
-    def served(self, name: str) -> Engine:
-        """The engine of a base model."""
-        engine = self._engines.find(name)
-        if engine is None:
+    def served(self, name: str) -> Pool:
+        """The engines of a base model."""
+        if self._engines.find(name) is None:
             known = ", ".join(self._engines.names())
             raise NotFound(
                 f"model {name[:200]!r} is not served here; served are: {known}, and saved weights "
@@ -78,12 +76,12 @@ class Targets:
         row = self._checkpoints.find(tenant, path, bearer)
         if row.kind == EXTERNAL_WEIGHTS:
             raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
-        engine = self.served(row.base_model)
+        pool = self.served(row.base_model)
         await self._check(row)
         weights = ServedWeights(row.folder, self._folders, row.digest or "")
-        made_by = SampledWeights(engine.spec.name, row.path, row.digest or None)
+        made_by = SampledWeights(pool.spec.name, row.path, row.digest or None)
         own = row.model_id if row.tenant == tenant else None
-        return Target(path, engine, weights, made_by, own)
+        return Target(path, pool, weights, made_by, own)
 
     async def _check(self, row: CheckpointRow) -> None:
         key = row.folder, row.digest

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tinkex.server.endpoints.errors import Unfit
-from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.pool import Pool
 from tinkex.text.model_text import ModelText
 
 T = TypeVar("T")
@@ -30,12 +30,12 @@ class Texts:
         self._threads = ThreadPoolExecutor(_THREADS, "tinkex-text")
         self._loaded: dict[str, asyncio.Task[ModelText]] = {}
 
-    async def of(self, engine: Engine) -> ModelText:
-        """The text of the model an engine serves."""
-        name = engine.spec.name
+    async def of(self, pool: Pool) -> ModelText:
+        """The text of a served model."""
+        name = pool.spec.name
         loading = self._loaded.get(name)
         if loading is None or (loading.done() and loading.exception() is not None):
-            loading = asyncio.get_running_loop().create_task(self._load(engine))
+            loading = asyncio.get_running_loop().create_task(self._load(pool))
             self._loaded[name] = loading
         return await asyncio.shield(loading)
 
@@ -48,8 +48,8 @@ class Texts:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _load(self, engine: Engine) -> ModelText:
-        folder, name = engine.spec.tokenizer, engine.spec.name
+    async def _load(self, pool: Pool) -> ModelText:
+        folder, name = pool.spec.tokenizer, pool.spec.name
         if folder is None:
             raise Unfit(f"model {name!r} has no tokenizer here: it is served by token ids only")
         return await asyncio.get_running_loop().run_in_executor(

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tinkex.engine.messages import Command, Event, Ready
-from tinkex.server.engines.worker import Launch, Tell, Worker, WorkerDied
-from tinkex.server.settings import ModelSpec, Settings
+from tinkex.server.engines.worker import EngineSpec, Launch, Tell, Worker, WorkerDied
+from tinkex.server.settings import Settings
 
 _SPARE_RUNS = 8
 """An engine takes some more than the server ever sends: the server's count is what is kept."""
@@ -28,11 +28,11 @@ _CLOSE_S = 2.0
 
 
 def engine_processes(settings: Settings) -> Launch:
-    """Launches one child process per base model, on the settings' device."""
+    """Launches one child process per engine."""
 
     spares: dict[str, Spare] = {}
 
-    def launch(spec: ModelSpec) -> Worker:
+    def launch(spec: EngineSpec) -> Worker:
         spare = spares.setdefault(spec.name, Spare(_spare_child))
         return ProcessWorker(lambda: _start(spec, settings, spare.take()), spare)
 
@@ -51,14 +51,18 @@ def _config() -> Any:
     return importlib.import_module("tinkex.engine.settings").WorkerConfig
 
 
-def worker_config(spec: ModelSpec, settings: Settings) -> Any:
-    """An engine's settings for one model of a server."""
-    chosen = {"max_runs": settings.scheduling.resident_runs, **settings.engine}
+def worker_config(spec: EngineSpec, settings: Settings) -> Any:
+    """The settings of one engine of a server."""
+    chosen: dict[str, Any] = {
+        "max_runs": settings.scheduling.resident_runs,
+        "threads": spec.threads,
+        **settings.engine,
+    }
     chosen["max_runs"] += _SPARE_RUNS
-    return _config()(model=spec.source, device=settings.device, dtype=settings.dtype, **chosen)
+    return _config()(model=spec.model.source, device=spec.device, dtype=settings.dtype, **chosen)
 
 
-def _start(spec: ModelSpec, settings: Settings, spare: Any) -> Any:
+def _start(spec: EngineSpec, settings: Settings, spare: Any) -> Any:
     remote = importlib.import_module("tinkex.engine.process.parent")
     return remote.RemoteWorker(worker_config(spec, settings), spare)
 

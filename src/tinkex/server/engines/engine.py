@@ -1,4 +1,4 @@
-"""Keeps one base model's engine process alive and speaks to it; says in words why work waits.
+"""Keeps one engine process of a base model alive and speaks to it; says in words why work waits.
 
 `Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
 the command (it then changed nothing), `EngineLost` when the process died before answering or has no
@@ -28,8 +28,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.server.clock import Clock
 from tinkex.server.engines.residence import Residence
-from tinkex.server.engines.worker import Launch, Worker, WorkerDied
-from tinkex.server.settings import ModelSpec
+from tinkex.server.engines.worker import EngineSpec, Launch, Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +55,12 @@ class CommandFailed(Exception):
 
 
 class Engine:
-    """The engine of one base model, through all its lives."""
+    """One engine of a base model, through all its lives. `draining` says why it gets no new work;
+    what it has, it may finish."""
 
     def __init__(
         self,
-        spec: ModelSpec,
+        spec: EngineSpec,
         launch: Launch,
         clock: Clock,
         backoff_s: tuple[float, ...],
@@ -71,6 +71,7 @@ class Engine:
         self.life = 0
         self.deaths = 0
         self.facts: Ready | None = None
+        self.draining: str | None = None
         self._launch = launch
         self._clock = clock
         self._backoff_s = backoff_s
@@ -83,15 +84,36 @@ class Engine:
         self._busy_s = 0.0
         self._busy_since: float | None = None
         self._task: asyncio.Task[None] | None = None
+        self._living: asyncio.Task[str] | None = None
+        self._is_renewed = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def model(self) -> str:
+        """The base model it serves."""
+        return self.spec.model.name
 
     @property
     def residence(self) -> Residence:
         """What is brought into its memory now lives here."""
-        return Residence(self.spec.name, self.life)
+        return Residence(self.name, self.life)
 
     @property
     def is_ready(self) -> bool:
         return self.phase == "ready"
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether new work may be brought here."""
+        return self.phase == "ready" and self.draining is None
+
+    @property
+    def under_way(self) -> int:
+        """How many commands it has not answered yet."""
+        return len(self._answers)
 
     @property
     def is_asleep(self) -> bool:
@@ -115,6 +137,23 @@ class Engine:
                 await self._task
         self._lose("the server is stopping")
         self._enter("stopped", "the server is stopping")
+
+    def drain(self, why: str) -> None:
+        """Bring nothing new here from now on."""
+        self.draining = why
+        self._tell()
+
+    def resume(self) -> None:
+        """Take work again."""
+        self.draining = None
+        self._tell()
+
+    def renew(self) -> None:
+        """End this life and begin the next at once; no death, somebody wishes it."""
+        if self._living is not None and self.is_ready:
+            self._is_renewed = True
+            self._end_life("the engine is being restarted by its operator", "it was restarted")
+            self._living.cancel()
 
     async def ready(self) -> Ready:
         """Wait until the engine can serve, waking it if need be."""
@@ -183,19 +222,35 @@ class Engine:
         attempt = 0
         while True:
             started = self._clock.monotonic()
-            worker = self._launch(self.spec)
-            why = await self._one_life(worker)
+            why = await self._whole_life()
+            if self._is_renewed:
+                self._is_renewed = False
+                continue
             if self._clock.monotonic() - started > _HEALTHY_S:
                 attempt = 0
             pause = self._backoff_s[min(attempt, len(self._backoff_s) - 1)]
             attempt += 1
-            self.deaths += 1
             self._tell_death(why, pause)
-            self._enter("restarting", f"the engine stopped ({why}) and is being restarted")
-            self._lose(why)
             await asyncio.sleep(pause)
 
-    async def _one_life(self, worker: Worker) -> str:
+    async def _whole_life(self) -> str:
+        """One life in a task of its own, which `renew` ends; how it ended."""
+        self._living = asyncio.get_running_loop().create_task(self._one_life())
+        try:
+            return await self._living
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if not self._is_renewed or (own is not None and own.cancelling()):
+                raise
+            return "it was restarted"
+
+    def _end_life(self, reason: str, why: str) -> None:
+        """Nothing is sent to it any more, though its process may take a while to be gone."""
+        self._enter("restarting", reason)
+        self._lose(why)
+
+    async def _one_life(self) -> str:
+        worker = self._launch(self.spec)
         try:
             begun = self._clock.monotonic()
             self.facts = await worker.start(self._wait_for)
@@ -207,6 +262,8 @@ class Engine:
                 for event in await worker.receive():
                     self._deliver(event)
         except WorkerDied as error:
+            self.deaths += 1
+            self._end_life(f"the engine stopped ({error}) and is being restarted", str(error))
             return str(error)
         finally:
             self._worker = None
@@ -216,14 +273,16 @@ class Engine:
         self._enter(self.phase, reason)
 
     def _tell_death(self, why: str, pause: float) -> None:
-        facts = {"event": "engine_died", "model": self.spec.name, "deaths": self.deaths}
-        text = "engine of %s died: %s; restarting in %.1f s, what it held is done again"
-        logger.error(text, self.spec.name, why, pause, extra={"facts": facts})
+        facts = {"event": "engine_died", "model": self.model, "deaths": self.deaths}
+        facts["engine"] = self.name
+        text = "engine %s died: %s; restarting in %.1f s, what it held is done again"
+        logger.error(text, self.name, why, pause, extra={"facts": facts})
 
     def _tell_ready(self, facts: Ready, seconds: float) -> None:
         came = "loaded" if self.life == 1 else "is back: loaded again"
-        text = f"engine of {self.spec.name} {came} after {seconds:.1f} s"
-        said = {"event": "engine_loaded", "model": self.spec.name, "life": self.life}
+        text = f"engine {self.name} {came} after {seconds:.1f} s"
+        said = {"event": "engine_loaded", "model": self.model, "life": self.life}
+        said["engine"] = self.name
         extra = {"facts": said | {"memory_plan": dict(facts.memory_plan)}}
         logger.info("%s: %s on %s%s", text, facts.dtype, facts.device, _plan(facts), extra=extra)
 
@@ -263,6 +322,9 @@ class Engine:
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.phase, self.reason = phase, reason
+        self._tell()
+
+    def _tell(self) -> None:
         self._changed.set()
         for listener in self._listeners:
             listener()

@@ -44,6 +44,10 @@ class LoadedWeights:
     def __len__(self) -> int:
         return len(self._loaded)
 
+    def __contains__(self, weights: str) -> bool:
+        """Whether they are there, or on their way. The base model's always are."""
+        return weights == BASE or (self._life == self._engine.life and weights in self._loaded)
+
     @asynccontextmanager
     async def use(self, weights: str, find: Find | None) -> AsyncIterator[None]:
         """Hold weights in the engine for the length of a `with`; raises what loading raises."""

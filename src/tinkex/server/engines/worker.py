@@ -7,6 +7,7 @@ The server never imports an engine; it is handed a `Launch`. The real one is fou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from tinkex.engine.messages import Command, Event, Ready
@@ -14,6 +15,22 @@ from tinkex.server.settings import ModelSpec
 
 Tell: TypeAlias = Callable[[str], None]
 """Hears, in words for the people who wait, what a start is waiting for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine of a pool: the model it serves, its number among that model's engines, and what
+    of the machine is its own. Without `threads` it takes what there is."""
+
+    model: ModelSpec
+    index: int = 0
+    device: str = "auto"
+    threads: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What operators call it, and what residences name."""
+        return f"{self.model.name}#{self.index}"
 
 
 class WorkerDied(Exception):
@@ -41,4 +58,4 @@ class Worker(Protocol):
         ...
 
 
-Launch: TypeAlias = Callable[[ModelSpec], Worker]
+Launch: TypeAlias = Callable[[EngineSpec], Worker]

@@ -1,7 +1,8 @@
 """The same server without a port, for `base_url="local"`: the client finds `open_app` by name.
 
 It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
-list with commas of models and aliases (`NAME=MODEL`), or the default model and the built-in ones.
+list with commas of models and aliases (`NAME=MODEL`), or the default model and the built-in ones,
+each with `$TINKEX_ENGINES` engines (one unless told otherwise).
 An engine starts when something is asked of it, so looking around needs none. A home has one server:
 who comes second finds in `HomeTaken` where the first one answers, and joins it there.
 """
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinkex.server.engines.fleet import choose_fleet, visible_gpus, wanted_in
 from tinkex.server.engines.model_sources import (
     BUILT_IN,
     DEFAULT_MODEL,
@@ -57,12 +59,21 @@ def settings_in(root: Path, environ: Mapping[str, str]) -> Settings:
     entries = [entry for entry in environ.get(MODELS_VARIABLE, "").split(",") if entry]
     aliases = [entry for entry in entries if "=" in entry]
     names = [entry for entry in entries if "=" not in entry]
-    wanted = names if entries else [DEFAULT_MODEL, *BUILT_IN]
-    catalog = build_catalog(wanted, aliases, default_cache(environ), environ)
+    served = names if entries else [DEFAULT_MODEL, *BUILT_IN]
+    catalog = build_catalog(served, aliases, default_cache(environ), environ)
     models = tuple(
         ModelSpec(source.name, str(source.folder), str(source.tokenizer_dir))
         for source in catalog.models
     )
+    wanted = wanted_in(environ)
+    gpus = visible_gpus() if wanted != 1 else 0
+    engines, devices = choose_fleet(wanted, len(models), "auto", gpus)
     return Settings(
-        home=root, models=models, aliases=catalog.aliases, port=0, engines_on_demand=True
+        home=root,
+        models=models,
+        aliases=catalog.aliases,
+        port=0,
+        engines=engines,
+        devices=devices,
+        engines_on_demand=True,
     )

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tinkex.server.engines.fleet import FleetProblem, Wanted, choose_fleet, visible_gpus
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
 from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, is_loopback
@@ -35,6 +36,7 @@ class ServeOptions:
     home: Path | None = None
     device: str = "auto"
     dtype: str = "auto"
+    engines: Wanted = "auto"
     log_format: LogFormat = "text"
     quiet: bool = False
     record_samples: bool = True
@@ -52,7 +54,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
     configure(options.log_format, quiet=options.quiet)
     try:
         return _serve(options, environ)
-    except (CannotServe, HomeTaken, KeyProblem, ModelNotFound) as error:
+    except (CannotServe, FleetProblem, HomeTaken, KeyProblem, ModelNotFound) as error:
         print(f"tinkex serve: {error}", file=sys.stderr)
         return 1
 
@@ -83,6 +85,8 @@ def _settings(
     keys: Mapping[str, str] | None,
     catalog: Catalog,
 ) -> Settings:
+    gpus = 0 if options.device == "cpu" else visible_gpus()
+    engines, devices = choose_fleet(options.engines, len(catalog.models), options.device, gpus)
     return Settings(
         home=home,
         models=tuple(
@@ -99,6 +103,8 @@ def _settings(
         dtype=options.dtype,
         limits=options.limits,
         engine=options.engine,
+        engines=engines,
+        devices=devices,
         scheduling=_scheduling(options.engine),
     )
 

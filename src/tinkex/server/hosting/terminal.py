@@ -23,6 +23,7 @@ from tinkex.server.connections.web import WebServer, config
 from tinkex.server.core import Core
 from tinkex.server.dashboard.door import invitation
 from tinkex.server.engines.engine import EngineLost
+from tinkex.server.engines.fleet import engine_specs
 from tinkex.server.hosting import open_files
 from tinkex.server.hosting.allocator import keep_freed_memory
 from tinkex.server.http.prometheus import Requests
@@ -82,9 +83,9 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     while not server.started:
         await asyncio.sleep(0.02)
     core: Core = app.state.core
-    while not core.is_ready:
+    while not all(engine.is_ready for engine in core.engines):
         if failed := next((engine for engine in core.engines if engine.deaths), None):
-            print(f"tinkex serve: {failed.spec.name}: {failed.reason}", file=sys.stderr)
+            print(f"tinkex serve: {failed.name}: {failed.reason}", file=sys.stderr)
             server.should_exit = True
             return 1
         await asyncio.sleep(0.02)
@@ -119,6 +120,7 @@ def _greeting(settings: Settings) -> str:
     names = {spec.name: spec.source for spec in settings.models}
     lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
     lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]
+    lines += _fleet(settings)
     model = next(iter(settings.aliases), next(iter(names)))
     key = "your key" if settings.keys is not None else LOCAL_API_KEY
     return "\n".join(
@@ -131,3 +133,12 @@ def _greeting(settings: Settings) -> str:
             "",
         ]
     )
+
+
+def _fleet(settings: Settings) -> list[str]:
+    """What is being started, where that is more than one engine for each model."""
+    specs = engine_specs(settings)
+    if len(specs) == len(settings.models):
+        return []
+    places = [spec.device if settings.devices else f"threads: {spec.threads}" for spec in specs]
+    return [f"  engine {spec.name}  ({place})" for spec, place in zip(specs, places, strict=True)]

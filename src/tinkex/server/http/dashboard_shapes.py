@@ -50,9 +50,12 @@ class Cache(Shape):
 
 
 class Engine(Shape):
+    name: str
     model: str
     phase: Literal["asleep", "starting", "ready", "restarting", "stopped"]
     reason: str
+    draining: str | None
+    life: int
     device: str | None
     dtype: str | None
     parameters: int | None

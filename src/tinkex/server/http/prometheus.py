@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from starlette.routing import BaseRoute, Route
@@ -17,7 +17,6 @@ from tinkex.server.core import Core
 from tinkex.server.engines.engine import Engine
 from tinkex.server.http.metrics import Labels, Registry
 from tinkex.server.recording.advice import Kind
-from tinkex.server.sampling.lanes import Load
 from tinkex.server.storage.database import checkpoints, snapshots
 from tinkex.server.storage.disk_watch import free_bytes
 from tinkex.server.views.viewers import Viewer
@@ -92,18 +91,18 @@ async def state(core: Core) -> Registry:
     registry.gauge("tinkex_ready", "1 when every model can serve.", lambda: core.is_ready)
     registry.gauge(
         "tinkex_engine_ready",
-        "1 when a model's engine can serve.",
-        lambda: {_model(engine): float(engine.is_ready) for engine in core.engines},
+        "1 when an engine can serve.",
+        lambda: {_engine(engine): float(engine.is_ready) for engine in core.engines},
     )
     registry.total(
         "tinkex_engine_deaths_total",
-        "How often a model's engine died.",
-        lambda: {_model(engine): engine.deaths for engine in core.engines},
+        "How often an engine died.",
+        lambda: {_engine(engine): engine.deaths for engine in core.engines},
     )
     registry.total(
         "tinkex_engine_busy_seconds_total",
-        "How long a model's engine has had something to do.",
-        lambda: {_model(engine): engine.busy_seconds() for engine in core.engines},
+        "How long an engine has had something to do.",
+        lambda: {_engine(engine): engine.busy_seconds() for engine in core.engines},
     )
     registry.gauge(
         "tinkex_engine_memory_bytes",
@@ -112,13 +111,13 @@ async def state(core: Core) -> Registry:
     )
     registry.gauge(
         "tinkex_samples_waiting",
-        "Samples queued for a model's engine.",
-        lambda: _loads(core, lambda load: load.waiting),
+        "Samples queued for a model's engines.",
+        lambda: _waiting(core),
     )
     registry.gauge(
         "tinkex_sequences_in_flight",
-        "Sequences being sampled by a model's engine.",
-        lambda: _loads(core, lambda load: load.sequences),
+        "Sequences being sampled by an engine.",
+        lambda: {_engine(each): core.sampling.lanes.sequences(each) for each in core.engines},
     )
     registry.gauge(
         "tinkex_queue_oldest_seconds",
@@ -145,13 +144,13 @@ async def state(core: Core) -> Registry:
     )
     registry.gauge(
         "tinkex_engine_memory_plan_bytes",
-        "What the memory of a model's engine is for.",
+        "What an engine's memory is for.",
         lambda: {label: size for engine in core.engines for label, size in _plan(engine)},
     )
     registry.gauge(
         "tinkex_operations_in_flight",
-        "Training operations with a model's engine.",
-        lambda: {_model(engine): core.scheduler.in_flight(engine) for engine in core.engines},
+        "Training operations with an engine.",
+        lambda: {_engine(engine): core.scheduler.in_flight(engine) for engine in core.engines},
     )
     registry.gauge(
         "tinkex_operations_pending",
@@ -222,26 +221,26 @@ async def state(core: Core) -> Registry:
 
 def _plan(engine: Engine) -> Iterator[tuple[Labels, float]]:
     for part, size in () if engine.facts is None else engine.facts.memory_plan.items():
-        yield (*_model(engine), ("part", part)), float(size)
+        yield (*_engine(engine), ("part", part)), float(size)
 
 
-def _model(engine: Engine) -> Labels:
-    return (("model", engine.spec.name),)
+def _engine(engine: Engine) -> Labels:
+    return (("model", engine.model), ("engine", engine.name))
 
 
 def _memory(core: Core) -> dict[Labels, float]:
     return {
-        (*_model(engine), ("part", part["name"])): part["bytes"]
+        (*_engine(engine), ("part", part["name"])): part["bytes"]
         for engine in core.engines
         for part in core.now.memory(engine)["parts"]
     }
 
 
-def _loads(core: Core, amount: Callable[[Load], int]) -> dict[Labels, float]:
-    found: dict[Labels, float] = {_model(engine): 0.0 for engine in core.engines}
+def _waiting(core: Core) -> dict[Labels, float]:
+    found = {pool.spec.name: 0.0 for pool in core.engines.pools}
     for load in core.sampling.loads():
-        found[(("model", load.model),)] += amount(load)
-    return found
+        found[load.model] += load.waiting
+    return {(("model", model),): count for model, count in found.items()}
 
 
 def _advice(core: Core) -> dict[Labels, float]:

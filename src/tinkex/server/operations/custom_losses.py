@@ -117,9 +117,11 @@ class Losses:
             self._promises.retire(promise)
 
     async def _accept(self, row: LossRow) -> None:
-        engine = next(iter(self._engines))
+        """Any engine will do: none keeps what it checks."""
+        pool = next(iter(self._engines.pools))
         while True:
-            await engine.ready()
+            await pool.ready()
+            engine = next(engine for engine in pool if engine.is_ready)
             try:
                 await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
             except EngineLost:

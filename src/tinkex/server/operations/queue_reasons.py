@@ -27,11 +27,11 @@ class QueueReasons:
         return self._of_operation(run, int(number))
 
     def _of_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
-        engine = self._engines.find(run.row.base_model)
-        if engine is None:
+        pool = self._engines.find(run.row.base_model)
+        if pool is None:
             return QUEUE_PAUSED_CAPACITY, f"{run.row.base_model} is not served at the moment"
-        if not engine.is_ready:
-            return QUEUE_PAUSED_CAPACITY, engine.reason
+        if not pool.is_ready:
+            return QUEUE_PAUSED_CAPACITY, pool.reason
         if run.restoring is not None:
             return QUEUE_PAUSED_CAPACITY, run.restoring
         entry = run.log.find(seq_id)

@@ -27,7 +27,8 @@ class Run:
     where its state lives
     `take_place`      nowhere        arriving       before it is sent for: room is counted by places
     `settle`          arriving       resident       the engine has its state, or an empty log for it
-    `ask_to_leave`    resident       leaving        others wait for room, or nothing is asked of it
+    `ask_to_leave`    resident       leaving        others wait for room, another engine has less to
+                                                    do, or nothing is asked of it
     `stay`            leaving        resident       letting it go failed; it is left alone a while
     `leave`           anywhere       nowhere        the engine let it go, lost it, or died
 
@@ -171,12 +172,15 @@ class Run:
         self._settled_at = self._stays_until = now
         self._failed_evictions = 0
 
-    def ask_to_leave(self) -> None:
+    def ask_to_leave(self, why: str | None = None) -> None:
+        """`why` is for those who wait for it meanwhile."""
         self._leaving = self._is_settled
+        if why is not None and self._leaving:
+            self._restoring = why
 
     def stay(self, now: float) -> None:
         pause = _FIRST_STAY_S * 2.0**self._failed_evictions
-        self._leaving = False
+        self._leaving, self._restoring = False, None
         self._stays_until = now + min(pause, _LONGEST_STAY_S)
         self._failed_evictions += 1
 

@@ -89,7 +89,11 @@ async def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepa
     saving = run.gaps.save()
 
     async def early() -> Outcome:
-        unwritten.served(name, around.engines.get(row.base_model))
+        engine = around.engines.at(run.residence)
+        if engine is None:  # died since: this operation will be repeated
+            unwritten.expect(name)
+        else:
+            unwritten.served(name, engine)
         await around.unnamed.promise(row)
         run.gaps.saved(saving)
         return outcome

@@ -100,7 +100,7 @@ class Watch:
 
     def busy(self, engine: Engine) -> float:
         """The part of the last seconds in which an engine had work."""
-        first, name = self._looks[0], engine.spec.name
+        first, name = self._looks[0], engine.name
         seconds = max(self._clock.monotonic() - first.at, 1e-3)
         return min(1.0, (engine.busy_seconds() - first.busy.get(name, 0.0)) / seconds)
 
@@ -144,7 +144,7 @@ class Watch:
 
     def _look(self) -> Look:
         by_tenant = {tenant: dict(used) for tenant, used in self._meter.by_tenant.items()}
-        busy = {engine.spec.name: engine.busy_seconds() for engine in self._engines}
+        busy = {engine.name: engine.busy_seconds() for engine in self._engines}
         return Look(self._clock.monotonic(), dict(self._meter.totals), by_tenant, busy)
 
     def _values(self) -> dict[str, float]:
@@ -167,7 +167,7 @@ class Watch:
 
     def _ask_engines(self) -> None:
         for engine in self._engines:
-            name = engine.spec.name
+            name = engine.name
             asked = self._asking.get(name)
             if engine.is_ready and (asked is None or asked.done()):
                 task = asyncio.get_running_loop().create_task(self._ask(engine))
@@ -177,7 +177,7 @@ class Watch:
         with contextlib.suppress(EngineLost, CommandFailed):
             stats = await engine.stats()
             if stats is not None:
-                self.stats[engine.spec.name] = stats
+                self.stats[engine.name] = stats
 
 
 _ACTIVE = (

@@ -122,9 +122,9 @@ class Sampling:
         size: int,
         on_progress: OnProgress | None,
     ) -> Job:
-        tenant, engine = sampler.tenant, self._samplers.engine(sampler)
+        tenant, pool = sampler.tenant, self._samplers.pool(sampler)
         weights = self._samplers.weights.served(sampler)
-        ride = self.lanes.enter(tenant, engine, weights, request.command, on_progress)
+        ride = self.lanes.enter(tenant, pool, weights, request.command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()
         job = Job(request, request_id, sampler, ride, promise, size, now, asked)
@@ -231,11 +231,11 @@ class Sampling:
         job = self._jobs.get(request_id)
         if job is None or job.finished_at is not None:
             return None
-        engine = job.ride.engine
-        if not engine.is_ready:
-            return QUEUE_PAUSED_CAPACITY, engine.reason
-        if self._samplers.weights.unwritten.lacks(job.ride.weights.name, engine):
+        pool = job.ride.pool
+        if self._samplers.weights.unwritten.lacks(job.ride.weights.name, pool) and pool.is_ready:
             return QUEUE_PAUSED_CAPACITY, "its weights were lost with the engine and are made again"
+        if job.ride.sent_at is None and not pool.takes_work:
+            return QUEUE_PAUSED_CAPACITY, pool.reason
         if job.ride.sent_at is not None:
             return QUEUE_ACTIVE, "the engine is sampling"
         ahead = self.lanes.ahead_of(job.ride)

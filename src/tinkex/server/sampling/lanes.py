@@ -1,10 +1,11 @@
-"""Samples on their way through an engine: queued per tenant, sent within bounds, cancelled.
+"""Samples on their way through engines: queued per tenant, sent within bounds, cancelled.
 
-Every engine has lanes, one per tenant. A tenant's window bounds what it has with the engine, so
-that cancelling is cheap and one tenant's queue stays here; between tenants the engine itself is
-fair, because it alone knows what each step costs. A sample lost with the engine is sent again, with
-the same seed, and who watches it gets each token once all the same. Knows nothing of numbers,
-polls, retention or any protocol.
+Every pool has lanes, one per tenant. A sample gets its engine when it is sent (see `routing`). A
+tenant's window bounds what it has with each engine, so that cancelling is cheap and one tenant's
+queue stays here; between tenants the engine itself is fair, because it alone knows what each step
+costs. A sample lost with its engine is sent again, to whichever can take it, with the same seed,
+and who watches it gets each token once all the same. Knows nothing of numbers, polls, retention or
+any protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 
@@ -21,13 +22,16 @@ from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult, TopK
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.loaded_weights import BASE, Find, LoadedWeights
-from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
+from tinkex.server.sampling.routing import Candidate, Prefixes, choose, prefix_keys
 from tinkex.server.settings import Scheduling
 from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
 
+_TRAINING = 4
+"""Sequences that an engine's training counts for when samples are dealt out."""
 _GONE = (
     "this sampler's weights are gone: its session ended and they were dropped, or they could not "
     "be written to the disk and were lost with the engine; save the run's weights again"
@@ -56,17 +60,18 @@ class ServedWeights:
 
 @dataclass(slots=True, eq=False)
 class Ride:
-    """One sample in a lane since `entered`, on the monotonic clock. `result` ends with what the
-    engine said, or `CommandFailed`."""
+    """One sample in a lane since `entered`, on the monotonic clock. `engine` is where it was sent;
+    `result` ends with what that said, or `CommandFailed`."""
 
     op: str
     tenant: str
-    engine: Engine
+    pool: Pool
     weights: ServedWeights
     command: Sample
     on_progress: Callable[[Progress], None] | None
     result: asyncio.Future[SampleResult]
     entered: float
+    engine: Engine | None = None
     sent_at: float | None = None
     deaths: int = 0
     _told: dict[int, int] = field(default_factory=dict)
@@ -94,7 +99,7 @@ class Ride:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a tenant has in a model's lane: samples that wait, the time in seconds the oldest of
-    them has, and sequences with the engine."""
+    them has, and sequences with its engines."""
 
     model: str
     tenant: str
@@ -105,19 +110,33 @@ class Load:
 
 @dataclass(slots=True)
 class _Lane:
-    """One tenant's samples for one engine: those that wait, and how many sequences are with it."""
+    """One tenant's samples for one model: those that wait, and its sequences by engine."""
 
     queue: deque[Ride] = field(default_factory=deque)
-    sequences: int = 0
+    sequences: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
 class _Track:
-    """One engine, the weights it has loaded, and its lanes."""
+    """One engine, the weights it has loaded, and what it has of all lanes."""
 
     engine: Engine
     weights: LoadedWeights
-    lanes: dict[str, _Lane] = field(default_factory=dict)
+    sequences: int = 0
+    rides: int = 0
+
+    @property
+    def load(self) -> int:
+        """What it has to do, in sequences."""
+        return self.sequences + _TRAINING * (self.engine.under_way > self.rides)
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """One model's lanes, by tenant."""
+
+    pool: Pool
+    tenants: dict[str, _Lane] = field(default_factory=dict)
 
 
 class Lanes:
@@ -131,10 +150,10 @@ class Lanes:
         self._limits = limits
         self._ops = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._prefixes = Prefixes()
+        self._models = {pool.spec.name: _Lanes(pool) for pool in engines.pools}
         self._tracks = {
-            engine.spec.name: _Track(
-                engine, LoadedWeights(engine, limits.loaded_weights, unwritten)
-            )
+            engine.name: _Track(engine, LoadedWeights(engine, limits.loaded_weights, unwritten))
             for engine in engines
         }
         for engine in engines:
@@ -143,14 +162,14 @@ class Lanes:
     def enter(
         self,
         tenant: str,
-        engine: Engine,
+        pool: Pool,
         weights: ServedWeights,
         command: Sample,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Ride:
-        """Queue a sample, its engine woken if need be. The command's op, weights and lane are
-        filled in here."""
-        engine.wake()
+        """Queue a sample, the model's engines woken if need be. The command's op, weights and lane
+        are filled in here."""
+        pool.wake()
         op = f"sample:{next(self._ops)}"
         stream = on_progress is not None
         params = command.params
@@ -161,7 +180,7 @@ class Lanes:
         )
         result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
         entered = self._clock.monotonic()
-        ride = Ride(op, tenant, engine, weights, command, on_progress, result, entered)
+        ride = Ride(op, tenant, pool, weights, command, on_progress, result, entered)
         self._lane(ride).queue.append(ride)
         self.pump()
         return ride
@@ -175,13 +194,17 @@ class Lanes:
         if ride.sent_at is None:
             self._lane(ride).queue.remove(ride)
             self._tidy(ride)
-        else:
-            self._spawn(self._stop_engine(ride))
+        elif ride.engine is not None:
+            self._spawn(self._stop_engine(ride, ride.engine))
 
     def ahead_of(self, ride: Ride) -> int:
         """How many samples of its tenant will be sent before this one."""
-        lane = self._tracks[ride.engine.spec.name].lanes.get(ride.tenant)
+        lane = self._models[ride.pool.spec.name].tenants.get(ride.tenant)
         return lane.queue.index(ride) if lane is not None and ride in lane.queue else 0
+
+    def sequences(self, engine: Engine) -> int:
+        """How many sequences are with an engine."""
+        return self._tracks[engine.name].sequences
 
     def loads(self) -> list[Load]:
         """Every lane with something in it."""
@@ -192,19 +215,19 @@ class Lanes:
                 tenant,
                 len(lane.queue),
                 now - lane.queue[0].entered if lane.queue else 0.0,
-                lane.sequences,
+                lane.sequences.total(),
             )
-            for model, track in self._tracks.items()
-            for tenant, lane in track.lanes.items()
+            for model, lanes in self._models.items()
+            for tenant, lane in lanes.tenants.items()
         ]
 
     def pump(self) -> None:
         """Send what fits into the windows."""
-        for track in self._tracks.values():
-            if track.engine.is_ready:
-                for lane in track.lanes.values():
-                    while lane.queue and lane.sequences < self._limits.sequences_in_flight:
-                        self._send(track, lane)
+        for lanes in self._models.values():
+            if lanes.tenants and lanes.pool.is_ready:
+                for lane in list(lanes.tenants.values()):
+                    while lane.queue and self._send_first(lane):
+                        pass
 
     async def stop(self) -> None:
         """End every sample where it stands."""
@@ -214,29 +237,73 @@ class Lanes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _lane(self, ride: Ride) -> _Lane:
-        return self._tracks[ride.engine.spec.name].lanes.setdefault(ride.tenant, _Lane())
+        return self._models[ride.pool.spec.name].tenants.setdefault(ride.tenant, _Lane())
 
-    def _send(self, track: _Track, lane: _Lane) -> None:
-        ride = lane.queue.popleft()
-        lane.sequences += ride.sequences
-        ride.sent_at = self._clock.now()
+    def _send_first(self, lane: _Lane) -> bool:
+        """Whether a lane's first sample could leave it."""
+        ride = lane.queue[0]
+        if self._unwritten.lacks(ride.weights.name, ride.pool):
+            lane.queue.popleft()
+            ride.sent_at = self._clock.now()
+            self._spawn(self._await_weights(ride))
+            return True
+        track = self._route(ride, lane)
+        if track is None:
+            return False
+        lane.queue.popleft()
+        lane.sequences[track.engine.name] += ride.sequences
+        track.sequences += ride.sequences
+        track.rides += 1
+        ride.sent_at, ride.engine = self._clock.now(), track.engine
         self._spawn(self._carry(ride, track, lane))
+        return True
+
+    def _route(self, ride: Ride, lane: _Lane) -> _Track | None:
+        """The engine for a sample, if one can take it now."""
+        only = self._unwritten.holder(ride.weights.name, ride.pool)
+        engines = ride.pool.open() if only is None else [only]
+        window = self._limits.sequences_in_flight
+        able = [
+            self._tracks[engine.name] for engine in engines if lane.sequences[engine.name] < window
+        ]
+        if not able:
+            return None
+        if len(ride.pool) == 1:
+            return able[0]
+        name = ride.weights.name
+        keys = prefix_keys(name, ride.command.prompt)
+        candidates = [
+            Candidate(track.engine.name, track.load, name in track.weights) for track in able
+        ]
+        chosen = choose(candidates, self._prefixes.longest(keys)).engine
+        self._prefixes.note(keys, chosen)
+        return self._tracks[chosen]
+
+    async def _await_weights(self, ride: Ride) -> None:
+        """Back into its lane once the weights are there to be sampled from, or never will be."""
+        await self._unwritten.usable(ride.weights.name, ride.pool)
+        self._put_back(ride)
+
+    def _put_back(self, ride: Ride) -> None:
+        """In front of its lane, unless it has come to its end."""
+        if not ride.result.done():
+            ride.sent_at = ride.engine = None
+            self._lane(ride).queue.appendleft(ride)
+        self._tidy(ride)
+        self.pump()
 
     async def _carry(self, ride: Ride, track: _Track, lane: _Lane) -> None:
         try:
             await self._through_engine(ride, track)
         finally:
-            lane.sequences -= ride.sequences
-        if not ride.result.done():
-            ride.sent_at = None
-            lane.queue.appendleft(ride)
-        self._tidy(ride)
-        self.pump()
+            lane.sequences[track.engine.name] -= ride.sequences
+            track.sequences -= ride.sequences
+            track.rides -= 1
+        self._put_back(ride)
 
     async def _through_engine(self, ride: Ride, track: _Track) -> None:
         """Set the result, unless the sample has to be sent again."""
         name, weights = ride.weights.name, ride.weights
-        await self._unwritten.usable(name, track.engine)
         if name not in self._unwritten and not weights.is_there:
             _end(ride, CommandFailed("user", _GONE))
             return
@@ -266,16 +333,16 @@ class Lanes:
             message = f"the engine died {ride.deaths} times while it ran this"
             _end(ride, CommandFailed("server", message))
 
-    async def _stop_engine(self, ride: Ride) -> None:
+    async def _stop_engine(self, ride: Ride, engine: Engine) -> None:
         try:
-            await ride.engine.submit(Cancel(f"cancel:{ride.op}", ride.op))
+            await engine.submit(Cancel(f"cancel:{ride.op}", ride.op))
         except (EngineLost, CommandFailed):
             logger.debug("%s ended before it could be cancelled", ride.op)
 
     def _tidy(self, ride: Ride) -> None:
-        lanes = self._tracks[ride.engine.spec.name].lanes
+        lanes = self._models[ride.pool.spec.name].tenants
         lane = lanes.get(ride.tenant)
-        if lane is not None and not lane.queue and not lane.sequences:
+        if lane is not None and not lane.queue and not lane.sequences.total():
             del lanes[ride.tenant]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

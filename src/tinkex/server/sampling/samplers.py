@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
-from tinkex.server.engines.engine import Engine
-from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.refusals import NotFound, Refusal
 from tinkex.server.sampling.accepted_numbers import SampleWindows
@@ -82,7 +81,7 @@ class Samplers:
         self._used[sampler_id] = self._clock.now()
         return row
 
-    def engine(self, sampler: SamplerRow) -> Engine:
+    def pool(self, sampler: SamplerRow) -> Pool:
         """That serves its base model."""
         return self._engines.get(sampler.base_model)
 

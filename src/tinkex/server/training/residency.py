@@ -105,10 +105,11 @@ class Residency:
 
     async def drop(self, run: Run) -> None:
         """Free the engine's memory of a run that is over."""
-        engine, life = self._engines.find(run.row.base_model), run.life
-        if engine and life:
+        engine = self._engines.at(run.residence)
+        if engine is not None:
             with contextlib.suppress(EngineLost, CommandFailed):
-                await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id), life=life)
+                drop = DropRun(f"{run.model_id}:drop", run.model_id)
+                await engine.submit(drop, life=run.life)
         run.leave()
 
     async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine, life: int) -> str | None:

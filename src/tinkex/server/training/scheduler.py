@@ -1,15 +1,16 @@
 """Sends the next runnable operation of every run to its engine.
 
-`pump` is called after every change and does what can be done at once: it picks runs in an order
-that is fair between tenants by tokens and starts one errand each, as long as the engine's window
-has room. An errand restores a run whose state the engine does not have, takes a snapshot or evicts
-a run (see `residency`), or carries one operation (see `carry`). Operations of one run are sent
-in order and several may be with the engine; their ends are written down in order too. What reads or
-makes checkpoints waits for the operations before it.
+`pump` is called after every change and does what can be done at once: it gives runs that are
+nowhere an engine of their model's pool (see `placement`), picks runs in an order that is fair
+between tenants by tokens, whichever engines their runs are on, and starts one errand each, as long
+as the engine's window has room. An errand restores a run whose state the engine does not have,
+takes a snapshot or evicts a run (see `residency`), or carries one operation (see `carry`).
+Operations of one run are sent in order and several may be with the engine; their ends are written
+down in order too. What reads or makes checkpoints waits for the operations before it.
 
-When the engine dies, what it held is sent again in its next life. An operation that was with the
-engine when it died runs alone from then on, and nothing new is begun until it has: others' traffic
-must not keep it waiting.
+When an engine dies, what it held is sent again, to another that can take it or in its next life. An
+operation that was with the engine when it died runs alone from then on, and nothing new is begun
+beside it: others' traffic must not keep it waiting.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import asyncio
 import functools
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import Engine
-from tinkex.server.engines.pool import Engines
+from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.fairness import Fairness
 from tinkex.server.operations.log import Entry, Gap
 from tinkex.server.operations.run import Run
@@ -31,6 +32,7 @@ from tinkex.server.operations.runs import Runs
 from tinkex.server.settings import Settings
 from tinkex.server.training.admission import Places, Room
 from tinkex.server.training.carry import Carrier
+from tinkex.server.training.placement import Crews, Placement
 from tinkex.server.training.residency import Residency
 
 logger = logging.getLogger(__name__)
@@ -43,12 +45,12 @@ Choice: TypeAlias = tuple[float, Run, Entry | None]
 
 @dataclass(slots=True)
 class _Window:
-    """What is with one engine now."""
+    """What is with one engine now. The tenants' turns are the whole pool's."""
 
+    fairness: Fairness
     operations: int = 0
     tokens: int = 0
     alone: bool = False
-    fairness: Fairness = field(default_factory=Fairness)
 
 
 class Scheduler:
@@ -70,7 +72,12 @@ class Scheduler:
         self._clock = clock
         self._limits = settings.scheduling
         self._turn_s, self._idle_s = settings.timings.run_turn_s, settings.timings.run_idle_s
-        self._windows = {engine.spec.name: _Window() for engine in engines}
+        self._placement = Placement(clock, settings)
+        self._windows = {
+            engine.name: _Window(fairness)
+            for pool, fairness in ((pool, Fairness()) for pool in engines.pools)
+            for engine in pool
+        }
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -82,13 +89,19 @@ class Scheduler:
         if self._stopping:
             return
         gaps: list[float] = []
-        for engine in self._engines:
-            if engine.is_ready:
-                while self._start_one(engine, gaps):
-                    pass
-            elif engine.is_asleep and self._has_work(engine):
-                engine.wake()
+        for pool in self._engines.pools:
+            runs = self._served_by(pool)
+            if pool.is_ready:
+                self._pump(pool, self._placement.crews(pool, runs), gaps)
+            elif pool.is_asleep and any(run.log.unfinished() for run in runs):
+                pool.wake()
         self._arm(gaps)
+
+    def balance(self) -> None:
+        """Ask runs to leave an engine that has too many for another that has too few."""
+        for pool in self._engines.pools:
+            self._placement.balance(pool, self._served_by(pool))
+        self.pump()
 
     def release_idle(self) -> None:
         """Ask runs to leave of which nothing was asked in a while."""
@@ -114,29 +127,38 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def in_flight(self, engine: Engine) -> int:
-        return self._windows[engine.spec.name].operations
+        return self._windows[engine.name].operations
+
+    def residents(self, engine: Engine) -> list[Run]:
+        """The runs in an engine's memory, or on their way into it."""
+        return [run for run in self._runs if run.place == engine.residence]
 
     # ---- choosing
 
-    def _has_work(self, engine: Engine) -> bool:
-        return any(run.log.unfinished() for run in self._served_by(engine))
+    def _served_by(self, pool: Pool) -> list[Run]:
+        return [run for run in self._runs if self._engines.find(run.row.base_model) is pool]
 
-    def _served_by(self, engine: Engine) -> list[Run]:
-        return [run for run in self._runs if self._engines.find(run.row.base_model) is engine]
+    def _pump(self, pool: Pool, crews: Crews, gaps: list[float]) -> None:
+        for engine in pool:
+            if engine.is_ready:
+                while self._start_one(engine, crews[engine.name], gaps):
+                    pass
 
-    def _start_one(self, engine: Engine, gaps: list[float]) -> bool:
-        window = self._windows[engine.spec.name]
+    def _start_one(self, engine: Engine, runs: list[Run], gaps: list[float]) -> bool:
+        window = self._windows[engine.name]
         if window.alone or window.operations >= self._limits.operations_in_flight:
             return False
-        choice = self._choose(engine, window, gaps)
+        choice = self._choose(engine, runs, window, gaps)
         if choice is None:
             return False
         self._start(choice[1], choice[2], engine, window)
         return True
 
-    def _choose(self, engine: Engine, window: _Window, gaps: list[float]) -> Choice | None:
+    def _choose(
+        self, engine: Engine, runs: list[Run], window: _Window, gaps: list[float]
+    ) -> Choice | None:
         """What to start now: who gives up a place, what must run alone, then by tenants' turns."""
-        runs, now = self._served_by(engine), self._clock.monotonic()
+        now = self._clock.monotonic()
         arriving = self._arriving(runs, engine, now, gaps)
         found = [self._runnable(run, engine, now, gaps) for run in runs]
         ready = [*arriving, *(choice for choice in found if choice is not None)]

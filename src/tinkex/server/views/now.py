@@ -84,9 +84,7 @@ class Now:
     # ---- engines
 
     def _engine(self, engine: Engine) -> dict[str, Any]:
-        facts, stats = engine.facts, self._watch.stats.get(engine.spec.name)
-        own = [run for run in self._runs if self._engines.find(run.row.base_model) is engine]
-        loads = [load for load in self._sampling.loads() if load.model == engine.spec.name]
+        facts, stats = engine.facts, self._watch.stats.get(engine.name)
         pages = (
             None
             if stats is None
@@ -96,9 +94,12 @@ class Now:
             }
         )
         return {
-            "model": engine.spec.name,
+            "name": engine.name,
+            "model": engine.model,
             "phase": "asleep" if engine.is_asleep else engine.phase,
             "reason": engine.reason,
+            "draining": engine.draining,
+            "life": engine.life,
             "device": None if facts is None else facts.device,
             "dtype": None if facts is None else facts.dtype,
             "parameters": None if facts is None else facts.parameters,
@@ -106,9 +107,9 @@ class Now:
             "deaths": engine.deaths,
             "busy": round(self._watch.busy(engine), 3),
             "operations": self._scheduler.in_flight(engine),
-            "samples": sum(load.sequences for load in loads),
+            "samples": self._sampling.lanes.sequences(engine),
             "runs": {
-                "resident": sum(run.life == engine.life != 0 for run in own),
+                "resident": sum(run.residence == engine.residence for run in self._runs),
                 "places": self._settings.scheduling.resident_runs,
             },
             "adapters": None if stats is None else stats.weights,
@@ -118,7 +119,7 @@ class Now:
 
     def memory(self, engine: Engine) -> dict[str, Any]:
         """What is in an engine's memory, and what that is planned for."""
-        facts, stats = engine.facts, self._watch.stats.get(engine.spec.name)
+        facts, stats = engine.facts, self._watch.stats.get(engine.name)
         if facts is None:
             return {"total_bytes": None, "parts": [], "plan": []}
         parts = {"model": facts.parameters * _WIDTHS.get(facts.dtype, 4)}
@@ -163,10 +164,10 @@ class Now:
         }
 
     def _sampling_load(self, load: Load) -> dict[str, Any]:
-        engine = self._engines.get(load.model)
+        pool = self._engines.get(load.model)
         reason = "the engine is sampling"
-        if not engine.is_ready:
-            reason = engine.reason
+        if not pool.takes_work:
+            reason = pool.reason
         elif load.waiting:
             reason = f"{load.sequences} sequences of this key are with the engine; the rest follows"
         return {
@@ -177,7 +178,7 @@ class Now:
             "model": load.model,
             "count": load.waiting + load.sequences,
             "running": load.sequences,
-            "state": QUEUE_ACTIVE if engine.is_ready else QUEUE_PAUSED_CAPACITY,
+            "state": QUEUE_ACTIVE if pool.takes_work else QUEUE_PAUSED_CAPACITY,
             "reason": reason,
             "waited_s": round(load.waited_s, 3),
         }
@@ -229,7 +230,7 @@ class Now:
         now = self._clock.now()
         for engine in self._engines:
             if engine.phase == "restarting" or (engine.phase == "starting" and engine.deaths):
-                yield advices.about_engine(engine.spec.name, engine.reason, engine.deaths, now)
+                yield advices.about_engine(engine.name, engine.reason, engine.deaths, now)
         if self._disk.is_low and (free := _free(self._settings.home)) is not None:
             yield advices.about_disk(free, now)
         for limit in self._limits(Viewer("", operator=True)):

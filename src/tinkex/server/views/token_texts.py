@@ -36,13 +36,13 @@ class TokenTexts:
         return {"text": text, "pieces": pieces(tokenizer, tokens)}
 
     def _tokenizer(self, model: str) -> Tokenizer | None:
-        engine = self._engines.find(model)
-        if engine is None:
+        pool = self._engines.find(model)
+        if pool is None:
             return None
-        name = engine.spec.name
+        name = pool.spec.name
         with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = _load(Path(engine.spec.tokenizer or engine.spec.source), name)
+                self._loaded[name] = _load(Path(pool.spec.tokenizer or pool.spec.source), name)
             return self._loaded[name]
 
 

@@ -107,7 +107,7 @@ async def completions(request: Request) -> Response:
     tenant, ends = tenant_of(request), endpoints_of(request)
     asked, _ = await read(request, CompletionRequest)
     target = await target_of(request, asked.model)
-    text = await ends.texts.of(target.engine)
+    text = await ends.texts.of(target.pool)
     prompts = await ends.texts.work(asked.size, lambda: asked.prompts(text))
     commands = [asked.command(prompt) for prompt in prompts]
     draw = ends.draws.begin(tenant, target, commands, stream=asked.stream)

@@ -37,7 +37,7 @@ async def get_model(request: Request) -> Response:
     """One of them, by its name."""
     target = await target_of(request, request.path_params["model_name"])
     if target.made_by.path is None:
-        return answer(_base(target.name, target.engine.spec.name))
+        return answer(_base(target.name, target.pool.spec.name))
     return answer(_saved(core_of(request).checkpoints.find(tenant_of(request), target.name)))
 
 

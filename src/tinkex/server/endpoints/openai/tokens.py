@@ -50,9 +50,9 @@ async def tokenize(request: Request) -> Response:
     else:
         target, prompt = await target_of(request, name), asked.prompt or ""
         texts = endpoints_of(request).texts
-        text = await texts.of(target.engine)
+        text = await texts.of(target.pool)
         tokens = await texts.work(size, lambda: text.encode(prompt, asked.add_special_tokens))
-    facts = target.engine.facts
+    facts = target.pool.facts
     longest = None if facts is None else facts.max_context
     values = {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
     strings = [text.pieces.text(token) for token in tokens] if asked.return_token_strs else None
@@ -79,12 +79,12 @@ async def tokenizer_info(request: Request) -> Response:
 async def _text(request: Request, name: str | None) -> ModelText:
     tenant_of(request)
     target = await target_of(request, name or _only_model(request))
-    return await endpoints_of(request).texts.of(target.engine)
+    return await endpoints_of(request).texts.of(target.pool)
 
 
 def _only_model(request: Request) -> str:
     """Some clients know one model per server and do not name it."""
-    names = [engine.spec.name for engine in core_of(request).engines]
+    names = [pool.spec.name for pool in core_of(request).engines.pools]
     if len(names) != 1:
         raise Unfit(f"model is required here; served are: {', '.join(names)}", "model")
     return names[0]

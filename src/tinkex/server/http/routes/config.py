@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.engines.engine import Engine
 from tinkex.server.engines.model_sources import declared_context
+from tinkex.server.engines.pool import Pool
 from tinkex.server.http.answers import Done, KeyInfo
 from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of
 from tinkex.server.http.routing import route
@@ -52,9 +52,9 @@ async def dynamic_config(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """200 only when every model can serve, at once or on demand; needs no key."""
     core = core_of(request)
-    for engine in core.engines:
-        if not engine.is_ready and not engine.is_asleep:
-            raise Unavailable(f"{engine.spec.name}: {engine.reason}", 1.0)
+    for pool in core.engines.pools:
+        if not pool.takes_work and not pool.is_asleep:
+            raise Unavailable(f"{pool.spec.name}: {pool.reason}", 1.0)
     return answer({"status": "ok"})
 
 
@@ -69,12 +69,12 @@ async def capabilities(request: Request) -> Response:
     return answer({"supported_models": models})
 
 
-async def _context(engine: Engine) -> int | None:
+async def _context(pool: Pool) -> int | None:
     """What is known of a model's context, waiting a while for one that is still being loaded."""
-    if not engine.is_asleep:
+    if not pool.is_asleep:
         with contextlib.suppress(TimeoutError):
-            return (await asyncio.wait_for(engine.ready(), _LOADING_S)).max_context
-    return declared_context(Path(engine.spec.source))
+            return (await asyncio.wait_for(pool.ready(), _LOADING_S)).max_context
+    return declared_context(Path(pool.spec.source))
 
 
 async def token(request: Request) -> Response:

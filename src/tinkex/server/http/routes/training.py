@@ -94,11 +94,11 @@ async def get_info(request: Request) -> Response:
     core = core_of(request)
     model_id = (await read(request, requests.GET_INFO)).model_id
     row = core.runs.owned(tenant, model_id).row
-    engine = core.engines.get(row.base_model)
+    pool = core.engines.get(row.base_model)
     data = {
-        "arch": None if engine.facts is None else engine.facts.architecture,
+        "arch": None if pool.facts is None else pool.facts.architecture,
         "model_name": row.base_model,
-        "tokenizer_id": engine.spec.tokenizer,
+        "tokenizer_id": pool.spec.tokenizer,
     }
     return answer(
         {

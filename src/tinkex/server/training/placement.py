@@ -1,0 +1,119 @@
+"""Placement: which engine of its model's pool a run goes to, and when it moves to another.
+
+A run that is nowhere goes where there is room, then where the fewest runs have something to do. It
+stays there while it is in that engine's memory. It is moved, by being written down and brought back
+elsewhere, when its engine is being drained, or when another one has at least two busy runs less:
+moving one then makes both better off, and nothing would move it back. Runs of an engine that died
+come back on any other at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tinkex.server.clock import Clock
+from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.pool import Pool
+from tinkex.server.operations.run import Run
+from tinkex.server.settings import Settings
+from tinkex.server.training.admission import Room
+
+Crews: TypeAlias = dict[str, list[Run]]
+"""The runs of a pool by the name of the engine they are on, or are to be brought to."""
+
+BUSY_S = 10.0
+"""A run that was asked something so lately counts as busy: its client thinks, or samples."""
+_GAIN = 2
+"""Busy runs by which two engines must differ before one is moved."""
+
+
+class Placement:
+    """Chooses; runs are brought and let go by others."""
+
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        self._clock = clock
+        self._places = settings.scheduling.resident_runs
+        self._stay_s = settings.timings.run_move_s
+        self._waits_for: dict[str, str] = {}
+
+    def crews(self, pool: Pool, runs: Iterable[Run]) -> Crews:
+        """Everybody's engine. A run that has nothing to do and is nowhere has none."""
+        crews: Crews = {engine.name: [] for engine in pool}
+        if len(pool) == 1 and pool.takes_work:
+            crews[next(iter(crews))].extend(runs)
+            return crews
+        self._seat(pool, runs, crews)
+        for engine in pool:
+            if engine.draining is not None:
+                self._send_away(crews[engine.name], engine.draining)
+        return crews
+
+    def balance(self, pool: Pool, runs: list[Run]) -> None:
+        """Ask one run to leave the busiest engine if the least busy one has much less to do."""
+        engines = pool.open()
+        if len(engines) < 2 or any(run.is_leaving for run in runs):
+            return
+        crews, now = self.crews(pool, runs), self._clock.monotonic()
+        busy = {engine.name: _busy(crews[engine.name], now) for engine in engines}
+        source = max(engines, key=lambda engine: len(busy[engine.name]))
+        target = min(engines, key=lambda engine: len(busy[engine.name]))
+        if len(busy[source.name]) - len(busy[target.name]) < _GAIN:
+            return
+        movable = [run for run in busy[source.name] if self._may_move(run, source, now)]
+        movable = [run for run in movable if self._has_room(target, crews[target.name], run)]
+        if movable:
+            chosen = min(movable, key=lambda run: (run.settled_at, run.model_id))
+            chosen.ask_to_leave(f"moving from engine {source.name} to one with less to do")
+
+    def _seat(self, pool: Pool, runs: Iterable[Run], crews: Crews) -> None:
+        afloat = []
+        for run in runs:
+            engine = pool.at(run.place)
+            if engine is not None:
+                crews[engine.name].append(run)
+            elif not run.active and (run.refusal is not None or run.log.unfinished()):
+                afloat.append(run)
+        for run in sorted(afloat, key=lambda run: run.used_at):
+            engine = self._choose(pool, crews, run)
+            if engine is not None:
+                crews[engine.name].append(run)
+
+    def _choose(self, pool: Pool, crews: Crews, run: Run) -> Engine | None:
+        """The engine for a run that is nowhere. One that waits for room keeps waiting where it
+        does, lest others are asked to go on every engine for its sake."""
+        engines = pool.open()
+        roomy = [each for each in engines if self._has_room(each, crews[each.name], run)]
+        if not roomy and (waited := pool.find(self._waits_for.get(run.model_id, ""))) in engines:
+            return waited
+        now = self._clock.monotonic()
+
+        def burden(engine: Engine) -> tuple[int, int, int]:
+            crew = crews[engine.name]
+            return len(_busy(crew, now)), len(crew), engine.under_way
+
+        chosen = min(roomy or engines, key=burden, default=None)
+        if roomy or chosen is None:
+            self._waits_for.pop(run.model_id, None)
+        else:
+            self._waits_for[run.model_id] = chosen.name
+        return chosen
+
+    def _has_room(self, engine: Engine, crew: list[Run], run: Run) -> bool:
+        room = Room.of(self._places, engine.facts)
+        taken = sum(map(room.size, crew))
+        return not crew or (len(crew) < room.runs and taken + room.size(run) <= room.total_bytes)
+
+    def _send_away(self, crew: list[Run], why: str) -> None:
+        now = self._clock.monotonic()
+        for run in crew:
+            if not run.is_leaving and run.stays_until <= now:
+                run.ask_to_leave(why)
+
+    def _may_move(self, run: Run, source: Engine, now: float) -> bool:
+        settled = run.residence == source.residence and now - run.settled_at >= self._stay_s
+        return settled and run.stays_until <= now and run.refusal is None
+
+
+def _busy(crew: list[Run], now: float) -> list[Run]:
+    return [run for run in crew if now - run.used_at < BUSY_S or run.log.unfinished()]
