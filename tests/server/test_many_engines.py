@@ -30,7 +30,7 @@ async def until(happened: Callable[[], Any]) -> None:
 def holder(api: Api, model: str) -> FakeWorker:
     """The one engine that has a run in its memory."""
     lives = [api.engine.of(index) for index in range(len(engines(api)))]
-    [found] = [worker for worker in lives if model in worker.runs]
+    [found] = [worker for worker in lives if model in worker.runs and not worker.is_dead]
     return found
 
 

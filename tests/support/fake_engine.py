@@ -91,7 +91,7 @@ class FakeWorker:
         self.seen: list[Command] = []
         self.held: list[Sample] = []
         self._saving: set[asyncio.Task[None]] = set()
-        self._dead = False
+        self.is_dead = False
 
     async def start(self, tell: Tell) -> Ready:
         if self._engine.place is not None:
@@ -103,7 +103,7 @@ class FakeWorker:
         return self._engine.ready
 
     async def send(self, command: Command) -> None:
-        if self._dead:
+        if self.is_dead:
             raise WorkerDied("the fake engine is dead")
         if self._engine.gate is not None:
             await self._engine.gate.wait()
@@ -116,7 +116,7 @@ class FakeWorker:
     async def _save_later(self, command: SaveRun, disk: asyncio.Event) -> None:
         state = list(self._state(command.run))
         await disk.wait()
-        if not self._dead:
+        if not self.is_dead:
             self._events.put_nowait(Done(command.op, _write(state, command.folder)))
 
     def _answer(self, command: Command) -> None:
@@ -137,7 +137,7 @@ class FakeWorker:
         return [event]
 
     async def stop(self) -> None:
-        self._dead = True
+        self.is_dead = True
 
     def draw(self, op: str, tokens: list[int]) -> None:
         """As if a sample that is held went on."""
@@ -146,7 +146,7 @@ class FakeWorker:
 
     def die(self) -> None:
         """As if killed from outside."""
-        self._dead = True
+        self.is_dead = True
         self._events.put_nowait(WorkerDied("the fake engine was killed"))
 
     def _apply(self, command: Command) -> Result:
