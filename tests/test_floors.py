@@ -34,6 +34,8 @@ def test_every_floor_imports_only_what_lies_below_it() -> None:
         ("server/a.py", "from tinkex.engine.process import run", "tinkex.engine.process"),
         ("engine/a.py", "from tinkex.types import Datum", "tinkex.types"),
         ("engine/a.py", "import pydantic", "pydantic"),
+        ("server/engines/launching.py", "import ray", "ray"),
+        ("cluster/engines.py", "import ray", "ray"),
         ("engine/deep/a.py", "if TYPE_CHECKING:\n    import transformers", "transformers"),
     ],
 )

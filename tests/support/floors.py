@@ -20,16 +20,30 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "client": ("client", "text", "wire", "types"),
     "server": ("server", "text", "wire", "types", "engine.messages"),
     "engine": ("engine",),
+    "cluster": (
+        "cluster",
+        "server.engines",
+        "server.settings",
+        "engine.errors",
+        "engine.frames",
+        "engine.messages",
+        "engine.process",
+        "engine.settings",
+    ),
     "cli": ("cli", "client", "server", "text", "wire", "types"),
 }
 """Floor -> the parts of tinkex it may import."""
 
 SEAMS: dict[str, tuple[str, ...]] = {
+    "cluster/link.py": ("ray",),
+    "cluster/placed_engine.py": ("ray",),
     "server/engines/child_process.py": ("engine.settings", "engine.process.parent"),
+    "server/engines/launching.py": ("cluster.engines",),
     "server/engines/model_check.py": ("engine.model.headers",),
 }
-"""The file that starts an engine process, and the one that asks whether one could be started: they
-find by name, when asked to, what needs no torch."""
+"""The file that starts an engine process, the one that chooses where, and the one that asks whether
+one could be started: they find by name, when asked to, what needs neither torch nor Ray. And the
+two files that import Ray."""
 
 ROOMS: dict[str, dict[str, str]] = {
     "wire": {
@@ -130,6 +144,15 @@ ROOMS: dict[str, dict[str, str]] = {
         "app": "clock connections core endpoints engines http settings storage",
         "hosting": "app connections core dashboard engines http sampling settings storage tenancy",
     },
+    "cluster": {
+        "parts": "",
+        "placement": "",
+        "engine_actor": "parts",
+        "engines": "placement",
+        "link": "engine_actor placement",
+        "placed_engine": "link parts placement",
+        "driver": "link placed_engine",
+    },
     "engine": {
         "cpu": "",
         "errors": "",
@@ -203,6 +226,8 @@ def violations(root: Path) -> list[Violation]:
 
 def is_allowed(floor: str, module: str) -> bool:
     top, _, rest = module.partition(".")
+    if top == "ray":
+        return False
     if top != PACKAGE:
         return floor != "engine" or top in ENGINE_LIBRARIES or top in sys.stdlib_module_names
     if floor == "cli" and rest[:1].isupper():

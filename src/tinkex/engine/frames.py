@@ -9,10 +9,13 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 _COUNT = struct.Struct("<I")
 _MAX_IOVEC = 512
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Closed(Exception):
@@ -21,19 +24,38 @@ class Closed(Exception):
 
 def send_frame(stream: socket.socket, value: object) -> None:
     """Write one value. Callers that share a stream take turns."""
-    buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    sizes = struct.pack(f"<{len(parts)}Q", *(part.nbytes for part in parts))
-    _send_all(stream, [memoryview(_COUNT.pack(len(parts)) + sizes), *parts])
+    send_parts(stream, to_parts(value))
 
 
 def receive_frame(stream: socket.socket) -> Any:
     """Read one value; its arrays lie in the buffers they were read into."""
+    return from_parts(receive_parts(stream))
+
+
+def to_parts(value: object) -> list[memoryview]:
+    """A pickle, and the buffers of the value's arrays where they lie."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return [memoryview(head), *(buffer.raw() for buffer in buffers)]
+
+
+def from_parts(parts: Sequence[Buffer]) -> Any:
+    """The value; its arrays lie in the given buffers."""
+    head, *buffers = parts
+    return pickle.loads(head, buffers=buffers)
+
+
+def send_parts(stream: socket.socket, parts: Sequence[memoryview]) -> None:
+    """Write one frame that is in parts already."""
+    sizes = struct.pack(f"<{len(parts)}Q", *(part.nbytes for part in parts))
+    _send_all(stream, [memoryview(_COUNT.pack(len(parts)) + sizes), *parts])
+
+
+def receive_parts(stream: socket.socket) -> list[bytearray]:
+    """Read one frame and leave it in parts."""
     (count,) = _COUNT.unpack(receive_exactly(stream, _COUNT.size))
     sizes = struct.unpack(f"<{count}Q", receive_exactly(stream, 8 * count))
-    head, *buffers = [receive_exactly(stream, size) for size in sizes]
-    return pickle.loads(head, buffers=buffers)
+    return [receive_exactly(stream, size) for size in sizes]
 
 
 def _send_all(stream: socket.socket, parts: list[memoryview]) -> None:

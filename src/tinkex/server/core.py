@@ -16,7 +16,7 @@ from tinkex.server.checkpoints.signing import Signer
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.dashboard.door import Guesses, Invitations
 from tinkex.server.dashboard.visits import Visits
-from tinkex.server.engines.child_process import engine_processes
+from tinkex.server.engines.launching import engines_of
 from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.engines.worker import Launch
@@ -86,7 +86,7 @@ class Core:
         """A `home` that is locked already is taken over, and released by `stop`."""
         self.settings = settings
         self.clock = clock or SystemClock()
-        self._launch = launch or engine_processes(settings)
+        self._launch = launch or engines_of(settings)
         self.home = home = home or Home(settings.home, settings.address)
         try:
             self.store = open_store(home.database)

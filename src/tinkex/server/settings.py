@@ -120,6 +120,15 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RaySettings:
+    """The Ray cluster whose nodes run the engines: `auto` or an address. `resources` are what each
+    engine asks for, by Ray's names, where that is not what its model needs."""
+
+    address: str
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """A whole server.
 
@@ -129,7 +138,7 @@ class Settings:
     both. `engine` holds numbers of an engine's own settings, by name. Every model has `engines`
     of them, dealt to `devices` in turn, or all on `device`. With `engines_on_demand` an engine is
     started by the first work for it, not with the server. Without `record_samples` no
-    sample is kept to be read.
+    sample is kept to be read. With `ray` engines run on a cluster, else as processes beside this.
     """
 
     home: Path
@@ -145,6 +154,7 @@ class Settings:
     engines: int = 1
     devices: tuple[str, ...] = ()
     engines_on_demand: bool = False
+    ray: RaySettings | None = None
     record_samples: bool = True
     inline_bytes: int = 64 * KIB
     limits: Limits = field(default_factory=Limits)

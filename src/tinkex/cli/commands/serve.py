@@ -115,8 +115,26 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
     help="Change a setting of the engines, such as kv_bytes=4000000000; repeatable. All are listed "
     "in the docs.",
 )
+@click.option(
+    "--ray",
+    metavar="auto|ADDRESS",
+    help="Run the engines on a Ray cluster: the one of this machine, or the one at ADDRESS "
+    "(default: $TINKEX_RAY, or none).",
+)
+@click.option(
+    "--ray-resource",
+    "ray_resources",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="What each engine asks Ray for, such as CPU=8, GPU=1, memory=64000000000 or one of the "
+    "cluster's own; repeatable (default: what its model needs).",
+)
 def serve(
-    context: CommandContext, limits: tuple[str, ...], engine: tuple[str, ...], **options: Any
+    context: CommandContext,
+    limits: tuple[str, ...],
+    engine: tuple[str, ...],
+    ray_resources: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Serve the API on this machine, to the official client and to this one.
 
@@ -129,7 +147,12 @@ def serve(
     from tinkex.server.hosting.serve import ServeOptions
     from tinkex.server.hosting.serve import serve as serve_until_stopped
 
-    chosen = ServeOptions(**options, limits=read_limits(limits), engine=read_engine(engine))
+    chosen = ServeOptions(
+        **options,
+        limits=read_limits(limits),
+        engine=read_engine(engine),
+        ray_resources=read_resources(ray_resources),
+    )
     raise click.exceptions.Exit(serve_until_stopped(chosen))
 
 
@@ -151,6 +174,12 @@ def read_engine(given: tuple[str, ...]) -> dict[str, Any]:
         text = f"sampling_share={chosen['sampling_share']}"
         raise click.BadParameter(f"{text!r}: give a part between 0 and 1", param_hint="--engine")
     return chosen
+
+
+def read_resources(given: tuple[str, ...]) -> dict[str, float]:
+    """What engines ask Ray for; a wrong one is a usage error."""
+    names = {text.partition("=")[0]: float for text in given if text.partition("=")[0]}
+    return _numbers(given, names, "--ray-resource", "resources named before '='")
 
 
 def _numbers(

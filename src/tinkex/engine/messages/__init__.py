@@ -24,7 +24,17 @@ from tinkex.engine.messages.data import (
     LoraSpec,
     Tensor,
 )
-from tinkex.engine.messages.events import Done, Event, Failed, Ping, Progress, Ready, Result, Stats
+from tinkex.engine.messages.events import (
+    Done,
+    Event,
+    Failed,
+    Ping,
+    Progress,
+    Ready,
+    Result,
+    Stats,
+    Waiting,
+)
 from tinkex.engine.messages.references import FileLink, WeightsRef
 from tinkex.engine.messages.sampling import (
     AnswerForm,
@@ -111,5 +121,6 @@ __all__ = [
     "Stats",
     "Tensor",
     "TopK",
+    "Waiting",
     "WeightsRef",
 ]

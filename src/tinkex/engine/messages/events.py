@@ -102,4 +102,11 @@ class Failed:
     message: str
 
 
-Event: TypeAlias = Ready | Progress | Done | Failed
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Before `Ready`, from an engine that is started elsewhere: what it waits for."""
+
+    reason: str
+
+
+Event: TypeAlias = Waiting | Ready | Progress | Done | Failed

@@ -13,9 +13,9 @@ import importlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
-from tinkex.engine.messages import Command, Event, Ready
+from tinkex.engine.messages import Command, Event, Ready, Waiting
 from tinkex.server.engines.worker import EngineSpec, Launch, Tell, Worker, WorkerDied
 from tinkex.server.settings import Settings
 
@@ -71,6 +71,14 @@ def _spare_child() -> Any:
     return importlib.import_module("tinkex.engine.process.parent").Child(spare=True)
 
 
+class Reserve(Protocol):
+    """What is kept between two lives of an engine for the sake of the next."""
+
+    def keep(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Spare:
     """At most one process that is not an engine yet, for whichever life comes next."""
 
@@ -95,9 +103,9 @@ class Spare:
 
 
 class ProcessWorker:
-    """A child process driven by one thread that sends and one that receives."""
+    """An engine's process driven by one thread that sends and one that receives."""
 
-    def __init__(self, start: Callable[[], Any], spare: Spare) -> None:
+    def __init__(self, start: Callable[[], Any], spare: Reserve) -> None:
         self._start = start
         self._spare = spare
         self._is_lost = False
@@ -117,7 +125,8 @@ class ProcessWorker:
             target=self._receive, args=(loop,), name="tinkex-engine-receive", daemon=True
         )
         self._receiver.start()
-        event = await self._next()
+        while isinstance(event := await self._next(), Waiting):
+            tell(event.reason)
         assert isinstance(event, Ready)
         if event.device.startswith(_WITH_SPARE):
             await loop.run_in_executor(None, self._spare.keep)

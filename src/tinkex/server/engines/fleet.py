@@ -87,6 +87,6 @@ def _deal(settings: Settings) -> Iterator[str]:
 
 def _share(settings: Settings) -> int | None:
     """Threads of one engine where several of a model share the cores of this machine."""
-    if settings.engines == 1 or settings.devices:
+    if settings.engines == 1 or settings.devices or settings.ray:
         return None
     return max(1, len(os.sched_getaffinity(0)) // settings.engines)

@@ -15,19 +15,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tinkex.server.engines.fleet import FleetProblem, Wanted, choose_fleet, visible_gpus
+from tinkex.server.engines.launching import RAY_EXTRA, has_ray
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
-from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, is_loopback
+from tinkex.server.settings import (
+    Limits,
+    ModelSpec,
+    RaySettings,
+    Scheduling,
+    Settings,
+    is_loopback,
+)
 from tinkex.server.storage.home import Home, HomeTaken, default_home
 from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
 
 DEFAULT_PORT = 8000
+RAY_VARIABLE = "TINKEX_RAY"
 _BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a person can choose. `port` 0 takes a free one; `home` None means the usual place."""
+    """What a person can choose. `port` 0 takes a free one; `home` None means the usual place, `ray`
+    None the environment's cluster or none."""
 
     models: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -42,6 +52,8 @@ class ServeOptions:
     record_samples: bool = True
     limits: Limits = field(default_factory=Limits)
     engine: Mapping[str, float] = field(default_factory=dict)
+    ray: str | None = None
+    ray_resources: Mapping[str, float] = field(default_factory=dict)
 
 
 class CannotServe(Exception):
@@ -61,6 +73,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
+    ray = _ray(options, environ)
     root = (options.home or default_home(environ)).expanduser().absolute()
     home = _take(root)
     with contextlib.ExitStack() as undo:
@@ -68,7 +81,7 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
         keys = _keys(root, options.host)
         listener = undo.enter_context(listening(options.host, options.port))
         catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
-        settings = _settings(options, root, listener, keys, catalog)
+        settings = _settings(options, root, listener, keys, catalog, ray)
         home.name(settings.address)
         # The web server is a third of a second to import: not for a mistake in an option.
         from tinkex.server.hosting.terminal import run
@@ -84,8 +97,9 @@ def _settings(
     listener: socket.socket,
     keys: Mapping[str, str] | None,
     catalog: Catalog,
+    ray: RaySettings | None,
 ) -> Settings:
-    gpus = 0 if options.device == "cpu" else visible_gpus()
+    gpus = 0 if ray or options.device == "cpu" else visible_gpus()
     engines, devices = choose_fleet(options.engines, len(catalog.models), options.device, gpus)
     return Settings(
         home=home,
@@ -105,8 +119,23 @@ def _settings(
         engine=options.engine,
         engines=engines,
         devices=devices,
+        ray=ray,
         scheduling=_scheduling(options.engine),
     )
+
+
+def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | None:
+    address = options.ray or environ.get(RAY_VARIABLE)
+    if not address:
+        return None
+    if not has_ray():
+        raise CannotServe(f"--ray {address} needs Ray, which is not installed: {RAY_EXTRA}")
+    if options.device.startswith("cuda:"):
+        raise CannotServe(
+            f"--device {options.device} names a GPU of this machine; on a cluster Ray chooses: "
+            "give --device cuda"
+        )
+    return RaySettings(address, options.ray_resources)
 
 
 def _scheduling(engine: Mapping[str, float]) -> Scheduling:

@@ -1,0 +1,94 @@
+"""An engine as a Ray actor: runs on whichever node Ray chose, knows neither the server nor Ray.
+
+Messages arrive and leave as frames' parts, a pickle and the buffers it refers to: arrays lie where
+Ray's object store has them, and are not copied again. `receive` always answers within a moment,
+with nothing if need be: who hears nothing knows that the node is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+import warnings
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeAlias
+
+from tinkex.cluster.parts import Parts, from_parts, to_parts
+from tinkex.engine.errors import EngineError
+from tinkex.engine.messages import Event, Failed
+from tinkex.engine.process.parent import ENVIRONMENT, STARTUP_OP
+from tinkex.engine.settings import WorkerConfig
+
+if TYPE_CHECKING:
+    from tinkex.engine.process.worker import Worker
+
+BEAT_S = 2.0
+"""Between two answers of `receive`, at most."""
+PACKAGE = "tinkex"
+_BATCH = 64
+"""Events of one answer, at most."""
+
+Where: TypeAlias = tuple[str, str]
+"""The version of this package on the node, and the node's name."""
+
+
+class EngineActor:
+    """One engine, one life long. `send` and `receive` run in threads of their own."""
+
+    def __init__(self) -> None:
+        for name, value in ENVIRONMENT.items():  # read when torch is loaded, which is later
+            os.environ.setdefault(name, value)
+        # Arrays from the object store cannot be written to, and the engine does not.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        self._events: queue.SimpleQueue[Parts] = queue.SimpleQueue()
+        self._worker: Worker | None = None
+        self._is_built = threading.Event()
+        self._early: dict[int, Parts] = {}
+        self._next = 0
+
+    def begin(self, config: WorkerConfig) -> Where:
+        """Start to load the model; its first event says how that went."""
+        threading.Thread(target=self._live, args=(config,), name="engine", daemon=True).start()
+        return version(PACKAGE), socket.gethostname()
+
+    def send(self, number: int, parts: Parts) -> None:
+        """Take a command. They are numbered: an actor with several threads promises no order."""
+        self._early[number] = parts
+        while (due := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            self._is_built.wait()  # an engine says that it is ready a moment before it is
+            assert self._worker is not None
+            self._worker.submit(from_parts(due))
+
+    def receive(self) -> list[Parts]:
+        """The events since the last call, or after a moment none."""
+        found: list[Parts] = []
+        with contextlib.suppress(queue.Empty):
+            found.append(self._events.get(timeout=BEAT_S))
+            while len(found) < _BATCH:
+                found.append(self._events.get_nowait())
+        return found
+
+    def _emit(self, event: Event) -> None:
+        self._events.put(to_parts(event))
+
+    def _live(self, config: WorkerConfig) -> None:
+        try:
+            from tinkex.engine.process.worker import build_worker
+
+            # Of the GPUs of a node Ray shows a process only its own.
+            device = "cuda" if config.device.startswith("cuda") else config.device
+            self._worker = build_worker(replace(config, device=device), self._emit)
+            self._is_built.set()
+        except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
+            self._emit(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))
+            return
+        try:
+            self._worker.run()
+        except BaseException as error:
+            self._emit(Failed(STARTUP_OP, "server", f"the engine stopped: {error!r}"))
+            raise

@@ -1,0 +1,118 @@
+"""A Ray cluster of several nodes on this machine, in a process of its own.
+
+`python -m support.ray_cluster` prints the cluster's address and then does what it is told, a line
+each: `add CPUS`, `kill` (the node with an engine), `behead`. Ray is never loaded by the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+STORE_BYTES = 100_000_000
+_ENGINE = b"ray::EngineActor"
+
+
+class RayCluster:
+    """The test's side. Starts with a head that has no room for an engine."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.ray_cluster"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        )
+        self.address = self._read()
+
+    def add(self, cpus: int = 1) -> None:
+        """A node joins."""
+        self._tell(f"add {cpus}")
+
+    def kill(self) -> None:
+        """`kill -9` of all processes of a node that has an engine."""
+        self._tell("kill")
+
+    def behead(self) -> None:
+        """`kill -9` of the head."""
+        self._tell("behead")
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        assert self._read() == "done"
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("> "):
+                return line.removeprefix("> ").strip()
+        raise AssertionError("the Ray cluster ended by itself")
+
+
+def _children(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from (int(child) for child in (task / "children").read_text().split())
+
+
+def _has_engine(node: Any) -> bool:
+    raylet = node.all_processes["raylet"][0].process.pid
+    return any(
+        Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_ENGINE) for pid in _children(raylet)
+    )
+
+
+def _kill(node: Any) -> None:
+    own = [each.process.pid for group in node.all_processes.values() for each in group]
+    own += _children(node.all_processes["raylet"][0].process.pid)
+    for pid in own:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def main() -> None:
+    from ray.cluster_utils import Cluster
+
+    shared = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **shared})
+    print(">", cluster.address, flush=True)
+    for line in sys.stdin:
+        match line.split():
+            case ["add", cpus]:
+                cluster.add_node(num_cpus=int(cpus), **shared)
+            case ["kill"]:
+                for node in [node for node in cluster.worker_nodes if _has_engine(node)]:
+                    _kill(node)
+                    cluster.worker_nodes.remove(node)
+            case ["behead"]:
+                _kill(cluster.head_node)
+        print("> done", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
