@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.protocol import problems
 from tinkex.server.protocol.json_body import parse
+from tinkex.server.protocol.limited import built
 
 _NOT_SERVED = "not_served"
 
@@ -42,7 +43,9 @@ class Declared(BaseModel):
     """An object of a request. `refused` are the fields of the API that are not served here,
     `labels` those that name or sort things for a provider and cannot change an answer."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True
+    )
 
     refused: ClassVar[Mapping[str, Refused]] = {}
     labels: ClassVar[Sequence[str]] = ()
@@ -52,7 +55,7 @@ class Declared(BaseModel):
         """A body, checked; raises `Unfit` with the field that is wrong."""
         values = parse(body)
         try:
-            return cls.model_validate(values)
+            return built(cls).model_validate(values)
         except ValidationError as error:
             raise _unfit(error, values) from None
 

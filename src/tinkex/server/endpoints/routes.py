@@ -52,7 +52,7 @@ def _openai(
     asks: Callable[[Query], object] | None = None,
 ) -> list[ApiRoute]:
     contract = Contract(
-        None if reads is None else Reader(reads),
+        None if reads is None else Reader(lambda: reads),
         asks,
         {200: answers, 400: (OpenAIRefused,)},
         refused=OpenAIRefused,
@@ -64,7 +64,7 @@ def _anthropic(
     path: str, handler: Handler, reads: type[Declared], answers: tuple[Any, ...] = _JSON
 ) -> list[ApiRoute]:
     statuses = {200: answers, 400: (AnthropicRefused,)}
-    contract = Contract(Reader(reads), None, statuses, refused=AnthropicRefused)
+    contract = Contract(Reader(lambda: reads), None, statuses, refused=AnthropicRefused)
     return [
         ApiRoute(each + path, handler, "POST", contract, anthropic_refused) for each in ANTHROPIC
     ]

@@ -11,7 +11,8 @@ from tinkex.types.tinker_path import CheckpointKind
 
 
 class Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # Only the description of the API needs them built.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Advice(Shape):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -26,7 +28,12 @@ OBJECT_BYTES = 16 * 1024
 """An object of anything, as JSON."""
 FAR = 2**63 - 1
 
+_DEFERRED = {"defer_build": True}
+"""Building the validators of all requests takes longer than the rest of a server's import: each is
+made by the first request of its kind, and so are these types."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
+_BUILDING = threading.Lock()
 _AS_DECLARED: Any = object()
 
 
@@ -85,20 +92,47 @@ def read_by(check: Callable[[Any], Any]) -> Limit:
     return Limit((BeforeValidator(check),))
 
 
-def limited(kind: type[_Model], **limits: Limit) -> type[_Model]:
-    """`kind` as this server takes it. Nested types are limited too, by what was said of them
-    before, or else by the limits above."""
+def limited(kind: type[_Model], **limits: Limit) -> Callable[[], type[_Model]]:
+    """Makes `kind` as this server takes it, when it is first needed. Nested types are limited too,
+    by what `nested` said of them, or else by the limits above."""
+    _check_names(kind, limits)
+    return cache(lambda: _made(kind, limits))
+
+
+def nested(kind: type[BaseModel], **limits: Limit) -> None:
+    """Says how `kind` is taken wherever it lies within a request."""
+    _check_names(kind, limits)
+    _NESTED[kind] = limits
+
+
+_NESTED: dict[type[BaseModel], Mapping[str, Limit]] = {}
+
+
+def _check_names(kind: type[BaseModel], limits: Mapping[str, Limit]) -> None:
     unknown = limits.keys() - kind.model_fields.keys()
     assert not unknown, f"{kind.__name__} has no fields {unknown}"
+
+
+def _made(kind: type[_Model], limits: Mapping[str, Limit]) -> type[_Model]:
     fields: Any = {
         name: _field(field, limits.get(name, Limit())) for name, field in kind.model_fields.items()
     }
-    made = create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields)
-    _LIMITED[kind] = made
-    return made
+    return create_model(
+        kind.__name__, __base__=kind, __doc__=kind.__doc__, __cls_kwargs__=_DEFERRED, **fields
+    )
 
 
-_LIMITED: dict[type[BaseModel], type[BaseModel]] = {}
+@cache
+def _within(kind: type[BaseModel]) -> type[BaseModel]:
+    return _made(kind, _NESTED.get(kind, {}))
+
+
+def built(kind: type[_Model]) -> type[_Model]:
+    """A deferred type whose validator exists; made once, whichever threads ask."""
+    if not kind.__pydantic_complete__:
+        with _BUILDING:
+            kind.model_rebuild()
+    return kind
 
 
 def _field(field: FieldInfo, limit: Limit) -> tuple[Any, FieldInfo]:
@@ -112,7 +146,7 @@ def _field(field: FieldInfo, limit: Limit) -> tuple[Any, FieldInfo]:
 def _bounded(kind: Any, said: tuple[Any, ...] = (), is_untold: bool = True) -> Any:
     """A type with the limits that hold where nothing else is `said`."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _LIMITED.get(kind) or limited(kind)
+        return _within(kind)
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return Annotated[(_bounded(parts[0], (*said, *_flat(parts[1:]))), *parts[1:])]

@@ -6,8 +6,9 @@ exact: a number is no text, a flag no number. The JSON schema of a body comes fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from tinkex.server.protocol import problems
 from tinkex.server.protocol.json_body import parse
+from tinkex.server.protocol.limited import built
 from tinkex.server.refusals import Refusal
 
 Schema: TypeAlias = dict[str, Any]
@@ -23,7 +25,8 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class Reader(Generic[T]):
-    """Values or bodies in, requests out; `Refusal` names the field that is wrong.
+    """Values or bodies in, requests out; `Refusal` names the field that is wrong. `kind` makes the
+    type, when the first of them comes.
 
     `without` are fields of the type that may not be given here, and why. An open reader takes no
     notice of fields that the type does not have.
@@ -31,16 +34,26 @@ class Reader(Generic[T]):
 
     def __init__(
         self,
-        kind: type[T],
+        kind: Callable[[], type[T]],
         *,
         without: Mapping[str, str] = MappingProxyType({}),
         is_open: bool = False,
     ) -> None:
-        self._kind = kind
+        self._make = kind
         self._without = without
         self._is_open = is_open
-        self._validate = kind.__pydantic_validator__.validate_python
-        self._shape = _shape((kind,))
+
+    @cached_property
+    def _kind(self) -> type[T]:
+        return built(self._make())
+
+    @cached_property
+    def _validate(self) -> Callable[..., Any]:
+        return self._kind.__pydantic_validator__.validate_python
+
+    @cached_property
+    def _shape(self) -> _Shape:
+        return _shape((self._kind,))
 
     def parse(self, body: bytes) -> T:
         return self.read(parse(body))

@@ -17,6 +17,7 @@ from tinkex.server.protocol.limited import (
     below,
     between,
     limited,
+    nested,
     otherwise,
     read_by,
     within_bytes,
@@ -128,7 +129,7 @@ SESSION_HEARTBEAT = Reader(limited(SessionHeartbeatRequest))
 FINISH_SESSION = Reader(limited(FinishSessionRequest))
 SESSION_PROJECT = Reader(limited(SessionProjectRequest, project_id=_LABEL))
 
-limited(SessionSearchCursor, last_created_at=read_by(_moment))
+nested(SessionSearchCursor, last_created_at=read_by(_moment))
 SEARCH_SESSIONS = Reader(limited(SessionSearchRequest, project_ids=_VALUES, statuses=_VALUES))
 
 # ---- runs and their checkpoints
@@ -150,7 +151,7 @@ COPY_WEIGHTS = Reader(
 OPERATION = Reader(limited(OperationAddress, **_OPERATION), is_open=True)
 LOAD_ADDRESS = Reader(limited(LoadAddress, **_OPERATION, weights_access_token=_TOKEN), is_open=True)
 
-limited(LoraConfig, rank=between(1, RANK_LIMIT) | otherwise(32))
+nested(LoraConfig, rank=between(1, RANK_LIMIT) | otherwise(32))
 CREATE_MODEL = Reader(limited(CreateModelRequest, model_seq_id=_NUMBER, lora_config=REQUIRED))
 
 ADAM = Reader(
@@ -197,7 +198,7 @@ CREATE_FROM = Reader(
     ),
 )
 
-limited(CustomLossGraph, nodes=at_most(10_000))
+nested(CustomLossGraph, nodes=at_most(10_000))
 CREATE_CUSTOM_LOSS = Reader(
     limited(
         CreateCustomLossRequest,
@@ -243,7 +244,7 @@ def _are_integers(entries: Any) -> bool:
     return entries is None or (isinstance(entries, list) and set(map(type, entries)) <= {int})
 
 
-limited(
+nested(
     SamplingParams,
     max_tokens=between(0, MAX_TOKEN_ID),
     seed=between(-(2**63), 2**64 - 1),
@@ -270,5 +271,5 @@ ASAMPLE = Reader(
 )
 RETRIEVE_FUTURE = Reader(limited(FutureRetrieveRequest))
 CANCEL_FUTURE = Reader(limited(CancelFutureRequest))
-limited(SamplingSessionFuturesTarget, cloned_sampler_id=_COUNT)
+nested(SamplingSessionFuturesTarget, cloned_sampler_id=_COUNT)
 RETRIEVE_FUTURES = Reader(limited(FuturesRetrieveRequest, prev_cursor=_COUNT))
