@@ -6,16 +6,12 @@ own.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from support.interpreted import DEVICE, elsewhere, here, run_interpreted
 from tinkex.engine.model.block_configs import AttentionConfig, GatedDeltaConfig
 from tinkex.engine.model.blocks.attention import Attention
 from tinkex.engine.model.linear.delta import (
@@ -27,26 +23,15 @@ from tinkex.engine.model.linear.delta import (
 )
 from tinkex.engine.model.linear.stretches import Stretches
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
 LENGTHS = [1, 63, 64, 65, 131, 7]
 TOKENS = sum(LENGTHS)
 CONFIG = GatedDeltaConfig(2, 4, 24, 40, 4, 1e-6)
 PLACES = [5, 3, 1, 0, 7, 2]
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
-
-@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)
 
 
 @here

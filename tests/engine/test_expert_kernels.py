@@ -5,24 +5,16 @@ On a machine without a GPU they run under Triton's interpreter, in a process of 
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
+from support.interpreted import DEVICE, elsewhere, here, run_interpreted
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.model.expert_ops import _gated
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import PlacedSlot, Slot
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 EXPERTS, ACTIVE, HIDDEN, INNER, TOKENS = 5, 2, 40, 24, 150
 BOUNDS, RANKS = [(0, 3), (3, 80), (80, 140)], (3, 16, 8)
@@ -32,17 +24,10 @@ SLOTS = {
 }
 PLACE = {0: 0, 1: 1}
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
-
-@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)
 
 
 @here

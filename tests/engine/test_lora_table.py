@@ -5,23 +5,17 @@ On a machine without a GPU the kernels run under Triton's interpreter, in a proc
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
+import itertools
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import Segment
 from tinkex.engine.model.slots import PlacedSlot, Slot
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 HIDDEN, LAYERS = 200, 2
 WIDTHS = {"qkv": (136, 40, 40), "o": (200,), "gate_up": (136, 136), "qkvz": (136, 40, 72, 136)}
@@ -32,24 +26,19 @@ SLOTS = {
 PLACE = {0: 0, 1: 1}
 BOUNDS = [(0, 5), (5, 75), (75, 76), (76, 140), (140, 205)]
 MIXED, ALIGNED = (3, 16, 1, 32, 8), (8, 16, 8, 32, 24)
+ALL = list(itertools.product(WIDTHS, (1, 3), (MIXED, ALIGNED)))
+CASES = [case for case in ALL if (case[1] == 1) is (case[2] is MIXED)] if INTERPRETED else ALL
+"""Interpreted, which takes seconds each: every slot with every slicing and with all ranks, but not
+each with each."""
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
-
-@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)
 
 
 @here
-@pytest.mark.parametrize("slot", list(WIDTHS))
-@pytest.mark.parametrize("slices", [1, 3])
-@pytest.mark.parametrize("ranks", [MIXED, ALIGNED])
+@pytest.mark.parametrize(("slot", "slices", "ranks"), CASES)
 def test_mixed_ranks_in_one_launch_are_what_each_adapter_gets_alone(
     slot: str, slices: int, ranks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

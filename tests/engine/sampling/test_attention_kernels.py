@@ -6,32 +6,19 @@ kernels are interpreted is settled when they are defined.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from support.interpreted import DEVICE, elsewhere, here, run_interpreted
+
 PAGE = 16
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
-
-@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)
 
 
 @here

@@ -6,23 +6,14 @@ kernels are interpreted is settled when they are defined.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 
+from support.interpreted import DEVICE, elsewhere, here, run_interpreted
 from tinkex.engine.sampling.draw import SAMPLE, Drawer, Rule, draw_key
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEATS = (0.0, 1.0, 0.7, 1.5)
-
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
 
 @here
@@ -65,11 +56,6 @@ def words_of(kept: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
-@pytest.mark.skipif(RUNS, reason="the kernel runs in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernel_is_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)

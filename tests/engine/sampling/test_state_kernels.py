@@ -5,22 +5,15 @@ On a machine without a GPU they run under Triton's interpreter, in a process of 
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
+from support.interpreted import DEVICE, elsewhere, here, run_interpreted
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates, StepRecurrence
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-RUNS = torch.cuda.is_available() or INTERPRETED
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
 
 SHAPE = {
@@ -30,17 +23,10 @@ SHAPE = {
     "linear_value_head_dim": 20, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
 }  # fmt: skip
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by the last test here")
 
-
-@pytest.mark.skipif(RUNS, reason="the kernels run in this process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@elsewhere
 def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_interpreted(__file__)
 
 
 @here
