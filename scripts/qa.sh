@@ -4,11 +4,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 step() { printf '\n== %s\n' "$1"; shift; "$@"; }
+said=$(mktemp)
+docs() { sphinx-build -W --keep-going -q -b html docs docs/_build/html >"$said" 2>&1; }
+built() { if wait "$building"; then cat "$said"; else cat "$said"; return 1; fi; }
 
 step "format" ruff format --check .
 step "lint" ruff check .
+# The documents are built beside the types: each takes one core.
+docs &
+building=$!
+trap 'kill "$building" 2>/dev/null || true; rm -f "$said"' EXIT
 step "types" mypy
 step "dependencies" python scripts/audit.py
-step "docs" sphinx-build -W --keep-going -q -b html docs docs/_build/html
-# Two at once, a file on one worker: tests own their folders, and most of their time is waiting.
-step "tests" python -m pytest -n 2 --dist loadfile --durations=20
+step "docs" built
+step "tests" scripts/test.sh

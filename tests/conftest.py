@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.grouping import group_of
 from support.logging_state import restored_logging
 from tinkex.engine.process.parent import ENVIRONMENT
 
@@ -25,3 +26,10 @@ def logging_as_it_was() -> Iterator[None]:
     """A program's own entry point sets up logging for the whole process; a test's must not last."""
     with restored_logging():
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers, what shares a server runs on one of them."""
+    if config.getoption("dist", "no") == "loadgroup":
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))

@@ -118,7 +118,9 @@ async def test_an_open_circuit_refuses_every_kind_of_call_at_once(
 async def test_an_open_circuit_does_not_wait_for_the_limiter() -> None:
     busy = HttpResponse(429, {"retry-after": "50"}, b"")
     transport = ScriptedTransport([busy, HttpResponse(500)])
-    api = api_for(transport, breaker=BreakerConfig(failures=1, cooldown=3600.0))
+    # A key of its own: whoever shares one waits out the fifty seconds too.
+    circuit = BreakerConfig(failures=1, cooldown=3600.0)
+    api = api_for(transport, api_key="tml-held", breaker=circuit)
     with pytest.raises(tinkex.RateLimitError):
         await api.send("POST", "/x", call_policies.SAMPLE, body=b"{}")
     api._admission.failed(0.0, "cut")

@@ -30,8 +30,10 @@ def test_every_requirement_names_tests_that_exist(requirement: str) -> None:
 
 def test_the_qa_script_runs_every_kind_of_check() -> None:
     script = (ROOT / "scripts" / "qa.sh").read_text(encoding="utf-8")
-    for check in ("ruff format --check", "ruff check", "mypy", "sphinx-build -W", "pytest"):
+    checks = ("ruff format --check", "ruff check", "mypy", "sphinx-build -W", "scripts/test.sh")
+    for check in checks:
         assert check in script
+    assert "python -m pytest" in (ROOT / "scripts" / "test.sh").read_text(encoding="utf-8")
     assert "scripts/qa.sh" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
