@@ -135,8 +135,8 @@ ROOMS: dict[str, dict[str, str]] = {
             "promises protocol recording sampling settings storage tenancy tracing training views"
         ),
         "http": (
-            "checkpoints core dashboard engines operations polls promises protocol recording "
-            "refusals sampling settings storage tenancy tracing training views"
+            "checkpoints connections core dashboard engines operations polls promises protocol "
+            "recording refusals sampling settings storage tenancy tracing training views"
         ),
         "endpoints": (
             "checkpoints core engines http protocol recording refusals sampling storage tenancy"
