@@ -19,7 +19,6 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from tinkex.types.dmel import first_dimension
 from tinkex.types.strictness import Strict, exported
 from tinkex.types.tokens import MAX_TOKEN_ID, Int32Array, keep_tokens, token_ids
 
@@ -131,7 +130,7 @@ class DmelChunk(Strict):
     @property
     def length(self) -> int:
         """Tokens this takes in the model's context."""
-        return first_dimension(self.dmel)
+        return _first_dimension(self.dmel)
 
 
 _TELLING_KEYS = {
@@ -219,3 +218,36 @@ class ModelInput(Strict):
     def length(self) -> int:
         """Length in tokens; ValueError when an image does not say how long it is."""
         return sum(chunk.length for chunk in self.chunks)
+
+
+_MARKER = 254
+_LAST_DTYPE = 7
+
+
+def _first_dimension(container: bytes) -> int:
+    """How many frames a serialised audio tensor holds, read from its header: an optional marker
+    byte, one dtype byte, a varint rank, that many varint sizes. ValueError when the header is
+    damaged or the tensor is a scalar."""
+    if not container:
+        raise ValueError("dmel is empty: expected a serialised tensor")
+    position = 1 if container[0] == _MARKER else 0
+    if position >= len(container):
+        raise ValueError("dmel header is truncated")
+    if container[position] > _LAST_DTYPE:
+        raise ValueError(f"dmel has unknown dtype byte {container[position]}")
+    rank, position = _varint(container, position + 1)
+    if rank == 0:
+        raise ValueError("dmel holds a scalar: it has no dimension 0 to take a length from")
+    return _varint(container, position)[0]
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data) and shift < 64:
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("dmel header is truncated")
