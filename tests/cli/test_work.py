@@ -1,4 +1,4 @@
-"""`checkpoint create` and `run sample`: what they ask of the SDK, print and write."""
+"""`run sample`: what it asks of the SDK, prints and writes."""
 
 from __future__ import annotations
 
@@ -16,83 +16,15 @@ import pytest
 from support.command_line import (
     CommandLine,
     FakeClients,
-    FakeRest,
     Ran,
     done,
     failed,
     status_error,
-    training_run,
 )
+from support.fake_service import Service
 from support.json_shape import mismatches, shapes
 from tinkex import types
 from tinkex.client.errors import RequestFailedError, TinkerError
-
-
-class Tokenizer:
-    """One token per character."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
-        return "".join(chr(token) for token in tokens)
-
-    def apply_chat_template(self, messages: Any, **_options: Any) -> list[int]:
-        return self.encode(f"<user>{messages[0]['content']}<bot>")
-
-
-class Sampler:
-    def __init__(self, answers: Any) -> None:
-        self.answers = answers
-        self.asked: list[tuple[str, int, types.SamplingParams]] = []
-
-    def get_tokenizer(self) -> Tokenizer:
-        return Tokenizer()
-
-    def sample(self, prompt: Any, num_samples: int, params: Any) -> Any:
-        self.asked.append((Tokenizer().decode(prompt.to_ints()), num_samples, params))
-        return self.answers
-
-
-class Service:
-    """A service client that hands out one sampler and one trainer."""
-
-    def __init__(self, answers: Any = None, saved: Any = None) -> None:
-        sequences = [
-            types.SampledSequence("stop", "a", _tokens_list=[72, 105], _logprobs_list=[-0.5, -1.0]),
-            types.SampledSequence("length", "b", _tokens_list=[33]),
-        ]
-        self.sampler = Sampler(answers or done(types.SampleResponse(sequences)))
-        self.saved = saved
-        self.made: list[tuple[str, Any]] = []
-
-    def get_server_capabilities(self) -> Any:
-        models = [types.SupportedModel(model_name="here/default")]
-        return types.GetServerCapabilitiesResponse(supported_models=models)
-
-    def create_sampling_client(self, retry_config: Any, **model: str) -> Sampler:
-        assert retry_config.enable_retry_logic is False
-        self.made.append(("sampler", model))
-        return self.sampler
-
-    def create_lora_training_client(self, base_model: str, **lora: Any) -> Any:
-        self.made.append(("lora", {"base_model": base_model, **lora}))
-        return self._trainer()
-
-    def create_training_client_from_state(self, path: str, base_model: str | None) -> Any:
-        self.made.append(("state", path))
-        return self._trainer()
-
-    def _trainer(self) -> Any:
-        info = SimpleNamespace(model_data=SimpleNamespace(model_name="org/from-state"))
-        return SimpleNamespace(
-            model_id="run-1", get_info=lambda: info, save_weights_for_sampler=self._save
-        )
-
-    def _save(self, name: str) -> Any:
-        self.made.append(("save", name))
-        path = f"tinker://run-1/sampler_weights/{name}"
-        return self.saved or done(types.SaveWeightsForSamplerResponse(path=path))
 
 
 def sample(*flags: str, service: Service | None = None, typed: str = "", url: str = "") -> Ran:
@@ -355,113 +287,6 @@ def test_the_timeout_bounds_what_blocks_too(streamed: bool) -> None:
     forever.set()
     assert ran.code == 1
     assert "Timed out while awaiting sampling" in ran.err
-
-
-@pytest.mark.parametrize("way", ["--base-model", "--model-path"])
-def test_the_timeout_bounds_the_creation_of_a_model(way: str, tmp_path: Path) -> None:
-    forever = threading.Event()
-    service = Service()
-    stuck: Any = lambda *_args, **_options: forever.wait()  # noqa: E731
-    service.create_lora_training_client = stuck  # type: ignore[method-assign]
-    service.create_training_client_from_state = stuck  # type: ignore[method-assign]
-    flags = [way, "tinker://varn/weights/x", "-o", str(tmp_path / "f"), "--timeout", "50"]
-    ran = create(*flags, service=service)
-    forever.set()
-    assert ran.code == 1
-    assert "Timed out while awaiting checkpoint save" in ran.err
-
-
-# ---- checkpoint create
-
-
-def create(*flags: str, service: Service | None = None) -> Ran:
-    rest = FakeRest(runs=[training_run(1, name="varn")])
-    clients = FakeClients(rest=rest, service=service or Service())
-    return CommandLine(clients)("checkpoint", "create", *flags)
-
-
-def test_create_saves_waits_and_describes_the_checkpoint(tmp_path: Path) -> None:
-    service = Service()
-    target = tmp_path / "deep" / "meta.json"
-    ran = create("--base-model", "Org/Model:8B", "-o", str(target), service=service)
-    assert ran.code == 0, ran.err
-    name = "checkpoint-org-model-8b"
-    path = f"tinker://run-1/sampler_weights/{name}"
-    line = f'tinkex run sample --model-path {path} --prompt "Hello"'
-    assert ran.out == f"Checkpoint saved to {target}\nWeights: {path}\nNext: {line}\n"
-    assert service.made[0] == (
-        "lora",
-        {
-            "base_model": "Org/Model:8B", "rank": 32, "seed": None,
-            "train_mlp": True, "train_attn": True, "train_unembed": True,
-        },
-    )  # fmt: skip
-    assert json.loads(target.read_text()) == {
-        "base_model": "Org/Model:8B",
-        "model_id": "run-1",
-        "weights_path": path,
-        "saved_at": "2026-01-31T12:00:00Z",
-        "response": {"path": path, "type": None},
-    }
-    assert len(ran.err.splitlines()) == 3
-
-
-def test_create_passes_its_options_on(tmp_path: Path) -> None:
-    service = Service()
-    flags = ["--base-model", "m", "--rank", "8", "--seed", "3", "--no-train-mlp", "--name", "mine"]
-    ran = create(*flags, "--output", str(tmp_path / "f"), "--json", service=service)
-    assert ran.code == 0, ran.err
-    described = json.loads(ran.out)
-    assert described["weights_path"].endswith("/mine")
-    assert mismatches(described, shapes()["checkpoint create"]) == []
-    made = service.made[0][1]
-    assert (made["rank"], made["seed"], made["train_mlp"]) == (8, 3, False)
-
-
-def test_create_can_start_from_saved_weights(tmp_path: Path) -> None:
-    service, path = Service(), "tinker://varn/weights/x"
-    ran = create("--model-path", path, "-o", str(tmp_path / "f"), service=service)
-    assert ran.code == 0, ran.err
-    assert service.made[0] == ("state", "tinker://run-1/weights/x")
-    assert json.loads((tmp_path / "f").read_text())["base_model"] == "org/from-state"
-
-
-NO_TRAINING = ["--no-train-mlp", "--no-train-attn", "--no-train-unembed"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "words"),
-    [
-        (["--base-model", "m"], 2, "--output is required for checkpoint command"),
-        (["-o", "f"], 2, "Missing --base-model (or --model-path)"),
-        (["--base-model", "m", "-o", "f", *NO_TRAINING], 2, "At least one of --train-mlp"),
-        (["--model-path", "x", "-o", "f"], 2, "must be a tinker:// path"),
-        (["--base-model", "m", "-o", "f", "--rank", "0"], 2, "--rank"),
-    ],
-)
-def test_what_cannot_be_created_is_explained(flags: list[str], code: int, words: str) -> None:
-    ran = create(*flags)
-    assert (ran.code, ran.out) == (code, "")
-    assert words in ran.err
-
-
-def test_failed_saves_are_explained(tmp_path: Path) -> None:
-    flags = ("--base-model", "m", "-o", str(tmp_path / "f"))
-    ran = create(*flags, service=Service(saved=failed(status_error(500))))
-    assert "Checkpoint failed due to server or transient error: " in ran.err
-    ran = create(*flags, service=Service(saved=failed(status_error(400))))
-    assert "Checkpoint failed. Please check your inputs: " in ran.err
-    ran = create(*flags, "--timeout", "20", service=Service(saved=Future()))
-    assert "Timed out while awaiting checkpoint save" in ran.err
-    assert list(tmp_path.glob("*")) == []
-
-
-def test_a_description_that_cannot_be_written_still_names_the_weights(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    ran = create("--base-model", "m", "-o", str(tmp_path / "file" / "meta"))
-    assert ran.code == 1
-    assert "Failed to write checkpoint metadata" in ran.err
-    assert "tinker://run-1/sampler_weights/checkpoint-m" in ran.err
 
 
 def test_a_closed_stdout_is_no_failure() -> None:

@@ -33,8 +33,9 @@ from tinkex.engine.messages import (
     WeightsRef,
 )
 from tinkex.engine.process import fetched_weights
+from tinkex.engine.process.building import build_worker
 from tinkex.engine.process.fetched_weights import FetchedWeights
-from tinkex.engine.process.worker import Worker, build_worker
+from tinkex.engine.process.worker import Worker
 from tinkex.engine.settings import WorkerConfig
 
 

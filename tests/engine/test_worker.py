@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from support.engine_workers import (
+    Local,
+    answers,
+    assert_same,
+    datum,
+    engine,
+    forward_backward,
+    result_of,
+    step,
+)
 from support.losses import LOGPROBS, graph, loss_of, node
 from support.sampling import (
-    DEVICE,
     prompt_of,
     sample,
-    tiny_folder,
     tokens_of,
     write_random_adapter,
 )
 from support.slow_losses import Slow
-from support.training import adam_step
 from tinkex.engine.messages import (
     Cancel,
     Command,
@@ -37,10 +41,8 @@ from tinkex.engine.messages import (
     Failed,
     ForwardBackward,
     ForwardBackwardResult,
-    LoadRun,
     LoadWeights,
     LoraSpec,
-    OptimStep,
     Ping,
     Progress,
     Ready,
@@ -50,50 +52,6 @@ from tinkex.engine.messages import (
     Stats,
     WeightsRef,
 )
-from tinkex.engine.process.parent import Child, RemoteWorker, WorkerDied
-from tinkex.engine.process.worker import build_worker
-from tinkex.engine.settings import WorkerConfig
-
-
-def config(**changes: object) -> WorkerConfig:
-    settings = {"kv_bytes": 16 << 20, "device": DEVICE, "dtype": "float32"} | changes
-    return WorkerConfig(str(tiny_folder()), **settings)  # type: ignore[arg-type]
-
-
-class Local:
-    """The same face for a worker in this thread as `RemoteWorker` has."""
-
-    def __init__(self, **changes: object) -> None:
-        self._events: list[Event] = []
-        self.worker = build_worker(config(**changes), self._events.append)
-
-    def send(self, command: Command) -> None:
-        self.worker.submit(command)
-
-    def receive(self) -> Event:
-        while not self._events:
-            self.worker.turn()
-        return self._events.pop(0)
-
-    def close(self) -> None:
-        self.worker.stop()
-        self.worker.run()
-
-
-Engine = Local | RemoteWorker
-
-
-@contextmanager
-def engine(kind: str) -> Iterator[Engine]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    made: Engine = Local() if kind == "thread" else RemoteWorker(config())
-    try:
-        assert isinstance(made.receive(), Ready)
-        yield made
-    finally:
-        made.close()
-        torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -103,116 +61,10 @@ def local() -> Iterator[Local]:
         yield made
 
 
-def answers(worker: Engine, *commands: Command) -> dict[str, Event]:
-    """Send all, then wait until each is answered exactly once."""
-    for command in commands:
-        worker.send(command)
-    found: dict[str, Event] = {}
-    while len(found) < len(commands):
-        event = worker.receive()
-        if isinstance(event, Done | Failed):
-            assert event.op not in found
-            found[event.op] = event
-    return found
-
-
-def result_of(event: Event) -> object:
-    assert isinstance(event, Done), event
-    return event.result
-
-
-def datum(seed: int, length: int = 24) -> Datum:
-    tokens = prompt_of(seed, length + 1)
-    weights = np.ones(length, np.float32)
-    return Datum(tokens[:-1], {"target_tokens": tokens[1:].astype(np.int64), "weights": weights})
-
-
-def forward_backward(op: str, run: str, *data: Datum) -> ForwardBackward:
-    return ForwardBackward(op, run, data, "cross_entropy")
-
-
-def step(op: str, run: str) -> OptimStep:
-    return OptimStep(op, run, "adamw", adam_step(run).params)
-
-
-def story(folder: Path) -> list[list[Command]]:
-    """Two runs pipelined, saved, served and sampled; each list is sent at once."""
-    for name in ("a", "b", "state"):
-        (folder / name).mkdir()
-    training: list[Command] = []
-    for run in ("a", "b"):
-        training.append(CreateRun(f"{run}-create", run, LoraSpec(8, seed=ord(run))))
-        for i in range(3):
-            training.append(forward_backward(f"{run}-fb{i}", run, datum(i), datum(i + 10, 9)))
-            training.append(step(f"{run}-step{i}", run))
-        training.append(SaveRun(f"{run}-save", run, str(folder / run), False))
-    training.append(SaveRun("state", "a", str(folder / "state"), True))
-    serving: list[Command] = [
-        LoadWeights("load-a", "a", WeightsRef(str(folder / "a"))),
-        LoadWeights("load-b", "b", WeightsRef(str(folder / "b"))),
-        LoadRun("again", "c", WeightsRef(str(folder / "state")), optimizer=True, create=True),
-    ]
-    asks = {"prompt_logprobs": True}
-    sampling: list[Command] = [
-        sample(f"sample-{weights}", datum(0).tokens, weights=weights, num_samples=2, asks=asks)
-        for weights in ("a", "b", "")
-    ]
-    more: list[Command] = [forward_backward("c-fb", "c", datum(5)), step("c-step", "c")]
-    return [training, serving, sampling + more, [Ping("ping")]]
-
-
-def tell(kind: str, folder: Path) -> dict[str, Event]:
-    folder.mkdir()
-    found: dict[str, Event] = {}
-    with engine(kind) as worker:
-        for commands in story(folder):
-            found |= answers(worker, *commands)
-    return found
-
-
-def leaves(value: object) -> Iterator[object]:
-    """The plain values and arrays inside a result, in order."""
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, dict):
-        for key in sorted(value):
-            yield key
-            yield from leaves(value[key])
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            if name != "prepared":  # how far idle time went
-                yield from leaves(getattr(value, name))
-    else:
-        yield value
-
-
-def assert_same(one: object, two: object) -> None:
-    """Equal, numbers within rounding: what shares a batch depends on when it arrives."""
-    for left, right in zip(leaves(one), leaves(two), strict=True):
-        if (isinstance(left, np.ndarray) and left.dtype.kind == "f") or isinstance(left, float):
-            np.testing.assert_allclose(left, right, atol=1e-4, rtol=1e-4)  # type: ignore[arg-type]
-        elif isinstance(left, np.ndarray):
-            np.testing.assert_array_equal(left, right)  # type: ignore[arg-type]
-        else:
-            assert left == right
-
-
 def tokens(event: Event) -> list[list[int]]:
     result = result_of(event)
     assert isinstance(result, SampleResult)
     return tokens_of(result)
-
-
-def test_a_child_process_gives_the_same_answers_as_this_thread(tmp_path: Path) -> None:
-    here, there = tell("thread", tmp_path / "one"), tell("process", tmp_path / "two")
-    assert here.keys() == there.keys()
-    for op, event in here.items():
-        assert_same(result_of(event), result_of(there[op]))
-    stats = result_of(here["ping"])
-    assert isinstance(stats, Stats)
-    assert (stats.runs, stats.weights, stats.pages_used) == (3, 2, 0)
-    assert stats.train_tokens == 2 * 3 * 33 + 24
 
 
 def test_trainer_and_sampler_agree_on_the_same_weights(local: Local, tmp_path: Path) -> None:
@@ -356,61 +208,6 @@ def test_training_and_sampling_under_way_both_get_on(local: Local) -> None:
     # How many steps of one fit beside the other depends on the device's speed at each.
     assert "." in order[order.index("f0") : order.index("o5")], "sampling got on while training"
     assert order.index("f0") < order.index("s"), "training got on while sampling"
-
-
-def test_the_death_of_a_child_is_told_with_its_cause() -> None:
-    worker = RemoteWorker(config())
-    worker.ready()
-    os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(WorkerDied, match="SIGKILL"):
-        worker.receive()
-    with pytest.raises(WorkerDied):
-        worker.send(Ping("p"))
-    worker.close()
-
-
-def test_a_spare_child_becomes_the_engine_and_a_dead_one_is_replaced() -> None:
-    spare = Child(spare=True)
-    made = RemoteWorker(config(), spare)
-    try:
-        assert isinstance(made.receive(), Ready)
-        assert made.pid == spare.process.pid
-    finally:
-        made.close()
-    other = RemoteWorker(config(), spare)
-    try:
-        assert isinstance(other.receive(), Ready)
-        assert other.pid != spare.process.pid
-    finally:
-        other.close()
-
-
-def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:
-    worker = RemoteWorker(WorkerConfig(str(tmp_path), dtype="float32"))
-    with pytest.raises(WorkerDied, match=r"config\.json is missing"):
-        worker.ready()
-    worker.close()
-
-
-def test_closing_ends_a_child_at_work_and_finishes_its_save(tmp_path: Path) -> None:
-    worker = RemoteWorker(config())
-    worker.ready()
-    answers(worker, CreateRun("c", "r", LoraSpec(4)))
-    worker.send(SaveRun("save", "r", str(tmp_path), True))
-    worker.send(sample("long", prompt_of(1, 9), max_tokens=900))
-    reader = threading.Thread(target=drain, args=(worker.receive,))
-    reader.start()
-    worker.close(timeout=30.0)
-    reader.join()
-    assert worker._process.returncode == 0
-
-
-def drain(receive: Callable[[], Event]) -> None:
-    try:
-        while True:
-            receive()
-    except WorkerDied:
-        return
 
 
 def test_weights_stay_what_they_were_when_a_name_is_loaded_again(

@@ -16,17 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from support.protocol_bodies import PROTOBUF, decoded, prompt_logprobs, tensor
 from support.socket_server import Fault, Received, Reply, SocketServer
-from tinkex.types import SampledSequence, SampleResponse, TensorData
-from tinkex.wire.compression import decompress
-from tinkex.wire.json import decode_forward_backward_json
+from tinkex.types import SampledSequence, SampleResponse
 from tinkex.wire.protobuf import (
-    decode_forward_backward,
     encode_forward_backward_output,
     encode_sample_response,
 )
 
-PROTOBUF = "application/x-protobuf"
 TIME = "2026-01-02T03:04:05+00:00"
 RUN = {
     "training_run_id": "s1:train:0",
@@ -112,10 +109,10 @@ class ProtocolServer:
     def _record(self, request: Received) -> None:
         self.requests.append(request)
         path = f"{request.path}?{request.query}" if request.query else request.path
-        self.calls.append(Call(request.method, path, _decoded(request)))
+        self.calls.append(Call(request.method, path, decoded(request)))
 
     async def _handle(self, request: Received) -> Reply:
-        body = _decoded(request)
+        body = decoded(request)
         path = request.path.removeprefix("/api/v1/")
         for pattern, method in _ROUTES:
             match = re.fullmatch(pattern, f"{request.method} {path}")
@@ -158,7 +155,7 @@ class ProtocolServer:
 
     async def forward_backward(self, request: Received, body: Any) -> Reply:
         outputs = [
-            {"logprobs": _tensor(-np.asarray(datum["inputs"]["target_tokens"]) / 10.0)}
+            {"logprobs": tensor(-np.asarray(datum["inputs"]["target_tokens"]) / 10.0)}
             for datum in body["data"]
         ]
         loss = float(sum(-output["logprobs"].to_numpy().sum() for output in outputs))
@@ -245,7 +242,7 @@ class ProtocolServer:
                 )
                 for d in drawn
             ],
-            prompt_logprobs_np=_prompt_logprobs(tokens, body),
+            prompt_logprobs_np=prompt_logprobs(tokens, body),
         )
         return Reply(200, encode_sample_response(response), PROTOBUF)
 
@@ -396,55 +393,3 @@ def jwt(**claims: Any) -> str:
 
 def _json(value: Any, status: int = 200) -> Reply:
     return Reply(status, json.dumps(value).encode())
-
-
-def _tensor(values: Any) -> TensorData:
-    return TensorData.from_numpy(np.asarray(values, dtype=np.float32))
-
-
-def _prompt_logprobs(tokens: list[int], body: Any) -> np.ndarray | None:
-    if not body["prompt_logprobs"]:
-        return None
-    values = np.full(len(tokens), -1.25, dtype=np.float32)
-    first = len(tokens) - (body.get("prompt_logprobs_last_n") or len(tokens) - 1)
-    values[: max(1, first)] = np.nan
-    return values
-
-
-def _decoded(request: Received) -> Any:
-    if not request.body:
-        return None
-    body = request.body
-    if request.headers.get("content-encoding") == "zstd":
-        body = decompress(body)
-    if PROTOBUF in request.headers.get("content-type", ""):
-        return _fields(decode_forward_backward(body))
-    value = json.loads(body)
-    if request.path.endswith("/forward_backward"):
-        return _fields(decode_forward_backward_json(body))
-    return value
-
-
-def _fields(call: Any) -> dict[str, Any]:
-    return {
-        "model_id": call.model_id,
-        "seq_id": call.seq_id,
-        "loss_fn": call.loss_fn,
-        "loss_fn_config": dict(call.loss_fn_config),
-        "forward_only": call.forward_only,
-        "data": [
-            {
-                "tokens": datum.tokens.tolist(),
-                "inputs": {name: _dense(value) for name, value in sorted(datum.inputs.items())},
-            }
-            for datum in call.data
-        ],
-    }
-
-
-def _dense(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    from tinkex.types.csr import dense_from_csr
-
-    return dense_from_csr(value, 0).tolist()

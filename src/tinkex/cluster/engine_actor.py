@@ -78,7 +78,7 @@ class EngineActor:
 
     def _live(self, config: WorkerConfig) -> None:
         try:
-            from tinkex.engine.process.worker import build_worker
+            from tinkex.engine.process.building import build_worker
 
             # Of the GPUs of a node Ray shows a process only its own.
             device = "cuda" if config.device.startswith("cuda") else config.device

@@ -46,7 +46,7 @@ def serve(stream: socket.socket) -> int:
     except Closed:
         return 0
     try:
-        from tinkex.engine.process.worker import build_worker
+        from tinkex.engine.process.building import build_worker
 
         worker = build_worker(config, outbox)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
@@ -69,7 +69,7 @@ def serve(stream: socket.socket) -> int:
 
 def load_libraries() -> None:
     """What takes seconds to import, before anybody waits for it."""
-    for name in ("tinkex.engine.process.worker", "triton.language"):
+    for name in ("tinkex.engine.process.building", "triton.language"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

@@ -8,7 +8,6 @@ from a snapshot. A command that fails is answered `Failed` and the engine goes o
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import queue
@@ -17,14 +16,9 @@ from collections import deque
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias
 
-import torch
-
-from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
-from tinkex.engine.adapters.peft_files import read_adapter
-from tinkex.engine.errors import EngineError, OutOfReach, UnknownRun, UserError
+from tinkex.engine.errors import EngineError
 from tinkex.engine.messages import (
     Cancel,
     CheckLoss,
@@ -34,37 +28,23 @@ from tinkex.engine.messages import (
     DropRun,
     DropWeights,
     Event,
-    Failed,
     ForwardBackward,
     LoadRun,
     LoadWeights,
-    LoraSpec,
     OptimStep,
     Ping,
-    Ready,
     Result,
     Sample,
     SaveRun,
     ServeRun,
     Stats,
 )
-from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.process.device_clock import Stopwatch, marks_of
-from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
+from tinkex.engine.process.device_clock import Stopwatch
+from tinkex.engine.process.failures import failure, release_memory, short
+from tinkex.engine.process.fetched_weights import FetchedWeights
 from tinkex.engine.process.interleave import Interleave
-from tinkex.engine.process.placement import (
-    choose_placement,
-    memory_of,
-    memory_plan,
-    sampling_limits,
-    training_limits,
-)
 from tinkex.engine.process.run_queues import RunCommand, RunQueues, SingleCommand
-from tinkex.engine.process.warmup import warm_up
-from tinkex.engine.sampling.cache.kv_cache import page_bytes
-from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
-from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.batch import Batch, Deferred
 from tinkex.engine.training.run import save
 from tinkex.engine.training.trainer import Trainer
@@ -94,44 +74,6 @@ class _Fetched:
 
     command: LoadRun | LoadWeights
     error: Exception | None = None
-
-
-def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
-    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served.
-    `fetch` gets weights that this host lacks; without it they come by their links."""
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    placement = choose_placement(config)
-    folder = Path(config.model)
-    decoder = load_decoder(folder, placement.device, placement.dtype)
-
-    def read(path: str) -> AdapterWeights:
-        return read_adapter(Path(path), placement.device)
-
-    limits, sampling = training_limits(config, placement.device), sampling_limits(config, decoder)
-    trainer = Trainer(decoder, limits)
-    sampler = Sampler(decoder, read_ending(folder), sampling, read)
-    if placement.device.type == "cuda":
-        warm_up(trainer, sampler)
-    emit(
-        Ready(
-            architecture=_architecture(folder, decoder.config.family),
-            vocab_size=decoder.config.vocab_size,
-            max_context=sampler.context,
-            parameters=decoder.parameters,
-            device=str(placement.device),
-            dtype=str(placement.dtype).removeprefix("torch."),
-            max_rank=config.max_rank,
-            page_bytes=page_bytes(decoder.config, decoder.dtype),
-            memory_bytes=memory_of(placement.device),
-            memory_plan=memory_plan(decoder, limits, sampling),
-            run_room=trainer.residency.room,
-            rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
-        )
-    )
-    stopwatch = Stopwatch(marks_of(placement.device))
-    policy = Interleave(config.sampling_share)
-    return Worker(trainer, sampler, policy, stopwatch, emit, FetchedWeights(fetch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +217,7 @@ class Worker:
         try:
             self._sampler.submit(command, lambda: self._inbox.put(_Wake()))
         except Exception as error:
-            self._emit(_failure(command.op, error))
+            self._emit(failure(command.op, error))
 
     def _serve(self, command: SingleCommand) -> None:
         match command:
@@ -312,7 +254,7 @@ class Worker:
         if isinstance(command, LoadRun):
             self._runs.release(command.run)
         if fetched.error is not None:
-            self._emit(_failure(command.op, fetched.error))
+            self._emit(failure(command.op, fetched.error))
         elif isinstance(command, LoadWeights):
             self._answer(command.op, lambda: self._carry_out(command))
         else:
@@ -329,7 +271,7 @@ class Worker:
         try:
             snapshot = self._trainer.snapshot(command.run, command.training)
         except Exception as error:
-            self._emit(_failure(command.op, error))
+            self._emit(failure(command.op, error))
             return
         self._writer.submit(self._answer, command.op, lambda: save(snapshot, command.folder))
 
@@ -338,7 +280,7 @@ class Worker:
         try:
             result = work()
         except Exception as error:
-            self._emit(_failure(op, error))
+            self._emit(failure(op, error))
         else:
             self._emit(Done(op, result, time.monotonic() - started))
 
@@ -403,7 +345,7 @@ class Worker:
             if isinstance(outcome, Deferred):
                 self._defer(command, outcome)
             elif isinstance(outcome, EngineError):
-                self._emit(_failure(command.op, outcome))
+                self._emit(failure(command.op, outcome))
             else:
                 self._emit(Done(command.op, outcome, seconds))
 
@@ -412,8 +354,8 @@ class Worker:
             events = self._sampler.step()
         except Exception as error:
             logger.exception("a sampling step failed")
-            events = self._sampler.abort(_short(error))
-            _release_memory(error)
+            events = self._sampler.abort(short(error))
+            release_memory(error)
         for event in events:
             self._emit(event)
 
@@ -433,34 +375,3 @@ class Worker:
             host_bytes=self._trainer.residency.host_bytes,
             run_moves=self._trainer.residency.moves,
         )
-
-
-def _failure(op: str, error: Exception) -> Failed:
-    """Mistakes of the sender are theirs to read; anything else is logged with its trace."""
-    if isinstance(error, UserError):
-        return Failed(op, "user", str(error))
-    if isinstance(error, UnknownRun | OutOfReach):
-        return Failed(op, "lost", str(error))
-    logger.error("command %s failed", op, exc_info=error)
-    _release_memory(error)
-    return Failed(op, "server", _short(error))
-
-
-def _short(error: Exception) -> str:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return (
-            "out of memory: send less at once, or leave more to a training pass (tinkex serve "
-            "--engine NAME=NUMBER with a smaller kv_bytes, run_bytes or micro_batch_tokens)"
-        )
-    text = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-    return text[:500]
-
-
-def _release_memory(error: Exception) -> None:
-    if isinstance(error, torch.OutOfMemoryError):
-        torch.cuda.empty_cache()
-
-
-def _architecture(folder: Path, family: str) -> str:
-    names = json.loads((folder / "config.json").read_text()).get("architectures") or [family]
-    return str(names[0])
