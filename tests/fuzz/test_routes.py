@@ -48,6 +48,14 @@ CHECKS = [
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 TWINS = ("/oai/", "/anthropic/", "/tokenize", "/detokenize")
 ENDLESS = "/api/dashboard/events"
+DRAWN = {
+    "/v1/completions": "max_tokens",
+    "/v1/chat/completions": "max_completion_tokens",
+    "/v1/responses": "max_output_tokens",
+    "/v1/messages": "max_tokens",
+}
+"""Routes that draw until a context is full if nothing says how much, and what says it there."""
+MOST_DRAWN = 32
 OPERATIONS = {
     f"{operation.method.upper()} {operation.path}": operation
     for operation in (found.ok() for found in SCHEMA.get_all_operations())
@@ -126,6 +134,7 @@ def _attack(
                 case.path_parameters = mine.put_into(case.path_parameters, dice)
                 if case.body is not NOT_SET:
                     case.body = mine.put_into(case.body, dice)
+            _bound(case)
             response = case.call(base_url=url, session=session, timeout=ANSWER_S)
             case.validate_response(response, checks=CHECKS)
             _check_shape(response)
@@ -135,6 +144,18 @@ def _attack(
         send()
 
     return run
+
+
+def _bound(case: Any) -> None:
+    """A whole context takes longer than an answer may take here, and says no more than its start."""
+    name = DRAWN.get(case.path)
+    if name is None or not isinstance(case.body, dict):
+        return
+    for each in {name, "max_tokens"} & case.body.keys():
+        if isinstance(case.body[each], int) and case.body[each] > MOST_DRAWN:
+            case.body[each] = MOST_DRAWN
+    if not {name, "max_tokens"} & case.body.keys():
+        case.body[name] = MOST_DRAWN
 
 
 def _check_shape(response: Any) -> None:

@@ -14,7 +14,7 @@ from tinkex.server.endpoints.draws import HEARTBEAT_S, Draw
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, grammar
 from tinkex.server.endpoints.sequence_text import SequenceText
-from tinkex.server.endpoints.service import endpoints_of, target_of
+from tinkex.server.endpoints.service import endpoints_of, target_of, work_on_text
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.http.exchange import tenant_of, while_connected
 from tinkex.text.errors import TokenizerError
@@ -117,8 +117,8 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     text = await texts.of(target.pool)
     variables = _variables(asked, text)
     try:
-        chat = await texts.work(
-            asked.size, lambda: text.chat(asked.messages, asked.tools, **variables)
+        chat = await work_on_text(
+            request, asked.size, lambda: text.chat(asked.messages, asked.tools, **variables)
         )
     except TokenizerError as error:
         raise Unfit(str(error), "messages") from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -15,9 +16,12 @@ from tinkex.server.endpoints.targets import Target, Targets
 from tinkex.server.endpoints.texts import Texts
 from tinkex.server.http.exchange import bearer_of, core_of, read_body, tenant_of
 
-_INLINE_BYTES = 32 * 1024
-
+T = TypeVar("T")
 D = TypeVar("D", bound=Declared)
+
+
+_CHEAPER = 4
+"""To read a character of a body costs so much less than to render or tokenize it."""
 
 
 class Endpoints:
@@ -42,9 +46,13 @@ async def read(request: Request, kind: type[D]) -> tuple[D, int]:
     """The body as a declared request, and its size; large ones are read off the event loop."""
     tenant_of(request)  # nobody's body is read before their key
     body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
-    if len(body) <= _INLINE_BYTES:
-        return kind.read(body), len(body)
-    return await asyncio.to_thread(kind.read, body), len(body)
+    size = len(body) // _CHEAPER
+    return await work_on_text(request, size, partial(kind.read, body)), len(body)
+
+
+async def work_on_text(request: Request, size: int, work: Callable[[], T]) -> T:
+    """Do what takes long for a request's text of so many characters, in its tenant's turn."""
+    return await endpoints_of(request).texts.work(tenant_of(request), size, work)
 
 
 async def target_of(request: Request, name: str) -> Target:

@@ -1,33 +1,36 @@
 """The text side of the served models, read when first needed; heavy text work off the event loop.
 
 Templates and tokenizers run in threads of their own, few of them: however much text one client
-sends, the loop and the threads that everything else uses stay free.
+sends, the loop and the threads that everything else uses stay free, and other tenants' text too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.endpoints.fair_threads import FairThreads
 from tinkex.server.engines.pool import Pool
 from tinkex.text.model_text import ModelText
 
 T = TypeVar("T")
 
-_THREADS = 2
+_THREADS = 3
 _INLINE_CHARACTERS = 8 * 1024
 """Text up to this size is worked on at once: a thread would take longer to get to it."""
+_NOBODY = ""
+"""Whose work it is to read a model's files."""
 
 
 class Texts:
     """One `ModelText` per served model."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "tinkex-text")
+        self._threads = FairThreads(_THREADS, "tinkex-text")
         self._loaded: dict[str, asyncio.Task[ModelText]] = {}
 
     async def of(self, pool: Pool) -> ModelText:
@@ -39,19 +42,17 @@ class Texts:
             self._loaded[name] = loading
         return await asyncio.shield(loading)
 
-    async def work(self, size: int, work: Callable[[], T]) -> T:
-        """Do some work on text of so many characters."""
+    async def work(self, tenant: str, size: int, work: Callable[[], T]) -> T:
+        """Do some work on a tenant's text of so many characters."""
         if size <= _INLINE_CHARACTERS:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._threads.run(tenant, work)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def _load(self, pool: Pool) -> ModelText:
         folder, name = pool.spec.tokenizer, pool.spec.name
         if folder is None:
             raise Unfit(f"model {name!r} has no tokenizer here: it is served by token ids only")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, ModelText, Path(folder), name
-        )
+        return await self._threads.run(_NOBODY, partial(ModelText, Path(folder), name))

@@ -9,7 +9,7 @@ from tinkex.server.endpoints.anthropic.message_answers import MessageAnswer
 from tinkex.server.endpoints.anthropic.messages_request import CountRequest, MessagesRequest
 from tinkex.server.endpoints.conversations import begin, rendered
 from tinkex.server.endpoints.event_stream import EventStream
-from tinkex.server.endpoints.service import endpoints_of, read
+from tinkex.server.endpoints.service import read, work_on_text
 from tinkex.server.http.exchange import answer
 
 
@@ -22,7 +22,7 @@ async def messages(request: Request) -> Response:
         return EventStream(made.events(), talk.target.headers)
     result = await talk.result(request)
     drawn = len(result.sequences[0].tokens)
-    body = await endpoints_of(request).texts.work(drawn, lambda: made.whole(result))
+    body = await work_on_text(request, drawn, lambda: made.whole(result))
     return answer(body, headers=talk.target.headers)
 
 

@@ -9,7 +9,7 @@ from tinkex.server.endpoints.conversations import begin
 from tinkex.server.endpoints.event_stream import EventStream
 from tinkex.server.endpoints.openai.chat_answers import ChatCompletion
 from tinkex.server.endpoints.openai.chat_request import ChatRequest
-from tinkex.server.endpoints.service import endpoints_of, read
+from tinkex.server.endpoints.service import read, work_on_text
 from tinkex.server.http.exchange import answer
 
 
@@ -22,5 +22,5 @@ async def chat_completions(request: Request) -> Response:
         return EventStream(made.events(), talk.target.headers)
     result = await talk.result(request)
     drawn = sum(len(sequence.tokens) for sequence in result.sequences)
-    body = await endpoints_of(request).texts.work(drawn, lambda: made.whole(result))
+    body = await work_on_text(request, drawn, lambda: made.whole(result))
     return answer(body, headers=talk.target.headers)

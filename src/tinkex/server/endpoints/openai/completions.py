@@ -17,7 +17,7 @@ from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.event_stream import EventStream
 from tinkex.server.endpoints.openai.completion_answers import Completion
 from tinkex.server.endpoints.openai.sampling_fields import TOP_LIMIT, SamplingFields
-from tinkex.server.endpoints.service import endpoints_of, read, target_of
+from tinkex.server.endpoints.service import endpoints_of, read, target_of, work_on_text
 from tinkex.server.endpoints.values import TOKEN_LIMIT
 from tinkex.server.http.exchange import answer, tenant_of, while_connected
 from tinkex.text.model_text import ModelText
@@ -108,7 +108,7 @@ async def completions(request: Request) -> Response:
     asked, _ = await read(request, CompletionRequest)
     target = await target_of(request, asked.model)
     text = await ends.texts.of(target.pool)
-    prompts = await ends.texts.work(asked.size, lambda: asked.prompts(text))
+    prompts = await work_on_text(request, asked.size, lambda: asked.prompts(text))
     commands = [asked.command(prompt) for prompt in prompts]
     draw = ends.draws.begin(tenant, target, commands, stream=asked.stream)
     made = Completion(asked, prompts, text, target)
@@ -121,5 +121,5 @@ async def completions(request: Request) -> Response:
         draw.close()
         raise
     size = sum(len(sequence.tokens) for result in results for sequence in result.sequences)
-    body = await ends.texts.work(size, lambda: made.whole(results))
+    body = await work_on_text(request, size, lambda: made.whole(results))
     return answer(body, headers=target.headers)

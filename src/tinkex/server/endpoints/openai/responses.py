@@ -9,7 +9,7 @@ from tinkex.server.endpoints.conversations import begin
 from tinkex.server.endpoints.event_stream import EventStream
 from tinkex.server.endpoints.openai.response_answers import ResponseAnswer
 from tinkex.server.endpoints.openai.responses_request import ResponsesRequest
-from tinkex.server.endpoints.service import endpoints_of, read
+from tinkex.server.endpoints.service import read, work_on_text
 from tinkex.server.http.exchange import answer
 
 
@@ -22,5 +22,5 @@ async def responses(request: Request) -> Response:
         return EventStream(made.events(), talk.target.headers)
     result = await talk.result(request)
     drawn = len(result.sequences[0].tokens)
-    body = await endpoints_of(request).texts.work(drawn, lambda: made.whole(result))
+    body = await work_on_text(request, drawn, lambda: made.whole(result))
     return answer(body, headers=talk.target.headers)

@@ -12,7 +12,7 @@ from tinkex.server.endpoints.conversations import Conversation, rendered
 from tinkex.server.endpoints.declared import Declared
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.openai.chat_request import ChatMessage, Tool
-from tinkex.server.endpoints.service import endpoints_of, read, target_of
+from tinkex.server.endpoints.service import endpoints_of, read, target_of, work_on_text
 from tinkex.server.endpoints.values import MESSAGES_LIMIT, TOOLS_LIMIT, ModelName, Token
 from tinkex.server.http.exchange import answer, core_of, tenant_of
 from tinkex.text.model_text import ModelText
@@ -49,22 +49,26 @@ async def tokenize(request: Request) -> Response:
         tokens = chat.tokens
     else:
         target, prompt = await target_of(request, name), asked.prompt or ""
-        texts = endpoints_of(request).texts
-        text = await texts.of(target.pool)
-        tokens = await texts.work(size, lambda: text.encode(prompt, asked.add_special_tokens))
+        text = await endpoints_of(request).texts.of(target.pool)
+        special = asked.add_special_tokens
+        tokens = await work_on_text(request, size, lambda: text.encode(prompt, special))
     facts = target.pool.facts
     longest = None if facts is None else facts.max_context
     values = {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
-    strings = [text.pieces.text(token) for token in tokens] if asked.return_token_strs else None
+    strings = await work_on_text(request, size, lambda: _strings(text, tokens, asked))
     return answer({**values, "token_strs": strings})
+
+
+def _strings(text: ModelText, tokens: list[int], asked: TokenizeRequest) -> list[str] | None:
+    return [text.pieces.text(token) for token in tokens] if asked.return_token_strs else None
 
 
 async def detokenize(request: Request) -> Response:
     """The text of tokens."""
     asked, size = await read(request, DetokenizeRequest)
     text = await _text(request, asked.model)
-    work = endpoints_of(request).texts.work
-    return answer({"prompt": await work(size, lambda: text.decode(asked.tokens))})
+    prompt = await work_on_text(request, size, lambda: text.decode(asked.tokens))
+    return answer({"prompt": prompt})
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -1,0 +1,80 @@
+"""Threads shared fairly: tenants take turns, and no one of them ever holds all threads.
+
+However much heavy work a tenant hands in, another's next piece begins at once or in its turn.
+Used from the event loop alone, so nothing is locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_Job = tuple[Callable[[], Any], asyncio.Future[Any]]
+
+
+class FairThreads:
+    """So many threads, of which a tenant has at most all but one."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._free = threads
+        self._most = max(1, threads - 1)
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[_Job]] = {}
+        """By tenant; whose turn is next stands first."""
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        """What `work` gives, done in a thread when it is the tenant's turn."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append((work, done))
+        self._begin()
+        return await done
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self) -> None:
+        """Start what may start."""
+        while self._free and (tenant := self._next_tenant()) is not None:
+            work, done = self._take(tenant)
+            if done.cancelled():
+                continue  # its client went away
+            self._free -= 1
+            self._running[tenant] += 1
+            running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            running.add_done_callback(partial(self._ended, tenant, done))
+
+    def _next_tenant(self) -> str | None:
+        return next((each for each in self._waiting if self._running[each] < self._most), None)
+
+    def _take(self, tenant: str) -> _Job:
+        jobs = self._waiting.pop(tenant)
+        job = jobs.popleft()
+        if jobs:
+            self._waiting[tenant] = jobs  # behind all others
+        return job
+
+    def _ended(self, tenant: str, done: asyncio.Future[Any], running: asyncio.Future[Any]) -> None:
+        self._free += 1
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        if running.cancelled():
+            done.cancel()
+        elif (error := running.exception()) is None:
+            _settle(done, running.result())
+        elif not done.done():
+            done.set_exception(error)
+        self._begin()
+
+
+def _settle(done: asyncio.Future[Any], value: Any) -> None:
+    if not done.done():
+        done.set_result(value)
