@@ -11,6 +11,7 @@ import pytest
 import tinkex
 from support.clients import datum, service_for
 from support.protocol_server import ProtocolServer
+from tinkex.client.events.bus import TRAINING_MEASURED, EventBus
 from tinkex.client.training import regularizers
 from tinkex.client.training.custom_loss import LossHandle, custom_step
 from tinkex.client.training.loss_tracing import declared_inputs, graph_for_wire, trace
@@ -90,6 +91,16 @@ def test_data_without_targets_and_losses_that_are_none_are_refused() -> None:
         custom_step([Datum(DATA[0].model_input)], squares)
     with pytest.raises(TypeError, match="expected a function"):
         custom_step(DATA, "cross_entropy")  # type: ignore[arg-type]
+
+
+def test_listeners_hear_of_the_users_loss_and_not_of_what_carries_its_gradient() -> None:
+    bus, heard = EventBus(), list[Any]()
+    bus.subscribe(lambda event: heard.append(event.data["metrics"]), TRAINING_MEASURED)
+    with ProtocolServer() as server, service_for(server, events=bus) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        result = training.forward_backward_custom(DATA, squares).result(timeout=30)
+    assert heard == [result.metrics]
+    assert "surrogate_loss:sum" in heard[0]
 
 
 def test_both_forms_send_the_same() -> None:

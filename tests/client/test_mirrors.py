@@ -42,6 +42,16 @@ def test_the_calls_of_a_step_become_one_record() -> None:
     assert len(records) == 2, "a mirror that was detached hears nothing"
 
 
+def test_a_loss_of_ones_own_is_mirrored_as_it_was_made() -> None:
+    bus, records = EventBus(), []
+    detach = attach_mirror(lambda *record: records.append(record), bus=bus)
+    metrics = {"loss:sum": 0.25, "surrogate_loss:sum": 7.0, "tokens:sum": 40.0}
+    bus.emit(TRAINING_MEASURED, model_id="r", kind="forward_backward", metrics=metrics)
+    bus.emit(TRAINING_MEASURED, model_id="r", kind="optim_step", metrics={})
+    detach()
+    assert records[0][2]["loss"] == 0.25
+
+
 def test_a_mirror_that_fails_is_named_once_and_disturbs_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -175,7 +175,7 @@ def test_live_updates_arrive_and_a_restart_is_survived(browser: Browser, tmp_pat
         _shows_step(visitor, 2)
     visitor.page.get_by_text("Reconnecting").wait_for()
     with live_server(home, "--model", scene.MODEL, "--port", port):
-        visitor.page.get_by_text("Live", exact=True).wait_for(timeout=30_000)
+        visitor.page.get_by_text("Live", exact=True).wait_for()
         scene.train(training, 1)
         _shows_step(visitor, 3)
         person.close()
@@ -183,8 +183,24 @@ def test_live_updates_arrive_and_a_restart_is_survived(browser: Browser, tmp_pat
     visitor.context.close()
 
 
+def test_where_streams_are_held_back_the_page_polls(browser: Browser, world: World) -> None:
+    visitor = Visitor(browser, world.server.url)
+    held: list[Any] = []
+    visitor.page.route("**/api/dashboard/events", lambda route: held.append(route))
+    visitor.sign_in(ALICE)
+    visitor.page.get_by_text("Polling", exact=True).wait_for()
+    assert held, "a stream was tried before"
+    training = world.alice.start("polled")
+    visitor.open(f"runs/{training.model_id}", "polled")
+    visitor.page.get_by_text("No step was finished yet").wait_for()
+    scene.train(training, 1)
+    _shows_step(visitor, 1)
+    assert visitor.blame() == []
+    visitor.context.close()
+
+
 def _shows_step(visitor: Visitor, step: int) -> None:
-    visitor.page.locator(f'[data-fact="step"]:text-is("{step}")').wait_for(timeout=30_000)
+    visitor.page.locator(f'[data-fact="step"]:text-is("{step}")').wait_for()
 
 
 def test_another_tenants_things_never_appear(browser: Browser, world: World) -> None:
@@ -245,5 +261,5 @@ def test_the_playground_answers_from_two_models_side_by_side(owner: Visitor, wor
     page.get_by_role("button", name="Send").click()
     for model in (world.saved, scene.MODEL):
         lane = page.get_by_label(f"Answers of {model}")
-        lane.get_by_text(re.compile("· (length|stop)")).wait_for(timeout=30_000)
+        lane.get_by_text(re.compile("· (length|stop)")).wait_for()
     assert owner.blame() == []

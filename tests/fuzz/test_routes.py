@@ -147,7 +147,7 @@ def _attack(
 
 
 def _bound(case: Any) -> None:
-    """A whole context takes longer than an answer may take here, and says no more than its start."""
+    """A whole context takes longer than an answer may take here, and says no more."""
     name = DRAWN.get(case.path)
     if name is None or not isinstance(case.body, dict):
         return

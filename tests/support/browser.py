@@ -16,6 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+PATIENCE_MS = 120_000
+"""Machines that run tests are slow at times; what never comes is waited for this long."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--no-sandbox",
@@ -66,6 +68,7 @@ class Visitor:
         )
         self.context.add_init_script(_WATCH)
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))

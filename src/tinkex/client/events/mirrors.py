@@ -74,11 +74,16 @@ class _Step:
     def end(self, metrics: Mapping[str, float]) -> tuple[int, dict[str, float]]:
         self.count = int(metrics.get("optim/step", self.count + 1))
         found, self.values = {**self.values, **metrics}, {}
-        tokens = found.get("tokens:sum")
-        if tokens and "loss:sum" in found:
-            found["loss"] = found["loss:sum"] / tokens
+        if "loss:sum" in found:
+            found["loss"] = found["loss:sum"] / _shares(found)
         found.pop("optim/step", None)
         return self.count, found
+
+
+def _shares(found: Mapping[str, float]) -> float:
+    """What a loss is divided by to be read: the tokens that count. A loss of the user's own is as
+    they made it; only the pass that carries its gradient has tokens."""
+    return 1.0 if "surrogate_loss:sum" in found else found.get("tokens:sum") or 1.0
 
 
 class _Mirror:

@@ -23,7 +23,7 @@ from tinkex.client.training.custom_loss import (
     LossHandle,
     custom_step,
 )
-from tinkex.client.training.run import TrainingRun, json_kind
+from tinkex.client.training.run import TrainingRun, json_kind, then
 from tinkex.client.training.saving import SavingClient
 from tinkex.types import (
     AdamParams,
@@ -118,8 +118,10 @@ class TrainingClient(SavingClient):
     ) -> AwaitableConcurrentFuture[ForwardBackwardOutput]:
         datums = arguments.checked_data(data)
         arguments.check_loss(loss_fn, config)
-        work = self._run.forward_backward(datums, loss_fn, config, forward_only=forward_only)
-        return self._start(work if finish is None else _then(work, finish))
+        work = self._run.forward_backward(
+            datums, loss_fn, config, forward_only=forward_only, finish=finish
+        )
+        return self._start(work)
 
     def forward_backward_custom(
         self,
@@ -327,7 +329,7 @@ class TrainingClient(SavingClient):
                 record_stability_info=record_stability_info,
             )
 
-        return self._submit(_then(work, make))
+        return self._submit(then(work, make))
 
     forward_async = async_twin(forward)
     forward_backward_async = async_twin(forward_backward)
@@ -338,13 +340,6 @@ class TrainingClient(SavingClient):
             "A TrainingClient cannot be pickled: its operations are ordered in one process. "
             "Pass a SamplingClient to other processes, or create a client from saved state there."
         )
-
-
-U = TypeVar("U")
-
-
-async def _then(work: Coroutine[Any, Any, T], function: Callable[[T], U]) -> U:
-    return function(await work)
 
 
 def _core(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tinkex.client.session.holder import InternalClientHolder
 
 T = TypeVar("T")
+U = TypeVar("U")
 M = TypeVar("M", bound=BaseModel)
 Step = TypeVar("Step", ForwardBackwardOutput, OptimStepResponse)
 
@@ -142,8 +143,10 @@ class TrainingRun:
         config: Mapping[str, float | str] | None,
         *,
         forward_only: bool,
+        finish: Callable[[ForwardBackwardOutput], ForwardBackwardOutput] | None = None,
     ) -> Coroutine[Any, Any, ForwardBackwardOutput]:
-        """Cut the batch and draw its numbers now; the coroutine does the rest."""
+        """Cut the batch and draw its numbers now; the coroutine does the rest. What `finish` makes
+        of the result is what counts, for who listens too."""
         flags = self._holder.flags
         chunks = list(
             chunk_data(
@@ -154,6 +157,8 @@ class TrainingRun:
         )
         batch = _Batch(loss_fn, dict(config) if config else None, forward_only)
         work = self._forward_backward(chunks, batch, self._turns.draw(len(chunks)))
+        if finish is not None:
+            work = then(work, finish)
         if forward_only:
             return work
         return self._told(self._measurements.expect("forward_backward"), work)
@@ -290,3 +295,8 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
         task.cancel()
     if running:
         await asyncio.wait(running)
+
+
+async def then(work: Coroutine[Any, Any, T], function: Callable[[T], U]) -> U:
+    """What a function makes of what comes."""
+    return function(await work)

@@ -2,7 +2,10 @@
 // holds it back. Listeners hear events by name; `reset` asks them to fetch again what they show.
 import { DASHBOARD, call, get } from "./api.js";
 
-const SILENT_MS = 40_000; // the server says something every 15 s
+const SILENT_MS = 40_000; // the server says something every 15 s,
+const FIRST_MS = 10_000; // and at once when a stream begins
+const TRIES = 3;
+const MOST_TURNS = 64;
 const POLL_MS = 3_000;
 const LONGEST_PAUSE_MS = 10_000;
 
@@ -45,13 +48,16 @@ export function stop() {
 
 async function run(signal) {
   let failures = 0;
+  let turns = 2;
   while (!signal.aborted) {
     try {
-      if (failures >= 3) await poll(signal);
-      else await stream(signal, () => { failures = 0; });
-      failures += 1;
+      if (failures < TRIES) await stream(signal, () => { failures = 0; turns = 2; }); // ends with an error
+      await poll(signal, turns);
+      failures = TRIES - 1; // a stream may get through by now: a server may only have been slow
+      turns = Math.min(2 * turns, MOST_TURNS);
     } catch (error) {
       if (signal.aborted || error.status === 401) return;
+      if (error.heldBack) { failures = TRIES; continue; }
       if (error.status !== 429) failures += error.status === 0 ? 0 : 1;
       become("reconnecting");
       await pause(Math.min(500 * 2 ** failures, LONGEST_PAUSE_MS), signal);
@@ -62,7 +68,7 @@ async function run(signal) {
 async function stream(signal, received) {
   const silence = new AbortController();
   const either = AbortSignal.any([signal, silence.signal]);
-  let timer = setTimeout(() => silence.abort(), SILENT_MS);
+  let timer = setTimeout(() => silence.abort(Object.assign(new Error(), { name: "AbortError", heldBack: true })), FIRST_MS);
   try {
     const headers = lastId ? { "last-event-id": lastId } : {};
     const response = await call(`${DASHBOARD}/events`, { headers, signal: either });
@@ -101,8 +107,8 @@ function deliver(name, data) {
   tell(name, data);
 }
 
-async function poll(signal) {
-  for (let turn = 0; turn < 20 && !signal.aborted; turn += 1) {
+async function poll(signal, turns) {
+  for (let turn = 0; turn < turns && !signal.aborted; turn += 1) {
     const after = lastId ? `?after=${encodeURIComponent(lastId)}` : "";
     const [found, now] = await Promise.all([
       get(`${DASHBOARD}/poll${after}`, { signal }),
