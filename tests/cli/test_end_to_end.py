@@ -135,6 +135,9 @@ def test_a_checkpoint_lives_its_whole_life(environ: dict[str, str], tmp_path: Pa
 
     kept = ok(environ, "checkpoint", "download", path, "-o", str(tmp_path))
     _load_with_peft(Path(kept["destination"]), Path(environ["TINKEX_CACHE"]))
+    whole = str(tmp_path / "merged")
+    assert ok(environ, "checkpoint", "export", path, "--layout", "merged", "-o", whole)
+    assert Path(whole, "tokenizer.json").is_file()
 
     assert ok(environ, "checkpoint", "delete", path, "--yes")["deleted_count"] == 1
     gone = tinkex(environ, "checkpoint", "info", path)

@@ -10,25 +10,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.integrations import mxfp4 as reference
 
-from support.hf_models import save_reference
+from support.hf_models import packed_experts, save_packed_gpt_oss
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model import mxfp4
 from tinkex.engine.model.blocks.experts import Experts
 from tinkex.engine.model.loading import load_decoder
 
-Bytes = tuple[torch.Tensor, torch.Tensor]
-
-
-def packed(count: int, rows: int, columns: int) -> Bytes:
-    draw = torch.Generator().manual_seed(rows)
-    blocks = torch.randint(0, 256, (count, rows, columns // 32, 16), generator=draw)
-    scales = torch.randint(118, 124, (count, rows, columns // 32), generator=draw)
-    return blocks.to(torch.uint8), scales.to(torch.uint8)
-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_byte_and_scale_is_widened_exactly(dtype: torch.dtype) -> None:
-    blocks, scales = packed(3, 64, 96)
+    blocks, scales = packed_experts(3, 64, 96)
     wide = mxfp4.widen(blocks, scales, dtype)
     theirs = reference.convert_moe_packed_tensors(blocks, scales, dtype=dtype)
     assert torch.equal(wide, theirs.mT)
@@ -36,17 +27,7 @@ def test_every_byte_and_scale_is_widened_exactly(dtype: torch.dtype) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A gpt-oss whose experts are packed as published ones are."""
-    save_reference("gpt-oss-packable", tmp_path, shard="1GB")
-    tensors = load_file(tmp_path / "model.safetensors")
-    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
-        count, columns, rows = tensors.pop(name).shape
-        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = packed(count, rows, columns)
-    save_file(tensors, tmp_path / "model.safetensors")
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "mxfp4"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    return tmp_path
+    return save_packed_gpt_oss(tmp_path)
 
 
 def test_a_packed_folder_is_loaded_with_gate_and_up_apart(folder: Path) -> None:

@@ -40,10 +40,12 @@ SEAMS: dict[str, tuple[str, ...]] = {
     "server/engines/child_process.py": ("engine.settings", "engine.process.parent"),
     "server/engines/launching.py": ("cluster.engines",),
     "server/engines/model_check.py": ("engine.model.headers",),
+    "server/engines/model_needs.py": ("engine.model.known", "engine.model.sizes"),
+    "cli/outside/exports.py": ("engine.exports.export",),
 }
-"""The file that starts an engine process, the one that chooses where, and the one that asks whether
-one could be started: they find by name, when asked to, what needs neither torch nor Ray. And the
-two files that import Ray."""
+"""The file that starts an engine process, the one that chooses where, those that ask whether one
+could be started, and the one that has checkpoints written in other layouts: they find by name, when
+asked to, what they need. And the two files that import Ray."""
 
 ROOMS: dict[str, dict[str, str]] = {
     "wire": {
@@ -163,6 +165,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "model": "cpu errors kernels to_device",
         "adapters": "cpu errors kernels messages model to_device",
         "builtin": "",
+        "exports": "adapters errors messages model",
         "frames": "",
         "limits": "",
         "losses": "errors frames limits messages to_device",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 128,
@@ -167,3 +169,25 @@ def save_reference(
         parameter.data = parameter.data.to(stored)
     model.save_pretrained(folder, max_shard_size=shard)
     return model.float()
+
+
+def packed_experts(count: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random blocks and scales of MXFP4."""
+    draw = torch.Generator().manual_seed(rows)
+    blocks = torch.randint(0, 256, (count, rows, columns // 32, 16), generator=draw)
+    scales = torch.randint(118, 124, (count, rows, columns // 32), generator=draw)
+    return blocks.to(torch.uint8), scales.to(torch.uint8)
+
+
+def save_packed_gpt_oss(folder: Path) -> Path:
+    """A gpt-oss whose experts are packed as published ones are."""
+    save_reference("gpt-oss-packable", folder, shard="1GB")
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        count, columns, rows = tensors.pop(name).shape
+        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = packed_experts(count, rows, columns)
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

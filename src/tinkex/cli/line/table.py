@@ -64,13 +64,16 @@ _BILLING = Group(
 )
 _CHECKPOINT = Group(
     "checkpoint",
-    "Create, list, share, download and delete checkpoints.",
+    "Create, list, share, download, export and delete checkpoints.",
     (
         Command(
             "create", "Create a run and save its weights.", "checkpoint.create:create", ("save",)
         ),
         Command("delete", "Delete checkpoints, permanently.", "checkpoint.delete:delete"),
         Command("download", "Download a checkpoint's files.", "checkpoint.download:download"),
+        Command(
+            "export", "Write a checkpoint in another library's layout.", "checkpoint.export:export"
+        ),
         Command("info", "Show one checkpoint.", "checkpoint.info:info"),
         Command("list", "List checkpoints of one run or of all.", "checkpoint.listing:list_"),
         Command("publish", "Let everyone read a checkpoint.", "checkpoint.sharing:publish"),

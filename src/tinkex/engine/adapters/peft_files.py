@@ -40,21 +40,7 @@ _NEUTRAL: Mapping[str, Any] = {
 
 def write_adapter(weights: AdapterWeights, folder: Path) -> None:
     """Write both files into an existing folder."""
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": None,
-        "r": weights.rank,
-        "lora_alpha": _alpha(weights),
-        "lora_dropout": 0.0,
-        "target_modules": _targets(weights),
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "modules_to_save": None,
-        "use_rslora": False,
-        "use_dora": False,
-        "inference_mode": True,
-    }
+    config = adapter_config(weights.rank, weights.scaling, _targets(weights))
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     tensors: dict[str, Tensor] = {}
     for (layer, module), (a, b) in weights.factors.items():
@@ -87,9 +73,30 @@ def read_adapter(folder: Path, device: torch.device | str = "cpu") -> AdapterWei
     return AdapterWeights(rank, config["lora_alpha"] / root, factors)
 
 
-def _alpha(weights: AdapterWeights) -> float:
+def adapter_config(
+    rank: int, scaling: float, modules: list[str], base: str | None = None
+) -> dict[str, Any]:
+    """What PEFT is told of an adapter."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": alpha_of(rank, scaling),
+        "lora_dropout": 0.0,
+        "target_modules": modules,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "modules_to_save": None,
+        "use_rslora": False,
+        "use_dora": False,
+        "inference_mode": True,
+    }
+
+
+def alpha_of(rank: int, scaling: float) -> float:
     """Whole where it is within rounding, so that reading it back gives the same scaling."""
-    alpha = weights.scaling * weights.rank
+    alpha = scaling * rank
     return round(alpha) if math.isclose(alpha, round(alpha), rel_tol=1e-12) else alpha
 
 

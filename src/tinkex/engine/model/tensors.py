@@ -106,7 +106,7 @@ class FolderTensors(Tensors):
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
-        self._files = _open_files(folder)
+        self._files = open_files(folder)
         self._unread = set(self._files)
 
     def has(self, name: str) -> bool:
@@ -159,8 +159,8 @@ class FolderTensors(Tensors):
             )
 
 
-def _open_files(folder: Path) -> dict[str, Any]:
-    """Which open file holds which tensor."""
+def open_files(folder: Path) -> dict[str, Any]:
+    """Which open file of a model folder holds which tensor."""
     if not (folder / INDEX).exists():
         handle = _open(folder / SINGLE)
         return dict.fromkeys(handle.keys(), handle)

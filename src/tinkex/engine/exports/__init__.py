@@ -1,0 +1,1 @@
+"""Checkpoints in the layouts other libraries read: adapters for PEFT and vLLM, merged models."""
