@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from tinkex.engine.adapters.layout import AdapterLayout
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.families import parse_config
+from tinkex.engine.model.known import KNOWN
 from tinkex.engine.model.loading import read_weights
 from tinkex.engine.model.tensors import Tensors
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, page_bytes
@@ -30,36 +30,14 @@ GIB = 1 << 30
 RANKS = (8, 32, 128)
 
 
-def _llama(
-    hidden: int, layers: int, heads: int, kv: int, inner: int, **rest: Any
-) -> dict[str, Any]:
-    return {
-        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": kv, "intermediate_size": inner,
-        "rms_norm_eps": 1e-5, "max_position_embeddings": 8192, "rope_theta": 5e5, **rest,
-    }  # fmt: skip
-
-
-def _qwen3(*shape: int, tied: bool) -> dict[str, Any]:
-    rest = {"model_type": "qwen3", "head_dim": 128, "vocab_size": 151936}
-    return _llama(*shape, **rest, tie_word_embeddings=tied)
-
-
-MODELS: dict[str, dict[str, Any]] = {
-    "SmolLM2-135M": _llama(576, 30, 9, 3, 1536, vocab_size=49152, tie_word_embeddings=True),
-    "Qwen3-0.6B": _qwen3(1024, 28, 16, 8, 3072, tied=True),
-    "Llama-3.2-1B": _llama(2048, 16, 32, 8, 8192, vocab_size=128256, tie_word_embeddings=True),
-    "Qwen3-1.7B": _qwen3(2048, 28, 16, 8, 6144, tied=True),
-    "Qwen3-4B": _qwen3(2560, 36, 32, 8, 9728, tied=True),
-    "Llama-3.1-8B": _llama(4096, 32, 32, 8, 14336, vocab_size=128256),
-    "Qwen3-8B": _qwen3(4096, 36, 32, 8, 12288, tied=False),
-    "Qwen3-14B": _qwen3(5120, 40, 40, 8, 17408, tied=False),
-    "Qwen3-32B": _qwen3(5120, 64, 64, 8, 25600, tied=False),
-    "Qwen3-30B-A3B": {
-        **_qwen3(2048, 48, 32, 4, 6144, tied=False),
-        "model_type": "qwen3_moe", "moe_intermediate_size": 768, "num_experts": 128,
-        "num_experts_per_tok": 8, "norm_topk_prob": True,
-    },
+MODELS = {
+    name.partition("/")[2]: KNOWN[name]
+    for name in (
+        "HuggingFaceTB/SmolLM2-135M-Instruct", "Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B",
+        "Qwen/Qwen3-1.7B", "Qwen/Qwen3-4B", "Qwen/Qwen3.5-4B", "meta-llama/Llama-3.1-8B",
+        "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-14B", "openai/gpt-oss-20b",
+        "Qwen/Qwen3.6-27B", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-32B", "Qwen/Qwen3.6-35B-A3B",
+    )
 }  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def test_bash_completes_with_the_real_command(
         text=True,
     )
     answers = done.stdout.split()
-    assert answers == expected if expected else len(answers) == 9
+    assert answers == expected if expected else len(answers) == 10
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")

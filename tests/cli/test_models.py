@@ -37,6 +37,10 @@ def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     assert found["tinkex/tiny-qwen3-moe"]["source"] == "tinkex cache"
     assert found["tinkex/tiny-qwen3"]["fits"] == "yes"
     assert "org/broken" not in found
+    known = found["Qwen/Qwen3.6-35B-A3B"]
+    assert (known["here"], known["family"], known["source"]) == (False, "qwen3_5_moe_text", "hub")
+    assert known["active_parameters"] < 4e9 < known["parameters"]
+    assert known["memory_bytes"] < known["sampling_bytes"] < known["training_bytes"]
     assert [model["default"] for model in value["models"]].count(True) <= 1
     assert "ready to serve" in CommandLine()("models").out, "its old name"
 

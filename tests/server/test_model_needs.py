@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from tinkex.server.engines.model_needs import Machine, model_needs, this_machine
+from support.sampling import tiny_folder
+from tinkex.engine.builtin.tiny import TINY_MODELS
+from tinkex.server.engines.model_needs import Machine, known_needs, model_needs, this_machine
+
+H200 = Machine("gpu", 139 << 30)
 
 
 def folder(path: Path) -> Path:
@@ -40,3 +45,52 @@ def test_a_folder_that_does_not_tell_needs_nothing_known(tmp_path: Path) -> None
     (tmp_path / "model.safetensors").write_bytes(bytes(2048))
     assert model_needs(tmp_path, this_machine()) is None
     assert this_machine().memory > 0
+
+
+@pytest.mark.parametrize("model", sorted(TINY_MODELS))
+def test_parameters_are_those_of_the_files(model: str) -> None:
+    found = model_needs(tiny_folder(model), Machine("cpu", 1 << 30))
+    assert found is not None
+    stored = load_file(tiny_folder(model) / "model.safetensors").values()
+    assert found.parameters == sum(tensor.numel() for tensor in stored)
+    assert found.active is not None
+    assert (found.active < found.parameters) == ("moe" in model or "oss" in model)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "gigabytes"),
+    [
+        ("Qwen/Qwen3-8B", 8.19, 16),
+        ("Qwen/Qwen3.5-4B", 4.21, 9),
+        ("Qwen/Qwen3.5-9B", 8.95, 19),
+        ("Qwen/Qwen3.8-27B", 26.9, 54),
+        ("Qwen/Qwen3-30B-A3B", 30.53, 61),
+        ("Qwen/Qwen3.6-35B-A3B", 34.66, 70),
+        ("openai/gpt-oss-20b", 20.91, 42),
+        ("openai/gpt-oss-120b", 116.83, 234),
+    ],
+)
+def test_known_models_have_their_published_sizes(
+    name: str, billions: float, gigabytes: float
+) -> None:
+    """Published bytes count a vision tower too, which is not loaded."""
+    needs = known_needs(H200)[name]
+    assert needs.parameters / 1e9 == pytest.approx(billions, rel=2e-3)
+    assert 0.9 * gigabytes < needs.memory / 1e9 <= 1.03 * gigabytes
+
+
+def test_a_run_and_a_sequence_are_reckoned_with_beside_the_weights() -> None:
+    """Rank 32 on 35B-A3B is 561 million parameters: with gradient and moments 9 GB, in bfloat16
+    one more. A sequence's states of it are 63 MiB."""
+    needs = known_needs(H200)["Qwen/Qwen3.6-35B-A3B"]
+    assert needs.training is not None
+    assert needs.sampling is not None
+    assert needs.training - needs.memory == 17_545_728 * 32 * 18
+    assert 60 << 20 < needs.sampling - needs.memory - 8192 * 10 * 2 * 2 * 256 * 2 < 64 << 20
+    assert needs.reason is None
+    small = known_needs(Machine("gpu", 75 << 30))["Qwen/Qwen3.6-35B-A3B"].reason
+    assert small is not None
+    assert small.startswith("its weights take 65 GiB") or "to sample only" in small
+    assert "no" not in (known_needs(H200)["openai/gpt-oss-20b"].reason or "")
+    large = known_needs(H200)["openai/gpt-oss-120b"].reason
+    assert large == "its weights take 218 GiB, this gpu has 139 GiB"

@@ -1,4 +1,4 @@
-"""`tinkex model local`: what `tinkex serve` and `--local` can load here without a download."""
+"""`tinkex model local`: what `tinkex serve` and `--local` can load here, and what would fit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ _HUB_PREFIX = "models--"
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model this machine has. `folder` is None for one that is made when it is first served."""
+    """A model this machine has, or could have. `folder` is None for one that is made, or has to be
+    downloaded, when it is first served."""
 
     name: str
     source: str
     folder: Path | None
     default: bool
     needs: Needs | None = None
+    here: bool = True
 
     @property
     def family(self) -> str | None:
@@ -39,7 +41,10 @@ class LocalModel:
         """Whether this machine can hold it, in words."""
         if self.needs is None:
             return "yes" if self.folder is None else "unknown"
-        return "yes" if self.needs.reason is None else f"no: {self.needs.reason}"
+        reason = self.needs.reason
+        if reason is None or reason.startswith("to sample only"):
+            return reason or "yes"
+        return f"no: {reason}"
 
     def size(self) -> int | None:
         """The bytes of its weights."""
@@ -67,38 +72,61 @@ class LocalModels(TableOutput):
                     "parameters": model.needs.parameters if model.needs else None,
                     "memory_bytes": model.needs.memory if model.needs else None,
                     "fits": model.fits(),
+                    "active_parameters": model.needs.active if model.needs else None,
+                    "context_length": model.needs.context if model.needs else None,
+                    "sampling_bytes": model.needs.sampling if model.needs else None,
+                    "training_bytes": model.needs.training if model.needs else None,
+                    "here": model.here,
                 }
                 for model in self.models
             ]
         }
 
     def title(self) -> str:
-        count = len(self.models)
-        return f"{count} model{'' if count == 1 else 's'} ready to serve"
+        here = sum(model.here for model in self.models)
+        known = len(self.models) - here
+        return f"{here} model{'' if here == 1 else 's'} ready to serve, {known} more known by name"
 
     def columns(self) -> list[str]:
-        return ["Model", "Family", "Source", "Size", "Memory", "Fits", "Folder"]
+        return ["Model", "Family", "Parameters", "To Sample", "To Train", "Fits", "Source"]
 
     def rows(self) -> list[list[str]]:
         return [
             [
                 f"{model.name} (default)" if model.default else model.name,
                 format_optional(model.family),
-                model.source,
-                format_optional(model.size(), format_size),
-                format_optional(model.needs.memory if model.needs else None, format_size),
+                _parameters(model.needs),
+                format_optional(model.needs.sampling if model.needs else None, format_size),
+                format_optional(model.needs.training if model.needs else None, format_size),
                 model.fits(),
-                str(model.folder) if model.folder else "made when first served",
+                model.source if model.folder is None else f"{model.source}, {model.folder}",
             ]
             for model in self.models
         ]
 
 
+def _parameters(needs: Needs | None) -> str:
+    """`34.7 B, 3.5 B active` of a mixture."""
+    if needs is None:
+        return format_optional(None)
+    total = _count(needs.parameters)
+    if needs.active is None or needs.active == needs.parameters:
+        return total
+    return f"{total}, {_count(needs.active)} active"
+
+
+def _count(parameters: int) -> str:
+    billions = parameters / 1e9
+    return f"{billions:.1f} B" if billions >= 1 else f"{parameters / 1e6:.1f} M"
+
+
 @command
 def models(_context: CommandContext) -> LocalModels:
-    """List the models that this machine can serve without downloading anything.
+    """List the models this machine has, and others known by name, with what they need.
 
-    Serve one with: tinkex serve --model NAME. A folder in Hugging Face layout works too.
+    Serve one with: tinkex serve --model NAME. A folder in Hugging Face layout works too; what is
+    not here is downloaded from the hub. To sample counts the weights and one sequence of 8,192
+    tokens, to train the weights and one run of rank 32 on all matrices with its optimizer.
 
     Example: tinkex model local
     """
@@ -108,16 +136,21 @@ def models(_context: CommandContext) -> LocalModels:
         raise CliError(
             f"The server is not installed: {error}", next_step="Next: pip install 'tinkex[server]'"
         ) from error
-    from tinkex.server.engines.model_needs import model_needs, this_machine
+    from tinkex.server.engines.model_needs import known_needs, model_needs, this_machine
 
     machine = this_machine()
+    known = known_needs(machine)
     found = {
-        model.name: replace(model, needs=model_needs(model.folder, machine))
-        if model.folder
-        else model
-        for model in _found(dict(os.environ))
+        name: LocalModel(name, "hub", None, False, needs, False) for name, needs in known.items()
     }
-    return LocalModels(sorted(found.values(), key=lambda model: (not model.default, model.name)))
+    for model in _found(dict(os.environ)):
+        needs = model_needs(model.folder, machine) if model.folder else known.get(model.name)
+        found[model.name] = replace(model, needs=needs)
+    return LocalModels(sorted(found.values(), key=_order))
+
+
+def _order(model: LocalModel) -> tuple[bool, bool, str]:
+    return not model.default, not model.here, model.name
 
 
 def _found(environ: dict[str, str]) -> Iterator[LocalModel]:

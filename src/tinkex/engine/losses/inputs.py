@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -45,6 +45,12 @@ class Bounds:
     vocab_size: int
     max_context: int
     limits: Limits
+
+    def within(self, context: int | None) -> Bounds:
+        """The same, with sequences of at most so many tokens."""
+        if context is None or context >= self.max_context:
+            return self
+        return replace(self, max_context=context)
 
 
 @dataclass(frozen=True, slots=True)

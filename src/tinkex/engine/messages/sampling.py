@@ -104,6 +104,8 @@ class Sample:
     lane: str = ""
     controls: SamplingControls = field(default_factory=SamplingControls)
     grammar: Grammar | None = None
+    context: int | None = None
+    """The most tokens of prompt and sample, where the caller wants fewer than the model takes."""
 
 
 @dataclass(frozen=True, slots=True)

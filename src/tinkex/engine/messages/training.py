@@ -31,6 +31,8 @@ class ForwardBackward:
     loss_config: Mapping[str, float | str] = field(default_factory=dict)
     forward_only: bool = False
     custom: CustomLoss | None = None
+    context: int | None = None
+    """The most tokens of a sequence, where the caller wants fewer than the model takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,10 @@ REPETITION_PENALTIES = (0.01, 100.0)
 
 
 def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
-    """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together."""
+    """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together, as
+    the command's own context does."""
+    if command.context is not None:
+        max_tokens_total = min(max_tokens_total, command.context)
     length = check_prompt(command.prompt, vocab_size)
     _check_params(command.params, vocab_size)
     check_controls(command.controls, vocab_size)

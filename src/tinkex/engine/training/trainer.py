@@ -227,7 +227,7 @@ class Trainer:
     def _check(self, command: ForwardBackward) -> Call:
         run = self._find(command.run)
         loss = self._evaluation(command)
-        data = check_data(command.data, loss.wanted, self._bounds)
+        data = check_data(command.data, loss.wanted, self._bounds.within(command.context))
         loss.begin(data)
         return Call(run, data, loss, command.forward_only)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
 from tinkex.server.endpoints.errors import from_engine
@@ -96,6 +96,7 @@ class Draw:
     def _enter(self, number: int, command: Sample, stream: bool) -> Ride:
         target = self.target
         watch = (lambda progress: self._note(number, progress)) if stream else None
+        command = replace(command, context=target.context)
         ride = self._lanes.enter(self._tenant, target.pool, target.weights, command, watch)
         size = command.prompt.nbytes
         self._admission.begin(self._tenant, size)

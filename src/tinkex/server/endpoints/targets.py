@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.engines.model_names import context_limit
 from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.refusals import NotFound
 from tinkex.server.sampling.lanes import ServedWeights
@@ -31,6 +32,8 @@ class Target:
     made_by: SampledWeights
     run: str | None = None
     """The asking tenant's own run that made them, if it was one's."""
+    context: int | None = None
+    """The most tokens of prompt and answer, where the model's name says so."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -60,7 +63,8 @@ class Targets:
         if name.startswith(SCHEME):
             return await self._saved(tenant, name, bearer)
         pool = self.served(name)
-        return Target(name, pool, ServedWeights(), SampledWeights(pool.spec.name))
+        made_by, context = SampledWeights(pool.spec.name), context_limit(name)
+        return Target(name, pool, ServedWeights(), made_by, context=context)
 
     def served(self, name: str) -> Pool:
         """The engines of a base model."""
@@ -81,7 +85,7 @@ class Targets:
         weights = ServedWeights(row.folder, self._folders, row.digest or "")
         made_by = SampledWeights(pool.spec.name, row.path, row.digest or None)
         own = row.model_id if row.tenant == tenant else None
-        return Target(path, pool, weights, made_by, own)
+        return Target(path, pool, weights, made_by, own, context_limit(row.base_model))
 
     async def _check(self, row: CheckpointRow) -> None:
         key = row.folder, row.digest

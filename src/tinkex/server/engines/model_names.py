@@ -11,6 +11,11 @@ import re
 _SUFFIX = re.compile(r"(?P<model>[^:]+):peft:(?P<context>[1-9][0-9]{0,8})")
 
 
+def context_limit(name: str) -> int | None:
+    """The most tokens a sequence may have by this name of its model."""
+    return split_context(name)[1]
+
+
 def split_context(name: str) -> tuple[str, int | None]:
     """The model and the context limit that a name asks for; None where it asks for none."""
     found = _SUFFIX.fullmatch(name)

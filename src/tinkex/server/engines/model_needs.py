@@ -1,23 +1,28 @@
-"""What a model folder needs of this machine: its family, its memory, and whether it fits.
+"""What a model needs of this machine: its family, its sizes, its memory, and whether it fits.
 
-Read from `config.json` and the headers of its safetensors files; no weight is touched. Memory is
-that of the weights as the engine holds them, bfloat16 on a GPU and float32 on a CPU, once for
-training and sampling together. Beside it come caches and adapters, which take what is left.
+Read from a configuration: a folder's own, or the published one of a model that is known by name. Of
+folders whose configuration we cannot compute, the headers of their files are counted. No weight is
+touched. Weights are held once for training and sampling together, bfloat16 on a GPU and float32 on
+a CPU; beside them come caches, runs and activations, which take what is left.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 _SHARE = 0.9
 """Of the memory there is that weights may take: caches, adapters and activations need the rest."""
+
+_RUN_WIDTH = 16
+"""Bytes a parameter of an adapter takes in training: itself, its gradient and two moments."""
 
 _PROBE_TIMEOUT_S = 5.0
 
@@ -35,13 +40,28 @@ class Machine:
         return 4 if self.device == "cpu" else 2
 
 
+RANK = 32
+"""Of the run that is reckoned with."""
+
+CONTEXT = 8192
+"""Tokens of the sequence that is reckoned with, where the model takes so many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     family: str | None
     parameters: int
     memory: int
+    """Of the weights."""
     reason: str | None
     """Why it does not fit; None if it does."""
+    active: int | None = None
+    """Parameters a token meets, where the configuration tells."""
+    context: int | None = None
+    sampling: int | None = None
+    """Weights, and keys, values and states of one long sequence."""
+    training: int | None = None
+    """Weights, and one run with its gradient and moments."""
 
 
 def this_machine() -> Machine:
@@ -61,18 +81,61 @@ def this_machine() -> Machine:
 def model_needs(folder: Path, machine: Machine) -> Needs | None:
     """None for a folder whose files do not tell."""
     try:
-        family = json.loads((folder / "config.json").read_text()).get("model_type")
+        config = json.loads((folder / "config.json").read_text())
+        family = config.get("model_type")
         parameters = sum(_parameters(path) for path in folder.glob("*.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    memory = parameters * machine.width
-    reason = None
-    if memory > machine.memory * _SHARE:
-        reason = (
-            f"its weights take {memory / 2**30:.0f} GiB, this {machine.device} has "
-            f"{machine.memory / 2**30:.0f} GiB"
-        )
-    return Needs(family, parameters, memory, reason)
+    counted = Needs(family, parameters, parameters * machine.width, None)
+    return _judged(_reckoned(counted, config, machine), machine)
+
+
+def known_needs(machine: Machine) -> dict[str, Needs]:
+    """Of every model known by name, whether it is here or not."""
+    known = importlib.import_module("tinkex.engine.model.known").KNOWN
+    found = {}
+    for name, config in known.items():
+        nothing = Needs(config["model_type"], 0, 0, None)
+        found[name] = _judged(_reckoned(nothing, config, machine), machine)
+    return found
+
+
+def _reckoned(needs: Needs, config: Any, machine: Machine) -> Needs:
+    """With what the configuration adds; the same where it is not one of ours. What is in the files
+    counts more than what a configuration says: a vision tower is not loaded."""
+    try:
+        sizes = importlib.import_module("tinkex.engine.model.sizes").sizes_of_raw(config)
+    except ValueError:
+        return needs
+    width, weights = machine.width, sizes.parameters * machine.width
+    tokens = min(sizes.context, CONTEXT)
+    copy = 0 if machine.device == "cpu" else width
+    return replace(
+        needs,
+        parameters=sizes.parameters,
+        memory=weights,
+        active=sizes.active,
+        context=sizes.context,
+        sampling=weights + tokens * sizes.cached * width + sizes.states,
+        training=weights + RANK * sizes.adapter * (_RUN_WIDTH + copy),
+    )
+
+
+def _judged(needs: Needs, machine: Machine) -> Needs:
+    room, has = machine.memory * _SHARE, f"this {machine.device} has {_gib(machine.memory)} GiB"
+    if needs.memory > room:
+        return replace(needs, reason=f"its weights take {_gib(needs.memory)} GiB, {has}")
+    if needs.sampling is not None and needs.sampling > machine.memory:
+        told = f"with a sequence of {CONTEXT} tokens it takes {_gib(needs.sampling)} GiB, {has}"
+        return replace(needs, reason=told)
+    if needs.training is not None and needs.training > machine.memory:
+        told = f"with a run of rank {RANK} it takes {_gib(needs.training)} GiB, {has}"
+        return replace(needs, reason=f"to sample only: {told}")
+    return needs
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.0f}"
 
 
 def _parameters(path: Path) -> int:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardResult, Result
+from tinkex.server.engines.model_names import context_limit
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
@@ -36,6 +37,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
         loss_config=request.loss_config,
         forward_only=request.forward_only,
         custom=await _custom_loss(around.losses, run, request),
+        context=context_limit(run.row.base_model),
     )
     counts = run.gaps.call()
 

@@ -12,11 +12,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinkex.engine.messages import Progress
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.engines.model_names import context_limit
 from tinkex.server.promises import Outcome, Promise, Promises
 from tinkex.server.protocol.forward_codec import encode_sample
 from tinkex.server.protocol.outcomes import failure
@@ -124,7 +125,8 @@ class Sampling:
     ) -> Job:
         tenant, pool = sampler.tenant, self._samplers.pool(sampler)
         weights = self._samplers.weights.served(sampler)
-        ride = self.lanes.enter(tenant, pool, weights, request.command, on_progress)
+        command = replace(request.command, context=context_limit(sampler.base_model))
+        ride = self.lanes.enter(tenant, pool, weights, command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()
         job = Job(request, request_id, sampler, ride, promise, size, now, asked)

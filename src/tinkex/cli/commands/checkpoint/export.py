@@ -104,7 +104,7 @@ def export(
     What checkpoint download writes is the hosted service's layout. For dense models PEFT and
     vLLM read it as it is; the cookbook's weight tools and SGLang read it for mixtures too.
 
-    Example: tinkex checkpoint export tinker://varn/weights/a --layout merged -o varn
+    Example: tinkex checkpoint export tinker://varn/weights/a --layout vllm -o out
     """
     if output.exists() and not force:
         raise CliError(

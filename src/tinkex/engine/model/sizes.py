@@ -1,0 +1,102 @@
+"""How large a model and its adapters are, counted from its configuration alone. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tinkex.engine.errors import ModelError
+from tinkex.engine.model.block_configs import (
+    AttentionConfig,
+    DenseMlpConfig,
+    ExpertsConfig,
+    GatedDeltaConfig,
+)
+from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.families import family_of, parse_config
+
+_STATE_WIDTH = 4
+"""Bytes of a number in a linear layer's state, whatever the model's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    parameters: int
+    active: int
+    """Parameters a token meets: of a mixture the experts it is sent to."""
+    adapter: int
+    """Parameters per rank, of an adapter on all modules."""
+    cached: int
+    """Numbers that keys and values of a token take."""
+    states: int
+    """Bytes of the linear layers' states of a sequence."""
+    context: int
+
+
+def sizes_of(config: ModelConfig) -> Sizes:
+    parameters = _parameters(config, active=False)
+    return Sizes(
+        parameters=parameters,
+        active=_parameters(config, active=True),
+        adapter=_adapter(config),
+        cached=sum(2 * mixer.kv_size for mixer in config.attends if mixer is not None),
+        states=sum(map(_state, config.recurrent.values())),
+        context=config.max_context,
+    )
+
+
+def sizes_of_raw(raw: Mapping[str, Any]) -> Sizes:
+    """Of a parsed `config.json`; `ValueError` where it is not one that this engine computes."""
+    try:
+        return sizes_of(parse_config(raw))
+    except (ModelError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _parameters(config: ModelConfig, *, active: bool) -> int:
+    hidden, norms = config.hidden_size, family_of(config.family).norms
+    named = (norms.mixer_in, norms.mlp_in, norms.mixer_out, norms.mlp_out)
+    total = hidden * (len(config.layers) * sum(name is not None for name in named) + 1)
+    total += config.vocab_size * hidden * (1 if config.tied else 2)
+    for layer in config.layers:
+        total += _mixer(layer.mixer, hidden)
+        total += _mlp(layer.mlp, hidden, active=active)
+    return total
+
+
+def _mixer(mixer: AttentionConfig | GatedDeltaConfig, hidden: int) -> int:
+    if isinstance(mixer, GatedDeltaConfig):
+        heads, values = mixer.value_heads, mixer.value_size
+        projections = hidden * (mixer.channels + 2 * values + 2 * heads)
+        return projections + mixer.channels * mixer.conv_width + 2 * heads + mixer.value_dim
+    total = hidden * (sum(mixer.qkv_sizes) + mixer.q_size)
+    total += sum(mixer.qkv_sizes) * mixer.qkv_bias + hidden * mixer.o_bias
+    total += mixer.heads * mixer.sinks
+    if mixer.qk_norm:
+        total += mixer.q_size + mixer.kv_size if mixer.wide_norms else 2 * mixer.head_dim
+    return total
+
+
+def _mlp(mlp: DenseMlpConfig | ExpertsConfig, hidden: int, *, active: bool) -> int:
+    if isinstance(mlp, DenseMlpConfig):
+        return 3 * hidden * mlp.inner + (2 * mlp.inner + hidden) * mlp.bias
+    one = 3 * hidden * mlp.inner + (2 * mlp.inner + hidden) * mlp.biased
+    total = (mlp.active if active else mlp.experts) * one
+    total += mlp.experts * (hidden + mlp.biased)
+    return total if mlp.shared is None else total + _mlp(mlp.shared, hidden, active=active) + hidden
+
+
+def _adapter(config: ModelConfig) -> int:
+    total = 0
+    for placed in slots(config).values():
+        slot = placed.slot
+        a = len(slot.modules) * slot.in_features * (slot.experts_a or 1)
+        b = sum(out for _, out in slot.modules) * (slot.experts_b or 1)
+        total += len(placed.layers) * (a + b)
+    return total
+
+
+def _state(mixer: GatedDeltaConfig) -> int:
+    matrix = mixer.value_heads * mixer.key_dim * mixer.value_dim
+    return (matrix + mixer.channels * (mixer.conv_width - 1)) * _STATE_WIDTH
