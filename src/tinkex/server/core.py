@@ -36,6 +36,7 @@ from tinkex.server.recording.recorder import Recorder
 from tinkex.server.recording.samples import SampleRing
 from tinkex.server.recording.watch import LiveParts, Watch
 from tinkex.server.sampling.jobs import Sampling
+from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.sampling.lanes import Lanes
 from tinkex.server.sampling.sample_records import SampleRecords
 from tinkex.server.sampling.samplers import Samplers
@@ -140,6 +141,8 @@ class Core:
 
     def _make_training(self) -> None:
         storage, settings, clock = self.storage, self.settings, self.clock
+        limits = settings.limits
+        self.routes = KeptRoutes(limits.route_bytes_per_tenant, limits.route_bytes)
         self.losses = Losses(self.store, self.engines, self.promises, clock, settings.limits)
         self.around = around = Around(
             self.checkpoints,
@@ -149,6 +152,7 @@ class Core:
             storage.pins,
             self.engines,
             clock,
+            self.routes,
         )
         self.snapshots = Snapshots(self.runs, storage, clock, settings)
         self.residency = Residency(self.engines, self.snapshots, clock)
@@ -186,7 +190,7 @@ class Core:
             self.samplers,
             Lanes(self.engines, self.unwritten, clock, settings.scheduling),
             self.promises,
-            SampleRecords(self.meter, self.traces, self.samples.sampled),
+            SampleRecords(self.meter, self.traces, self.samples.sampled, self.routes),
             clock,
             settings,
         )

@@ -53,6 +53,8 @@ class Limits:
     samples: int = 32768
     sample_bytes: int = 512 * MIB
     sample_result_bytes: int = 512 * MIB
+    route_bytes_per_tenant: int = 256 * MIB
+    route_bytes: int = 2 * GIB
 
 
 @dataclass(frozen=True, slots=True)

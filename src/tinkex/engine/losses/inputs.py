@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tinkex.engine.errors import UserError
 from tinkex.engine.limits import Limits
-from tinkex.engine.messages import Csr, Datum, Tensor
+from tinkex.engine.messages import Csr, Datum, Routes, Tensor
 
 Array = NDArray[np.generic]
 A = TypeVar("A", bound=Array)
@@ -27,7 +27,8 @@ class CheckedDatum:
     """A sequence and its targets. `shape` is that of `target_tokens`: [N] or [N, K].
 
     `targets`, `inputs` and `live` are flat over its cells, row by row. `extra` keeps inputs whose
-    shape is their own (a custom loss's). A cell that is not `live` has no slope.
+    shape is their own (a custom loss's). A cell that is not `live` has no slope. `routes` are those
+    that are kept of its first tokens.
     """
 
     tokens: NDArray[np.int64]
@@ -36,6 +37,7 @@ class CheckedDatum:
     inputs: Mapping[str, NDArray[np.float32]]
     extra: Mapping[str, Array]
     live: NDArray[np.bool_]
+    routes: Routes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def _check_datum(where: str, datum: Datum, wanted: Wanted, bounds: Bounds) -> Ch
     live = np.ones(ids.size, dtype=bool)
     if wanted.live_input is not None:
         live = inputs[wanted.live_input] != 0
-    return CheckedDatum(tokens, shape, ids.reshape(-1), inputs, extra, live)
+    return CheckedDatum(tokens, shape, ids.reshape(-1), inputs, extra, live, datum.routes)
 
 
 def _check_names(where: str, given: Mapping[str, Tensor], wanted: Wanted) -> None:

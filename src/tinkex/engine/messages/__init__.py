@@ -22,6 +22,7 @@ from tinkex.engine.messages.data import (
     FloatArray,
     IntArray,
     LoraSpec,
+    Routes,
     Tensor,
 )
 from tinkex.engine.messages.events import (
@@ -109,6 +110,7 @@ __all__ = [
     "Progress",
     "Ready",
     "Result",
+    "Routes",
     "RunInfo",
     "Sample",
     "SampleResult",

@@ -25,6 +25,9 @@ class Csr:
 
 Tensor: TypeAlias = NDArray[np.float32] | NDArray[np.int64] | Csr
 
+Routes: TypeAlias = NDArray[np.uint8] | NDArray[np.int16]
+"""The experts that tokens went to: [tokens, layers that are mixtures, experts per token]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Datum:
@@ -32,6 +35,8 @@ class Datum:
 
     tokens: IntArray
     inputs: Mapping[str, Tensor]
+    routes: Routes | None = None
+    """Where a sampler sent its first tokens, to be sent there again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tinkex.engine.messages.data import FloatArray, IntArray, Tensor
+from tinkex.engine.messages.data import FloatArray, IntArray, Routes, Tensor
 from tinkex.engine.messages.references import WeightsRef
 
 
@@ -106,6 +106,8 @@ class Sample:
     grammar: Grammar | None = None
     context: int | None = None
     """The most tokens of prompt and sample, where the caller wants fewer than the model takes."""
+    routes: bool = False
+    """Whether the result is to tell the experts that tokens went to, if the model has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class Sequence:
     logprobs: FloatArray
     stop_reason: Literal["stop", "length"]
     topk: TopK | None = None
+    routes: Routes | None = None
+    """Of prompt and sample but for its last token, which went nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,15 @@ class ModelConfig:
         return {index: m for index, m in mixers if isinstance(m, GatedDeltaConfig)}
 
     @property
+    def mixtures(self) -> dict[int, ExpertsConfig]:
+        """The layers that are mixtures of experts."""
+        mlps = ((index, layer.mlp) for index, layer in enumerate(self.layers))
+        return {index: mlp for index, mlp in mlps if isinstance(mlp, ExpertsConfig)}
+
+    @property
     def mixes(self) -> bool:
         """Whether any layer is a mixture of experts."""
-        return any(isinstance(layer.mlp, ExpertsConfig) for layer in self.layers)
+        return bool(self.mixtures)
 
     @property
     def capturable(self) -> bool:

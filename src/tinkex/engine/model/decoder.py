@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.ops import logits, rms_norm
-from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Recur, Routed
+from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Recur, Replayed, Routed
 from tinkex.engine.model.rope import Rope
 from tinkex.engine.model.rope_config import RopeConfig
 from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
@@ -83,17 +83,19 @@ class Decoder:
         recompute: bool = False,
         on_routes: Routed | None = None,
         recur: Recur | None = None,
+        replayed: Replayed | None = None,
     ) -> Tensor:
         """[N] ids at [N] positions to [N, hidden_size], after the final norm.
 
         `recompute` keeps only each layer's input for the backward pass and computes the rest
         again: about a third more time for a fraction of the memory. `on_routes` is told which
-        experts tokens go to. `recur` is needed where layers keep a state of every sequence.
+        experts tokens go to, `replayed` says where they must go. `recur` is needed where layers
+        keep a state of every sequence.
         """
         x = F.embedding(tokens, self.weights.embed)
         if self.config.embed_scale != 1.0:
             x = x * torch.tensor(self.config.embed_scale, dtype=x.dtype)
-        run = Pass(attend, lora, self._angles(positions, x.dtype), recur, on_routes)
+        run = Pass(attend, lora, self._angles(positions, x.dtype), recur, on_routes, replayed)
         for index in range(len(self.config.layers)):
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -104,8 +104,21 @@ class Lora(Protocol):
         raise AssertionError("not asked for where it is not there")
 
 
-Routed = Callable[[int, Routes], None]
-"""Told of every layer's routes. A layer that is computed again tells them again."""
+Routed = Callable[[int, Tensor], None]
+"""Told of the experts [N, active] that a layer's tokens go to. A layer that is computed again tells
+them again."""
+
+
+class KeptRoutes(NamedTuple):
+    """Choices that are not the router's to make: `experts` int64 [N, active] of the tokens that are
+    `known` [N]."""
+
+    known: Tensor
+    experts: Tensor
+
+
+Replayed = Callable[[int], KeptRoutes]
+"""What is kept of a layer's routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +131,21 @@ class Pass:
     """By layer; None where a layer rotates nothing."""
     recur: Recur | None = None
     on_routes: Routed | None = None
+    replayed: Replayed | None = None
 
     def takes_few(self, x: Tensor) -> bool:
         """Whether these tokens are so few that experts are better not sorted for: see
         `kernels.few_experts`."""
         if len(x) > FEW_TOKENS or torch.is_grad_enabled() or not runs_triton(x):
             return False
-        return self.on_routes is None and (self.lora is None or self.lora.few)
+        return self.lora is None or self.lora.few
 
-    def routed(self, layer: int, routes: Routes) -> None:
+    def routed(self, layer: int, experts: Tensor) -> None:
         if self.on_routes is not None:
-            self.on_routes(layer, routes)
+            self.on_routes(layer, experts)
+
+    def kept_routes(self, layer: int) -> KeptRoutes | None:
+        return None if self.replayed is None else self.replayed(layer)
 
     def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         if self.lora is None:

@@ -167,7 +167,10 @@ class DecodeGraphs:
         if self._states is not None:
             recur = TokenRecurrence(self._states, view(STATES, 1, rows))
         tokens, positions = view(TOKENS, 1, rows), view(POSITIONS, 1, rows)
-        hidden = self._decoder.hidden(tokens, positions, attend, lora, recur=recur)
+        routed = self._cache.note_routes(view(PLACES, 1, rows))
+        hidden = self._decoder.hidden(
+            tokens, positions, attend, lora, on_routes=routed, recur=recur
+        )
         return self._decoder.unembed(hidden, lora)
 
     def _draw(self, logits: Tensor) -> Tensor:

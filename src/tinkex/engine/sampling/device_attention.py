@@ -32,7 +32,7 @@ class DeviceAttention:
         device: torch.device,
     ) -> None:
         self._cache, self._windows = cache, windows
-        self._places = to_device(np.concatenate([_places(chunk) for chunk in chunks]), device)
+        self.places = to_device(np.concatenate([_places(chunk) for chunk in chunks]), device)
         starts = np.cumsum([0, *(chunk.stop - chunk.start for chunk in chunks)])
         single = np.array([chunk.stop - chunk.start == 1 for chunk in chunks])
         self._singles = int(single.sum())
@@ -55,7 +55,7 @@ class DeviceAttention:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
         tokens, window = self._cache.tokens(layer), self._windows[layer]
-        paged_kernel.write(tokens, self._places, k, v)
+        paged_kernel.write(tokens, self.places, k, v)
         if self._only_singles:
             return self._attend_singles(q, tokens, window, sinks)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)

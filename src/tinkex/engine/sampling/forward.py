@@ -6,6 +6,7 @@ Knows versions and pages, nothing of requests' results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.passes import Attend
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
@@ -22,6 +22,9 @@ from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.to_device import to_device
+
+if TYPE_CHECKING:
+    from tinkex.engine.sampling.device_attention import DeviceAttention
 
 
 class Forward:
@@ -61,6 +64,7 @@ class Forward:
             to_device(positions, device),
             attend,
             projection,
+            on_routes=self._cache.note_routes(attend.places),
             recur=recur,
         )
 
@@ -73,7 +77,7 @@ class Forward:
         projection = self._projection(versions, [1] * len(versions))
         return self._decoder.unembed(hidden, projection)[:count].float()
 
-    def _attention(self, chunks: Sequence[Chunk], rows: int) -> Attend:
+    def _attention(self, chunks: Sequence[Chunk], rows: int) -> PagedAttention | DeviceAttention:
         decoder, device = self._decoder, self._decoder.device
         if runs_triton(decoder.weights.embed):
             from tinkex.engine.sampling.device_attention import DeviceAttention

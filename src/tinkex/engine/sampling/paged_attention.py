@@ -63,7 +63,7 @@ class PagedAttention:
         self._kv_heads = config.attention.kv_heads
         self._device, self._dtype = device, dtype
         self._rows = rows
-        self._places = self._find_places(chunks, rows)
+        self.places = self._find_places(chunks, rows)
         self._stretches: list[_Stretch] = []
         singles: list[tuple[int, Chunk]] = []
         row = 0
@@ -78,7 +78,7 @@ class PagedAttention:
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
-        self._cache.write(layer, self._places, k, v)
+        self._cache.write(layer, self.places, k, v)
         window = self._windows[layer]
         out = torch.zeros_like(q)
         if sinks is not None:

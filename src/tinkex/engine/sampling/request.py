@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tinkex.engine.messages import Progress, Sample, SampleResult, Sequence, TopK
+from tinkex.engine.messages import Progress, Routes, Sample, SampleResult, Sequence, TopK
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
@@ -95,6 +95,7 @@ class Branch:
     past: Past = field(default_factory=Past)
     counts: Counts | None = None
     constraint: Constraint | None = None
+    routes: Routes | None = None
 
     @property
     def lane(self) -> str:
@@ -171,6 +172,7 @@ class Branch:
             np.asarray(self.logprobs, np.float32),
             self.reason,
             self.topk(0),
+            self.routes,
         )
 
     def progress(self) -> Progress:

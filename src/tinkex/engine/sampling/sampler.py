@@ -350,6 +350,7 @@ class Sampler:
             if request.command.stream and len(branch.generated) > branch.streamed:
                 events.append(branch.progress())
             if branch.reason is not None and branch.pages:
+                self._pages.keep_routes(branch)
                 self.scheduler.remove(branch)
         if request.done:
             self._forget(request)

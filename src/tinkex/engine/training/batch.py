@@ -30,6 +30,7 @@ from tinkex.engine.training.expert_loads import ExpertLoads
 from tinkex.engine.training.logprobs import Cells, Head, Slopes
 from tinkex.engine.training.packing import MicroBatch, Piece, pack
 from tinkex.engine.training.passes import Passes
+from tinkex.engine.training.replay import replay_of, replayed_share
 from tinkex.engine.training.run import Run
 
 
@@ -113,7 +114,8 @@ class Batch(Iterator[int]):
         self._waiting = self._plan()
         self._staged = False
         self._done = False
-        self._loads = ExpertLoads()
+        mixtures = self._decoder.config.mixtures.values()
+        self._loads = ExpertLoads(next((mixture.experts for mixture in mixtures), 0))
 
     def __next__(self) -> int:
         if self._waiting:
@@ -158,7 +160,8 @@ class Batch(Iterator[int]):
         data = [datum for span in spans for datum in span.data]
         segments = self._segments(spans, training)
         tokens = [datum.tokens for datum in data]
-        done = self._passes.run(tokens, segments, training, self._loads.note)
+        replayed = replay_of(data, self._decoder.config, self._decoder.device)
+        done = self._passes.run(tokens, segments, training, self._loads.note, replayed)
         rows = max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
         head = Head(self._decoder, PackedLora(segments, done.hidden.device), _cells(data), rows)
         gradient = torch.zeros_like(done.hidden) if training else None
@@ -239,6 +242,7 @@ class Batch(Iterator[int]):
             return call.failure or Deferred(call)
         try:
             metrics = call.loss.metrics(call.data, call.logprobs) | self._loads.metrics(id(call))
+            metrics |= replayed_share(call.data)
             _refuse_overflow(call, metrics)
             if call.staged is not None:
                 call.run.gather(call.staged, call.norm)

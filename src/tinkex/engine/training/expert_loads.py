@@ -11,17 +11,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from tinkex.engine.model.routes import Routes
-
 
 class ExpertLoads:
-    def __init__(self) -> None:
-        self._routes: dict[int, Routes] = {}
+    def __init__(self, experts: int) -> None:
+        self._experts = experts
+        self._routes: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
 
-    def note(self, layer: int, routes: Routes) -> None:
-        """Take in a layer's routes of the pass under way; a layer computed again says the same."""
-        self._routes[layer] = routes
+    def note(self, layer: int, experts: Tensor) -> None:
+        """Take in a layer's choices of the pass under way; a layer computed again says the same."""
+        self._routes[layer] = experts
 
     def settle(self, shares: Iterable[tuple[int, tuple[int, int]]]) -> None:
         """End the pass: (call, its tokens [start, stop)) of each call in it."""
@@ -29,10 +28,10 @@ class ExpertLoads:
             return
         passed = list(self._routes.values())
         self._routes = {}
-        chosen = torch.stack([routes.experts for routes in passed])
+        chosen = torch.stack(passed)
         for call, (start, stop) in shares:
             own = chosen[:, start:stop].flatten(1)
-            counts = own.new_zeros(len(passed), passed[0].count)
+            counts = own.new_zeros(len(passed), self._experts)
             counts.scatter_add_(1, own, torch.ones_like(own))
             self._counts[call] = counts + self._counts.get(call, 0)
 

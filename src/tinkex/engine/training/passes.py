@@ -18,7 +18,7 @@ from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.passes import Routed
+from tinkex.engine.model.passes import Replayed, Routed
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.attention import PackedAttention
 from tinkex.engine.training.recurrence import packed_recurrence
@@ -65,7 +65,7 @@ class Passes:
 
     def run(
         self, tokens: Sequence[NDArray[np.int64]], segments: Sequence[Segment], training: bool,
-        on_routes: Routed,
+        on_routes: Routed, replayed: Replayed | None = None,
     ) -> Pass:  # fmt: skip
         """The forward pass over these sequences, packed. `training` allows a backward pass."""
         lengths = [len(part) for part in tokens]
@@ -83,6 +83,7 @@ class Passes:
                 recompute=training and self._heavy(count),
                 on_routes=on_routes,
                 recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
+                replayed=replayed,
             )
         return _EagerPass(hidden)
 

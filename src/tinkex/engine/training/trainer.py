@@ -45,6 +45,7 @@ from tinkex.engine.training.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.training.host_memory import HostMemory
 from tinkex.engine.training.optimizers import check_family, check_params, make_optimizer
 from tinkex.engine.training.passes import Passes
+from tinkex.engine.training.replay import check_routes
 from tinkex.engine.training.residency import Residency
 from tinkex.engine.training.run import (
     Run,
@@ -228,6 +229,7 @@ class Trainer:
         run = self._find(command.run)
         loss = self._evaluation(command)
         data = check_data(command.data, loss.wanted, self._bounds.within(command.context))
+        check_routes(data, self.decoder.config)
         loss.begin(data)
         return Call(run, data, loss, command.forward_only)
 

@@ -17,6 +17,7 @@ from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol.reading import Reader
+from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database.commit import Work
 from tinkex.server.storage.pins import Pins
@@ -77,6 +78,7 @@ class Around:
     pins: Pins
     engines: Engines
     clock: Clock
+    routes: KeptRoutes
 
 
 Prepare: TypeAlias = Callable[[Around, Run, Entry, bytes], Awaitable[Prepared]]

@@ -11,6 +11,7 @@ from tinkex.server.engines.model_names import context_limit
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
+from tinkex.server.operations.route_replay import with_routes
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.sampled_data import signals
 from tinkex.server.operations.sampler_gap import SamplerGap, measure
@@ -29,6 +30,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     if isinstance(request, Refusal):
         raise request
     assert isinstance(request, ForwardRequest)
+    request = await with_routes(request, around.routes, run.tenant)
     command = ForwardBackward(
         op=entry.request_id,
         run=run.model_id,

@@ -125,7 +125,8 @@ class Sampling:
     ) -> Job:
         tenant, pool = sampler.tenant, self._samplers.pool(sampler)
         weights = self._samplers.weights.served(sampler)
-        command = replace(request.command, context=context_limit(sampler.base_model))
+        context = context_limit(sampler.base_model)
+        command = replace(request.command, context=context, routes=True)
         ride = self.lanes.enter(tenant, pool, weights, command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()

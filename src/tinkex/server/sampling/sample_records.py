@@ -1,4 +1,4 @@
-"""What is written down of a finished sample: what was used, and a span of its session's trace."""
+"""What is kept of a finished sample: what was used, a span of its session's trace, its routes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tinkex.engine.messages import Sample, SampleResult
 from tinkex.server.protocol.sample_request import SampleRequest
+from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.storage.database.samplers import SamplerRow
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.tenancy.usage import Meter
@@ -18,12 +19,15 @@ OnSampled: TypeAlias = Callable[[SamplerRow, Sample, SampleResult], None]
 
 
 class SampleRecords:
-    """Usage and traces, as far as samples go."""
+    """Usage, traces and routes, as far as samples go."""
 
-    def __init__(self, meter: Meter, traces: Traces, on_sampled: OnSampled) -> None:
+    def __init__(
+        self, meter: Meter, traces: Traces, on_sampled: OnSampled, routes: KeptRoutes
+    ) -> None:
         self._meter = meter
         self._on_sampled = on_sampled
         self._traces = traces
+        self._routes = routes
 
     def count(self, sampler: SamplerRow, request: SampleRequest, result: SampleResult) -> None:
         source = Source(sampler.tenant, sampler.session_id, "", sampler.base_model)
@@ -32,6 +36,7 @@ class SampleRecords:
         self._meter.add(source, "sampling_prefill", result.cached_tokens, cached=True)
         sampled = sum(len(sequence.tokens) for sequence in result.sequences)
         self._meter.add(source, "sampling_sample", sampled)
+        self._routes.keep(sampler.tenant, request.command.prompt, result.sequences)
         self._on_sampled(sampler, request.command, result)
 
     def trace(

@@ -20,7 +20,7 @@ from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.expert_ops import gated_rows
 from tinkex.engine.model.ops import row_wise
-from tinkex.engine.model.passes import Pass
+from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes
 
 
@@ -50,8 +50,8 @@ class Experts:
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         if run.takes_few(x):
             return self._forward_few(layer, x, onto, run)
-        weights, routes = self._route(x)
-        run.routed(layer, routes)
+        weights, routes = self._route(x, run.kept_routes(layer))
+        run.routed(layer, routes.experts)
         gate_up = run.expand(layer, UP, x, self.gate_up, routes)
         share = weights.flatten().index_select(0, routes.order)
         inner = gated_rows(gate_up, share, self.gate_up_bias, routes, self.config.clamp)
@@ -72,6 +72,7 @@ class Experts:
         config, lora = self.config, run.lora
         logits = F.linear(x.float(), self.router, self.router_bias)
         routes = kernel.route(logits, config.active, config.renormalise)
+        run.routed(layer, routes.experts)
         added = None if lora is None else lora.few_up(layer, UP, x, routes)
         inner = kernel.up(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
         rows = kernel.down(inner, self.down, self.down_bias, routes)
@@ -84,12 +85,15 @@ class Experts:
             lora.few_down(layer, DOWN, inner, routes, out)
         return out
 
-    def _route(self, x: Tensor) -> tuple[Tensor, Routes]:
+    def _route(self, x: Tensor, kept: KeptRoutes | None) -> tuple[Tensor, Routes]:
         """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,
-        is one over the chosen alone."""
+        is one over the chosen alone. Choices that are kept are made again, with today's weights."""
         logits = batch_invariant.linear(x.float(), self.router, self.router_bias)
         scores = logits if self.config.renormalise else logits.softmax(-1)
         weights, chosen = torch.topk(scores, self.config.active, dim=-1)
+        if kept is not None:
+            chosen = torch.where(kept.known[:, None], kept.experts, chosen)
+            weights = scores.gather(1, chosen)
         if self.config.renormalise:
             weights = weights.softmax(-1)
         return weights, Routes(chosen, self.config.experts)

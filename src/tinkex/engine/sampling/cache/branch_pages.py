@@ -32,6 +32,13 @@ class BranchPages:
         self.prompt_tokens = 0
         self.imbalances = 0
 
+    def keep_routes(self, branch: Branch) -> None:
+        """Note where an ended branch's tokens went, if it was asked for, while its pages are
+        there."""
+        if branch.request.command.routes and self._cache.routes is not None:
+            known = min(branch.computed, branch.length - 1)
+            branch.routes = self._cache.routes.read(branch.pages, known)
+
     def computed(self, branch: Branch, length: int) -> None:
         """Note that its first `length` tokens are in the cache; make full pages findable."""
         if not branch.started:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.passes import Routed
 from tinkex.engine.sampling.cache.pages import SCRATCH_PAGE
+from tinkex.engine.sampling.cache.route_cache import RouteCache
 
 PAGE_SIZE = 16
 
@@ -63,6 +65,7 @@ class KeyValueCache:
         layers = dict(zip(_attending(config), self._store, strict=True))
         self._pages = {layer: own.view(pages + 1, -1) for layer, own in layers.items()}
         self._tokens = {layer: own.view(-1, 2, *shape[4:]) for layer, own in layers.items()}
+        self.routes = RouteCache(config, pages, PAGE_SIZE, device) if config.mixes else None
 
     def write(self, layer: int, places: Tensor, k: Tensor, v: Tensor) -> None:
         """Put k and v [N, kv heads, head size] at `places`, which are page · size + offset."""
@@ -85,6 +88,15 @@ class KeyValueCache:
 
     def copy_page(self, source: int, target: int) -> None:
         self._store[:, target].copy_(self._store[:, source])
+        if self.routes is not None:
+            self.routes.copy_page(source, target)
+
+    def note_routes(self, places: Tensor) -> Routed | None:
+        """Keeps the choices of tokens at these places; None where there are none."""
+        cache = self.routes
+        if cache is None:
+            return None
+        return lambda layer, experts: cache.write(layer, places, experts)
 
 
 def _attending(config: ModelConfig) -> list[int]:

@@ -1,0 +1,46 @@
+"""The experts that cached tokens were sent to, kept by page like their keys and values.
+
+A prefix that is found again, a forked sample, a page that is computed anew: each has the routes
+that go with its keys and values. About 400 bytes per token of a large mixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tinkex.engine.messages import Routes
+from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.to_device import to_device
+
+
+class RouteCache:
+    def __init__(self, config: ModelConfig, pages: int, size: int, device: torch.device) -> None:
+        """Of so many pages beside the scratch page, of `size` tokens each."""
+        mixtures = config.mixtures
+        (first, *_) = mixtures.values()
+        self._layers = {layer: index for index, layer in enumerate(mixtures)}
+        self._dtype = torch.uint8 if first.experts <= 256 else torch.int16
+        shape = (len(mixtures), (pages + 1) * size, first.active)
+        self._store = torch.zeros(shape, dtype=self._dtype, device=device)
+        self._size, self._device = size, device
+
+    def write(self, layer: int, places: Tensor, experts: Tensor) -> None:
+        """Put the choices [N, active] of the tokens at `places`, which are page · size + offset."""
+        own = self._store[self._layers[layer]]
+        own.index_copy_(0, places.to(torch.int64), experts.to(self._dtype))
+
+    def copy_page(self, source: int, target: int) -> None:
+        pages = self._store.view(len(self._layers), -1, self._size, self._store.shape[-1])
+        pages[:, target].copy_(pages[:, source])
+
+    def read(self, pages: Sequence[int], tokens: int) -> Routes:
+        """Of the first tokens of a sequence with these pages."""
+        starts = np.asarray(pages[: -(-tokens // self._size)], np.int64) * self._size
+        places = (starts[:, None] + np.arange(self._size)).reshape(-1)[:tokens]
+        found = self._store.index_select(1, to_device(places, self._device))
+        routes: Routes = found.transpose(0, 1).contiguous().cpu().numpy()
+        return routes

@@ -1,0 +1,53 @@
+"""Route replay: training on a sampled sequence sends its tokens where the sampler sent them.
+
+On for data that bring the sampler's logprobs, as those of reinforcement losses do; a call says
+otherwise with `replay_routes` in its loss's settings, 0 for off and 1 for on. Where the model has
+no experts, or nothing is kept of a sequence, it changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tinkex.engine.messages import Datum
+from tinkex.server.protocol.forward_codec import ForwardRequest
+from tinkex.server.refusals import Refusal
+from tinkex.server.sampling.kept_routes import KeptRoutes, digest
+
+SETTING = "replay_routes"
+_FEW_TOKENS = 65_536
+
+
+async def with_routes(request: ForwardRequest, kept: KeptRoutes, tenant: str) -> ForwardRequest:
+    """The request with the routes that are kept of its sequences, and without the setting."""
+    config = dict(request.loss_config)
+    asked = config.pop(SETTING, None)
+    if asked not in (None, 0, 1):
+        raise Refusal(f"loss_fn_config: {SETTING} must be 0 or 1, not {asked!r}")
+    wanted = asked == 1 if asked is not None else _sampled(request.data)
+    request = replace(request, loss_config=config)
+    if not wanted or not kept.nbytes:
+        return request
+    few = request.tokens <= _FEW_TOKENS
+    names = _names(request.data) if few else await asyncio.to_thread(_names, request.data)
+    data = [
+        _replayed(datum, kept, tenant, own) for datum, own in zip(request.data, names, strict=True)
+    ]
+    return replace(request, data=tuple(data))
+
+
+def _sampled(data: Sequence[Datum]) -> bool:
+    return any("logprobs" in datum.inputs for datum in data)
+
+
+def _names(data: Sequence[Datum]) -> list[tuple[bytes, bytes]]:
+    """What each may be kept under: usually a datum's last token is the sample's last but one, some
+    bring the last one too."""
+    return [(digest(datum.tokens), digest(datum.tokens[:-1])) for datum in data]
+
+
+def _replayed(datum: Datum, kept: KeptRoutes, tenant: str, names: tuple[bytes, bytes]) -> Datum:
+    routes = kept.find(tenant, names)
+    return datum if routes is None else replace(datum, routes=routes)
