@@ -37,9 +37,8 @@ class Forward:
 
     @property
     def free_rows(self) -> int:
-        """A pass of so many tokens takes no longer than one of a single token. None of them may
-        be a guess where there are states, which cannot go back."""
-        return self._frozen.free_rows if self._states is None else 0
+        """A pass of so many tokens takes no longer than one of a single token."""
+        return self._frozen.free_rows
 
     def prepare(self) -> bool:
         """Do a piece of what the first pass would have to do; False if nothing is left."""

@@ -43,6 +43,8 @@ class BranchPages:
         """Note that its first `length` tokens are in the cache; make full pages findable."""
         if not branch.started:
             self.prompt_tokens += length - branch.computed
+        if self._states is not None:
+            self._states.confirm(branch, length)
         before, branch.computed = branch.computed // PAGE_SIZE, length
         full = length // PAGE_SIZE
         if full > before:

@@ -3,7 +3,7 @@
 A branch that is computed holds a place. What its state was at the end of a page can be kept as a
 snapshot, filed under that page's key: a prefix is found again only as far as there is a snapshot. A
 branch that loses its pages loses its place too, and is computed again from a snapshot or from its
-start. Speculative decoding is off where there are states: a refused guess would have to be undone.
+start. Guessed tokens leave a state as it was until they are confirmed: see `guessed_states`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.linear.delta import DeltaInputs, conv_states, delta_states, heads_of
 from tinkex.engine.model.linear.stretches import Stretches
 from tinkex.engine.model.passes import Recur
+from tinkex.engine.sampling.cache.guessed_states import GuessedRecurrence
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, zeros
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.chunks import Chunk
@@ -72,6 +73,7 @@ class SequenceStates:
         self._reach: dict[Branch, int] = {}
         self._snapshots: OrderedDict[bytes, int] = OrderedDict()
         self._trail: dict[Branch, bytes] = {}
+        self._guessed: tuple[GuessedRecurrence, list[Chunk]] | None = None
 
     def __contains__(self, key: bytes) -> bool:
         """Whether there is a snapshot at the end of the page with this key."""
@@ -80,13 +82,28 @@ class SequenceStates:
     def begin(self, chunks: Sequence[Chunk]) -> Recur:
         """The recurrent layers of a step of these chunks, from the states of their branches."""
         places = [self._enter(chunk) for chunk in chunks]
-        self._reach.update((chunk.branch, chunk.stop) for chunk in chunks)
+        self._reach.update((chunk.branch, chunk.known) for chunk in chunks)
         lengths = [chunk.stop - chunk.start for chunk in chunks]
+        self._guessed = None
+        if any(chunk.guesses for chunk in chunks):
+            stores = self.windows, self.matrices
+            guessed = GuessedRecurrence(*stores, places, lengths, self._device)
+            self._guessed = guessed, list(chunks)
+            return guessed
         if runs_triton(next(iter(self.windows.values()))):
             from tinkex.engine.sampling.cache.device_states import ChunkRecurrence
 
             return ChunkRecurrence(self, places, lengths, self._device)
         return StepRecurrence(self, places, lengths, self._device)
+
+    def confirm(self, branch: Branch, length: int) -> None:
+        """So many of the branch's tokens stand, guesses of the last step among them."""
+        if self._guessed is None or self._reach.get(branch, length) >= length:
+            return
+        recurrence, chunks = self._guessed
+        member = next(index for index, chunk in enumerate(chunks) if chunk.branch is branch)
+        recurrence.confirm(member, length - chunks[member].known)
+        self._reach[branch] = length
 
     def holds(self, chunk: Chunk) -> bool:
         """Whether the branch's state is that before the chunk."""
