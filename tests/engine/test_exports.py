@@ -79,12 +79,12 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @UNTRUE
-@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize("model", [*TINY, "phi3"])
 @pytest.mark.parametrize("layout", ["peft", "merged"])
 def test_transformers_and_peft_compute_what_the_run_computes(
     model: str, layout: str, tmp_path: Path
 ) -> None:
-    base = tiny_folder(model)
+    base = reference_base(model, tmp_path / "base")
     archive = random_adapter(base, tmp_path / "archive")
     exported(archive, base, layout, tmp_path / "out")
     ours, plain = our_logprobs(base, archive), load(base)
@@ -198,7 +198,7 @@ def test_modules_by_expert_add_up_to_what_the_run_computes(model: str, tmp_path:
     np.testing.assert_allclose(theirs, our_logprobs(base, archive), atol=1e-3)
 
 
-@pytest.mark.parametrize("model", ["qwen3.5-moe", "qwen3-moe-mixed", "qwen3.5-tied", "smollm2"])
+@pytest.mark.parametrize("model", ["qwen3.5-moe", "qwen3-moe-mixed", "qwen3.5-tied", "phi3"])
 def test_a_merged_model_of_many_files_computes_what_the_run_computes(
     model: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ YARN = {
     "factor": 4.0,
     "original_max_position_embeddings": 256,
 }
+PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 
 # Name -> the transformers configuration class and what sets it apart.
@@ -136,6 +137,7 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
         | {"shared_expert_intermediate_size": 40},
     ),
+    "phi3": ("Phi3Config", {"sliding_window": 16, "rope_parameters": PARTIAL}),
     "gpt-oss": ("GptOssConfig", GPT_OSS),
     "gpt-oss-packable": ("GptOssConfig", GPT_OSS | {"intermediate_size": 32}),
     "gpt-oss-full": (

@@ -17,6 +17,12 @@ from torch.nn import functional as F
 from tinkex.engine.adapters.layout import AdapterWeights
 from tinkex.engine.adapters.peft_files import module_path
 
+FUSED = {
+    "linear_attn.in_proj_qkv": [f"linear_attn.in_proj_{part}" for part in "qkv"],
+    "self_attn.qkv_proj": [f"self_attn.{part}_proj" for part in "qkv"],
+    "mlp.gate_up_proj": ["mlp.gate_proj", "mlp.up_proj"],
+}
+
 Leaves = dict[tuple[int, str], tuple[Tensor, Tensor]]
 
 
@@ -37,8 +43,9 @@ def _attach(model: Any, key: tuple[int, str], leaves: Any, scaling: float) -> Ca
     layer, module = key
     if ".experts." in module:
         return _attach_experts(model, layer, leaves, scaling)
-    if module.removeprefix("linear_attn.in_proj_") in ("q", "k", "v"):
-        return _attach_fused(model, layer, module, leaves, scaling)
+    for fused, parts in FUSED.items():
+        if module in parts and _has(model, f"model.layers.{layer}.{fused}"):
+            return _attach_fused(model, layer, module, fused, leaves, scaling)
     handle = _find(model, module_path(layer, module)).register_forward_hook(
         _added(*leaves[key], scaling)
     )
@@ -53,11 +60,15 @@ def _added(a: Tensor, b: Tensor, scaling: float) -> Any:
     return lambda _, inputs, output: output + scaling * (inputs[0] @ a.T) @ b.T
 
 
+def _has(model: Any, path: str) -> bool:
+    return any(name == path for name, _ in model.named_modules())
+
+
 def _attach_fused(
-    model: Any, layer: int, module: str, leaves: Any, scaling: float
+    model: Any, layer: int, module: str, fused: str, leaves: Any, scaling: float
 ) -> Callable[[], None]:
-    """Of the three adapters on one fused matrix, each on its own columns."""
-    names = [f"linear_attn.in_proj_{part}" for part in "qkv"]
+    """Of the adapters on one fused matrix, each on its own columns."""
+    names = FUSED[fused]
     widths = [len(leaves[layer, name][1]) for name in names]
     start = sum(widths[: names.index(module)])
     a, b = leaves[layer, module]
@@ -66,7 +77,7 @@ def _attach_fused(
         added = scaling * (inputs[0] @ a.T) @ b.T
         return output + F.pad(added, (start, output.shape[-1] - start - len(b)))
 
-    linear = model.get_submodule(f"model.layers.{layer}.linear_attn.in_proj_qkv")
+    linear = model.get_submodule(f"model.layers.{layer}.{fused}")
     handle = linear.register_forward_hook(hook)
     return handle.remove  # type: ignore[no-any-return]
 

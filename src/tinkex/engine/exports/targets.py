@@ -18,10 +18,19 @@ from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.block_configs import ExpertsConfig
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.families import family_of
 from tinkex.engine.model.slots import UNEMBED_LAYER
 
 GATE_UP, GATE, UP, DOWN = "gate_up_proj", "gate_proj", "up_proj", "down_proj"
-_QKV = tuple(f"linear_attn.in_proj_{part}" for part in "qkv")
+_JOINED = {
+    "linear_attn.in_proj_qkv": tuple(f"linear_attn.in_proj_{part}" for part in "qkv"),
+}
+"""Modules of transformers and the adapted ones that lie in them."""
+_STORED_JOINED = {
+    "self_attn.qkv_proj": tuple(f"self_attn.{part}_proj" for part in "qkv"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+"""More of them in families that store those in one tensor."""
 _W1, _W2, _W3 = (f"mlp.experts.w{number}" for number in (1, 2, 3))
 _EXPERTS = "mlp.experts"
 
@@ -100,12 +109,14 @@ def interleaved(config: ModelConfig, layer: int) -> bool:
 def _of_layer(
     config: ModelConfig, layer: int, modules: dict[str, tuple[Tensor, Tensor]], fused: bool
 ) -> Iterator[Target]:
+    joined = _JOINED | (_STORED_JOINED if family_of(config.family).fused else {})
+    apart = {part for parts in joined.values() for part in parts} | {_W1, _W2, _W3}
     for module, (a, b) in modules.items():
-        if module not in (*_QKV, _W1, _W2, _W3):
+        if module not in apart:
             yield Target(layer, transformers_path(module), a, b)
-    if _QKV[0] in modules:
-        pair = side_by_side([modules[module] for module in _QKV])
-        yield Target(layer, "linear_attn.in_proj_qkv", *pair)
+    for module, parts in joined.items():
+        if parts[0] in modules:
+            yield Target(layer, module, *side_by_side([modules[part] for part in parts]))
     if _W1 in modules:
         yield from _of_experts(config, layer, modules, fused)
 

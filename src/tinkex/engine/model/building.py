@@ -34,7 +34,7 @@ def read_layer(tensors: Tensors, config: ModelConfig, index: int, name: str) -> 
         input_norm=norm(names.mixer_in),
         mixer=read_mixer(tensors, config, index, name),
         post_norm=norm(names.mlp_in),
-        mlp=read_mlp(tensors, config.layers[index].mlp, f"{name}.mlp", hidden),
+        mlp=read_mlp(tensors, config, index, f"{name}.mlp"),
         mixer_norm=norm(names.mixer_out),
         mlp_norm=norm(names.mlp_out),
     )
@@ -44,8 +44,9 @@ def read_mixer(tensors: Tensors, config: ModelConfig, index: int, name: str) -> 
     mixer = config.layers[index].mixer
     if isinstance(mixer, GatedDeltaConfig):
         return read_gated_delta(tensors, mixer, f"{name}.linear_attn", config.hidden_size)
+    fused = family_of(config.family).fused
     return read_attention(
-        tensors, mixer, f"{name}.self_attn", config.hidden_size, config.one_plus_norms
+        tensors, mixer, f"{name}.self_attn", config.hidden_size, config.one_plus_norms, fused
     )
 
 
@@ -67,16 +68,18 @@ def read_gated_delta(
 
 
 def read_attention(
-    tensors: Tensors, config: AttentionConfig, name: str, hidden: int, one_plus: bool
+    tensors: Tensors, config: AttentionConfig, name: str, hidden: int, one_plus: bool, fused: bool
 ) -> Attention:
-    qkv, o = [f"{name}.{part}_proj" for part in "qkv"], f"{name}.o_proj"
-    norms = config.qk_norm
+    qkv, sizes = [f"{name}.{part}_proj" for part in "qkv"], list(config.qkv_sizes)
+    if fused:
+        qkv, sizes = [f"{name}.qkv_proj"], [sum(sizes)]
+    norms, o = config.qk_norm, f"{name}.o_proj"
     heads = (config.q_size, config.kv_size) if config.wide_norms else (config.head_dim,) * 2
     return Attention(
         config,
-        qkv=tensors.stacked(qkv, config.qkv_sizes, hidden),
+        qkv=tensors.stacked(qkv, sizes, hidden),
         o=tensors.matrix(o, hidden, config.q_size),
-        qkv_bias=tensors.biases(qkv, config.qkv_sizes) if config.qkv_bias else None,
+        qkv_bias=tensors.biases(qkv, sizes) if config.qkv_bias else None,
         o_bias=tensors.biases([o], [hidden]) if config.o_bias else None,
         q_norm=tensors.norm(f"{name}.q_norm", heads[0], one_plus) if norms else None,
         k_norm=tensors.norm(f"{name}.k_norm", heads[1], one_plus) if norms else None,
@@ -84,17 +87,20 @@ def read_attention(
     )
 
 
-def read_mlp(
-    tensors: Tensors, config: DenseMlpConfig | ExpertsConfig, name: str, hidden: int
-) -> Block:
-    if isinstance(config, ExpertsConfig):
-        return read_experts(tensors, config, name, hidden)
-    return read_dense_mlp(tensors, config, name, hidden)
+def read_mlp(tensors: Tensors, config: ModelConfig, index: int, name: str) -> Block:
+    mlp, hidden = config.layers[index].mlp, config.hidden_size
+    if isinstance(mlp, ExpertsConfig):
+        return read_experts(tensors, mlp, name, hidden)
+    return read_dense_mlp(tensors, mlp, name, hidden, family_of(config.family).fused)
 
 
-def read_dense_mlp(tensors: Tensors, config: DenseMlpConfig, name: str, hidden: int) -> DenseMlp:
-    gate_up, down = [f"{name}.gate_proj", f"{name}.up_proj"], f"{name}.down_proj"
-    sizes = [config.inner, config.inner]
+def read_dense_mlp(
+    tensors: Tensors, config: DenseMlpConfig, name: str, hidden: int, fused: bool = False
+) -> DenseMlp:
+    gate_up, sizes = [f"{name}.gate_proj", f"{name}.up_proj"], [config.inner, config.inner]
+    if fused:
+        gate_up, sizes = [f"{name}.gate_up_proj"], [2 * config.inner]
+    down = f"{name}.down_proj"
     return DenseMlp(
         config,
         gate_up=tensors.stacked(gate_up, sizes, hidden),

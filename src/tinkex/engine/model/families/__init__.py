@@ -18,6 +18,7 @@ from tinkex.engine.model.families import (
     llama,
     mistral,
     olmo3,
+    phi3,
     qwen2,
     qwen3,
     qwen3_5,
@@ -43,6 +44,7 @@ FAMILIES: Mapping[str, Family] = {
     "granite": granite.FAMILY,
     "olmo3": olmo3.FAMILY,
     "smollm3": smollm3.FAMILY,
+    "phi3": phi3.FAMILY,
 }
 """By the `model_type` of a `config.json`."""
 

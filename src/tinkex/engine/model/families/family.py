@@ -27,3 +27,5 @@ class Family:
     norms: Norms = field(default_factory=Norms)
     unused: tuple[str, ...] = ()
     """Tensors that begin so are no part of the text model."""
+    fused: bool = False
+    """Whether queries, keys and values are stored as one tensor, and gate and up as another."""
