@@ -128,13 +128,15 @@ ROOMS: dict[str, dict[str, str]] = {
             "refusals settings storage tenancy"
         ),
         "maintenance": "listening",
+        "rolling": "engines refusals sampling training",
         "views": (
             "checkpoints clock engines operations polls recording refusals sampling settings "
             "storage tenancy training"
         ),
         "core": (
             "budgets checkpoints clock dashboard engines listening maintenance operations polls "
-            "promises protocol recording sampling settings storage tenancy tracing training views"
+            "promises protocol recording rolling sampling settings storage tenancy tracing "
+            "training views"
         ),
         "http": (
             "checkpoints connections core dashboard engines operations polls promises protocol "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -27,13 +29,14 @@ import uvicorn
 from tinkex.server.app import create_app
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
 
-home, port, model, steps, timings = sys.argv[1:]
+home, port, model, steps, timings, engines = sys.argv[1:]
 settings = Settings(
     home=Path(home),
     models=(ModelSpec("tinkex/tiny-llama", model, model),),
     port=int(port),
     dtype="float32",
     device="cpu",
+    engines=int(engines),
     timings=Timings(**{"drain_s": 5.0, **json.loads(timings)}),
     scheduling=Scheduling(snapshot_steps=int(steps)),
 )
@@ -51,11 +54,12 @@ class ServerProcess:
         model: Path,
         snapshot_steps: int = 5,
         timings: Mapping[str, Any] | None = None,
+        engines: int = 1,
     ) -> None:
         self.home = home
         self.port = _free_port()
         self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps)]
-        self._arguments.append(json.dumps(dict(timings or {})))
+        self._arguments += [json.dumps(dict(timings or {})), str(engines)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -91,6 +95,16 @@ class ServerProcess:
     def kill_engine(self) -> None:
         for pid in self._children():
             os.kill(pid, signal.SIGKILL)
+
+    def kill_one_engine(self, dice: random.Random) -> None:
+        """Any of several; a life that has just ended is as good as killed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(dice.choice(self._children()), signal.SIGKILL)
+
+    def restart_engines(self) -> None:
+        """As an operator would: one after another, drained first."""
+        command = [sys.executable, "-m", "tinkex", "engine", "restart", "--home", str(self.home)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=START_S)
 
     def stop(self) -> int:
         """End the server politely; its exit status."""

@@ -32,6 +32,7 @@ from tinkex.server.http.routes import (
     files,
     futures,
     metrics,
+    operating,
     runs,
     sampling,
     sessions,
@@ -40,9 +41,6 @@ from tinkex.server.http.routes import (
     tokenizers,
     training,
     watching,
-)
-from tinkex.server.http.routes import (
-    home as home_routes,
 )
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home
@@ -61,7 +59,7 @@ ROUTES: list[BaseRoute] = [
     *files.ROUTES,
     *streaming.ROUTES,
     *tokenizers.ROUTES,
-    *home_routes.ROUTES,
+    *operating.ROUTES,
     *describing.ROUTES,
     *metrics.ROUTES,
     *dashboard.ROUTES,

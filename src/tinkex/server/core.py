@@ -35,6 +35,7 @@ from tinkex.server.recording.events import Events
 from tinkex.server.recording.recorder import Recorder
 from tinkex.server.recording.samples import SampleRing
 from tinkex.server.recording.watch import LiveParts, Watch
+from tinkex.server.rolling import Rolling
 from tinkex.server.sampling.jobs import Sampling
 from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.sampling.lanes import Lanes
@@ -173,7 +174,7 @@ class Core:
             self.runs, self.engines, self.carrier, self.residency, clock, settings
         )
         self.submissions = Submissions(
-            storage, self.runs, self.promises, clock, settings, self.scheduler.pump
+            storage, self.runs, self.promises, clock, settings, self.scheduler.attend
         )
         self.training = Training(
             self.sessions,
@@ -194,6 +195,7 @@ class Core:
             clock,
             settings,
         )
+        self.rolling = Rolling(self.engines, self.scheduler, self.sampling.lanes)
         self.results = StoredResults(storage, self.listening, clock, settings.timings)
         self.futures = Futures(
             self.promises,
@@ -270,6 +272,7 @@ class Core:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.rolling.stop()
         await self.scheduler.drain(drain_s)
         await self.scheduler.stop()
         await self.sampling.stop()

@@ -16,18 +16,21 @@ class Fairness:
 
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, set[str]] = {}
 
-    def waiting(self, tenants: Iterable[str]) -> list[str]:
-        """The tenants with work now, the one to serve first in front."""
-        now = set(tenants)
-        level = min((self._served[tenant] for tenant in self._waiting & now), default=None)
-        for tenant in now - self._waiting:
+    def waiting(self, tenants: Iterable[str], at: str = "") -> list[str]:
+        """The tenants with work now in one of the places where they are served, the one to serve
+        first in front. Who waits in another place was not away."""
+        now, before = set(tenants), self._waiting.pop(at, set())
+        elsewhere: set[str] = set().union(*self._waiting.values())
+        present = (before & now) | elsewhere
+        level = min((self._served[tenant] for tenant in present), default=None)
+        for tenant in now - before - elsewhere:
             floor = self._floor() if level is None else level
             self._served[tenant] = max(self._served.get(tenant, floor), floor)
-        self._waiting = now
+        self._waiting[at] = now
         if len(self._served) > _REMEMBERED:
-            self._served = {tenant: self._served[tenant] for tenant in now}
+            self._served = {tenant: self._served[tenant] for tenant in now | elsewhere}
         return sorted(now, key=lambda tenant: (self._served[tenant], tenant))
 
     def charge(self, tenant: str, tokens: int) -> None:

@@ -63,6 +63,18 @@ class RunNoteRequest(Strict):
     note: str | None = None
 
 
+class EngineRequest(Strict):
+    """Names an engine of a server, such as tinkex/tiny-llama#1."""
+
+    engine: str
+
+
+class RestartEngineRequest(Strict):
+    """Names an engine to restart; without one, all are, one after another."""
+
+    engine: str | None = None
+
+
 class DashboardSignInRequest(Strict):
     """Begins a visit of the dashboard, with a key or by invitation."""
 

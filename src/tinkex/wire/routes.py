@@ -18,6 +18,10 @@ DASHBOARD_VISIT = "/api/v1/dashboard/visit"  # the next two are additions of our
 DASHBOARD_INVITATION = "/api/v1/dashboard/invitation"
 DASHBOARD = "/api/dashboard"  # an addition of our server, and all below it
 COLLECT_HOME = "/api/v1/home/collect"
+ENGINES = "/api/v1/engines"  # the next four are additions of our server
+DRAIN_ENGINE = f"{ENGINES}/drain"
+RESUME_ENGINE = f"{ENGINES}/resume"
+RESTART_ENGINE = f"{ENGINES}/restart"
 
 CREATE_SESSION = "/api/v1/create_session"
 SESSION_HEARTBEAT = "/api/v1/session_heartbeat"

@@ -109,10 +109,11 @@ def _engine(engine: dict[str, Any], width: int, plain: bool) -> list[str]:
     busy = f"busy {bar(engine['busy'], 10, plain=plain)} {engine['busy']:4.0%}"
     state = engine["phase"] if not engine["reason"] else f"{engine['phase']}: {engine['reason']}"
     if engine["phase"] != "ready":
-        return [f"{engine['model']}  {state}"]
+        return [f"{engine['name']}  {state}"]
     runs = engine["runs"]
+    drained = f"  {engine['draining']}" if engine["draining"] else ""
     return [
-        f"{engine['model']}  {where}",
+        f"{engine['name']}  {where}{drained}",
         f"  {busy}   {engine['operations']} operations, {engine['samples']} sequences, "
         f"{runs['resident']}/{runs['places']} runs",
         *textwrap.wrap(

@@ -83,6 +83,16 @@ _CHECKPOINT = Group(
     ),
     default="create",
 )
+_ENGINE = Group(
+    "engine",
+    "See, drain and restart your own server's engines.",
+    (
+        Command("drain", "Empty an engine; its runs go on elsewhere.", "engine:drain"),
+        Command("list", "List the engines and how they are.", "engine:list_"),
+        Command("restart", "Restart engines without losing a run.", "engine:restart"),
+        Command("resume", "Let a drained engine take work again.", "engine:resume"),
+    ),
+)
 _HOME = Group(
     "home",
     "See what takes room in your own server's home.",
@@ -146,6 +156,7 @@ COMMANDS: dict[str, Group | Command] = {
         Command("completion", "Print the completion script for a shell.", "completion:completion"),
         Command("dashboard", "Open your own server's page in a browser.", "dashboard:dashboard"),
         Command("demo", "Fine-tune a small model here and see the difference.", "demo:demo"),
+        _ENGINE,
         _HOME,
         _KEYS,
         _MODEL,

@@ -56,7 +56,7 @@ class CommandFailed(Exception):
 
 class Engine:
     """One engine of a base model, through all its lives. `draining` says why it gets no new work;
-    what it has, it may finish."""
+    what it has, it may finish. While `is_held_up`, its start waits for something outside."""
 
     def __init__(
         self,
@@ -66,12 +66,14 @@ class Engine:
         backoff_s: tuple[float, ...],
     ) -> None:
         self.spec = spec
+        self.name, self.model = spec.name, spec.model.name
         self.phase: Phase = "starting"
         self.reason = "the engine is loading the model"
         self.life = 0
         self.deaths = 0
         self.facts: Ready | None = None
         self.draining: str | None = None
+        self.is_held_up = False
         self._launch = launch
         self._clock = clock
         self._backoff_s = backoff_s
@@ -86,15 +88,6 @@ class Engine:
         self._task: asyncio.Task[None] | None = None
         self._living: asyncio.Task[str] | None = None
         self._is_renewed = False
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def model(self) -> str:
-        """The base model it serves."""
-        return self.spec.model.name
 
     @property
     def residence(self) -> Residence:
@@ -270,6 +263,7 @@ class Engine:
             await worker.stop()
 
     def _wait_for(self, reason: str) -> None:
+        self.is_held_up = True
         self._enter(self.phase, reason)
 
     def _tell_death(self, why: str, pause: float) -> None:
@@ -322,6 +316,7 @@ class Engine:
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.phase, self.reason = phase, reason
+        self.is_held_up = self.is_held_up and phase != "ready"
         self._tell()
 
     def _tell(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from tinkex.server.storage.home import HomeTaken
@@ -24,13 +25,17 @@ class _AtSocket(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(taken: HomeTaken, method: str, path: str) -> dict[str, Any]:
+def ask(
+    taken: HomeTaken, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What the home's server answers. Raises `HomeTaken` where it has no socket, else `OSError`."""
     if taken.holder is None or not taken.holder.socket:
         raise taken
     connection = _AtSocket(taken.holder.socket)
     try:
-        connection.request(method, path, headers={HEADER_API_KEY: LOCAL_API_KEY})
+        content = None if body is None else json.dumps(body)
+        headers = {HEADER_API_KEY: LOCAL_API_KEY, "content-type": "application/json"}
+        connection.request(method, path, content, headers)
         answer = connection.getresponse()
         found: dict[str, Any] = json.loads(answer.read())
     finally:

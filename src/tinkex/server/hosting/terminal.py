@@ -83,7 +83,7 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     while not server.started:
         await asyncio.sleep(0.02)
     core: Core = app.state.core
-    while not all(engine.is_ready for engine in core.engines):
+    while not (core.is_ready and all(each.is_ready or each.is_held_up for each in core.engines)):
         if failed := next((engine for engine in core.engines if engine.deaths), None):
             print(f"tinkex serve: {failed.name}: {failed.reason}", file=sys.stderr)
             server.should_exit = True

@@ -21,6 +21,28 @@ class Collected(BaseModel):
     size_bytes: int
 
 
+class EngineState(BaseModel):
+    """One engine: how it is and what it has to do."""
+
+    engine: str
+    model: str
+    state: str
+    reason: str
+    device: str | None
+    threads: int | None
+    life: int
+    deaths: int
+    runs: int
+    operations: int
+    sequences: int
+
+
+class EngineStates(BaseModel):
+    """Every engine of a server."""
+
+    engines: list[EngineState]
+
+
 class Visitor(BaseModel):
     """Who is signed in to the dashboard. `page_secret` is shown once, where a visit begins."""
 

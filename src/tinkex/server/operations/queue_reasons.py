@@ -32,6 +32,8 @@ class QueueReasons:
             return QUEUE_PAUSED_CAPACITY, f"{run.row.base_model} is not served at the moment"
         if not pool.is_ready:
             return QUEUE_PAUSED_CAPACITY, pool.reason
+        if run.residence is None and not pool.takes_work:
+            return QUEUE_PAUSED_CAPACITY, pool.reason
         if run.restoring is not None:
             return QUEUE_PAUSED_CAPACITY, run.restoring
         entry = run.log.find(seq_id)

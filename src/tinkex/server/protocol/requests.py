@@ -61,9 +61,11 @@ from tinkex.types.small_requests import (
     CancelFutureRequest,
     CheckpointTtlRequest,
     DashboardSignInRequest,
+    EngineRequest,
     FinishSessionRequest,
     LoadAddress,
     OperationAddress,
+    RestartEngineRequest,
     RunNameRequest,
     RunNoteRequest,
     SessionProjectRequest,
@@ -135,6 +137,8 @@ SEARCH_SESSIONS = Reader(limited(SessionSearchRequest, project_ids=_VALUES, stat
 # ---- runs and their checkpoints
 
 GET_INFO = Reader(limited(GetInfoRequest))
+NAME_ENGINE = Reader(limited(EngineRequest))
+RESTART_ENGINE = Reader(limited(RestartEngineRequest))
 RUN_NAME = Reader(limited(RunNameRequest, name=at_most(NAME_LIMIT)))
 RUN_NOTE = Reader(limited(RunNoteRequest, note=at_most(NOTE_LIMIT)))
 WEIGHTS_INFO = Reader(limited(WeightsInfoRequest))

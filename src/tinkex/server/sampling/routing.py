@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.engine.messages import IntArray
 
@@ -24,8 +24,7 @@ _PREFIX_SLACK, _WEIGHTS_SLACK = 2, 4
 """Sequences an engine may have more than the least loaded one, beside a quarter or half of its."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An engine that could take a sample now: how much it has to do, in sequences, and whether the
     weights are there."""
 
@@ -75,7 +74,7 @@ def prefix_keys(weights: str, prompt: IntArray) -> list[bytes]:
 
 def choose(candidates: Sequence[Candidate], cached_by: str | None) -> Candidate:
     """The one to send a sample to."""
-    least = min(each.load for each in candidates)
+    least = min([each.load for each in candidates])
     for each in candidates:
         near = each.load <= least + _PREFIX_SLACK + least // 4
         if each.engine == cached_by and each.has_weights and near:

@@ -9,6 +9,7 @@ come back on any other at once.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -35,7 +36,7 @@ class Placement:
         self._clock = clock
         self._places = settings.scheduling.resident_runs
         self._stay_s = settings.timings.run_move_s
-        self._waits_for: dict[str, str] = {}
+        self._waits_for: dict[str, dict[str, str]] = defaultdict(dict)
 
     def crews(self, pool: Pool, runs: Iterable[Run]) -> Crews:
         """Everybody's engine. A run that has nothing to do and is nowhere has none."""
@@ -51,6 +52,9 @@ class Placement:
 
     def balance(self, pool: Pool, runs: list[Run]) -> None:
         """Ask one run to leave the busiest engine if the least busy one has much less to do."""
+        known = {run.model_id for run in runs}
+        waits = self._waits_for[pool.spec.name]
+        self._waits_for[pool.spec.name] = {run: waits[run] for run in waits.keys() & known}
         engines = pool.open()
         if len(engines) < 2 or any(run.is_leaving for run in runs):
             return
@@ -84,7 +88,8 @@ class Placement:
         does, lest others are asked to go on every engine for its sake."""
         engines = pool.open()
         roomy = [each for each in engines if self._has_room(each, crews[each.name], run)]
-        if not roomy and (waited := pool.find(self._waits_for.get(run.model_id, ""))) in engines:
+        waits = self._waits_for[pool.spec.name]
+        if not roomy and (waited := pool.find(waits.get(run.model_id, ""))) in engines:
             return waited
         now = self._clock.monotonic()
 
@@ -94,9 +99,9 @@ class Placement:
 
         chosen = min(roomy or engines, key=burden, default=None)
         if roomy or chosen is None:
-            self._waits_for.pop(run.model_id, None)
+            waits.pop(run.model_id, None)
         else:
-            self._waits_for[run.model_id] = chosen.name
+            waits[run.model_id] = chosen.name
         return chosen
 
     def _has_room(self, engine: Engine, crew: list[Run], run: Run) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -78,8 +79,10 @@ class Scheduler:
             for pool, fairness in ((pool, Fairness()) for pool in engines.pools)
             for engine in pool
         }
+        self._crews: Crews = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._stopping = False
         for engine in engines:
             engine.listen(self.pump)
@@ -92,10 +95,26 @@ class Scheduler:
         for pool in self._engines.pools:
             runs = self._served_by(pool)
             if pool.is_ready:
-                self._pump(pool, self._placement.crews(pool, runs), gaps)
+                self._crews |= self._placement.crews(pool, runs)
+                self._pump(pool, gaps)
             elif pool.is_asleep and any(run.log.unfinished() for run in runs):
                 pool.wake()
         self._arm(gaps)
+
+    def attend(self, run: Run) -> None:
+        """`pump`, as far as a change of this run can matter: where it has its place, that is its
+        engine alone, however many others there are."""
+        if self._stopping:
+            return
+        engine = self._engines.at(run.place)
+        if engine is None or not engine.takes_work or run not in self._crews[engine.name]:
+            self.pump()
+            return
+        gaps: list[float] = []
+        crew = [each for each in self._crews[engine.name] if self._runs.find(each.model_id) is each]
+        while self._start_one(engine, crew, gaps):
+            pass
+        self._arm([*gaps, self._timer_at])
 
     def balance(self) -> None:
         """Ask runs to leave an engine that has too many for another that has too few."""
@@ -138,10 +157,10 @@ class Scheduler:
     def _served_by(self, pool: Pool) -> list[Run]:
         return [run for run in self._runs if self._engines.find(run.row.base_model) is pool]
 
-    def _pump(self, pool: Pool, crews: Crews, gaps: list[float]) -> None:
+    def _pump(self, pool: Pool, gaps: list[float]) -> None:
         for engine in pool:
             if engine.is_ready:
-                while self._start_one(engine, crews[engine.name], gaps):
+                while self._start_one(engine, self._crews[engine.name], gaps):
                     pass
 
     def _start_one(self, engine: Engine, runs: list[Run], gaps: list[float]) -> bool:
@@ -166,7 +185,8 @@ class Scheduler:
             return leaving
         if alone := next((choice for choice in ready if choice[2] and choice[2].deaths), None):
             return None if window.operations else alone
-        return _fairest([choice for choice in ready if self._fits(choice[2], window)], window)
+        fitting = [choice for choice in ready if self._fits(choice[2], window)]
+        return _fairest(fitting, window, engine.name)
 
     def _arriving(
         self, runs: list[Run], engine: Engine, now: float, gaps: list[float]
@@ -268,7 +288,7 @@ class Scheduler:
                 logger.error("an errand of %s broke", run.model_id, exc_info=error)
                 run.break_down(f"the server failed on it ({type(error).__name__})")
             run.end_errand(errand)
-            self.pump()
+            self.attend(run)
 
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -279,21 +299,22 @@ class Scheduler:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if gaps:
-            delay = max(0.0, min(gaps) - self._clock.monotonic()) + 0.001
+        self._timer_at = min(gaps, default=math.inf)
+        if self._timer_at < math.inf:
+            delay = max(0.0, self._timer_at - self._clock.monotonic()) + 0.001
             self._timer = asyncio.get_running_loop().call_later(delay, self.pump)
 
     def _sent(self, run: Run, errand: int) -> None:
         run.sent(errand)
-        self.pump()
+        self.attend(run)
 
 
-def _fairest(ready: list[Choice], window: _Window) -> Choice | None:
+def _fairest(ready: list[Choice], window: _Window, at: str) -> Choice | None:
     """The one that waits longest, of the tenant whose turn it is."""
     by_tenant: dict[str, list[Choice]] = {}
     for choice in ready:
         by_tenant.setdefault(choice[1].tenant, []).append(choice)
-    for tenant in window.fairness.waiting(by_tenant):
+    for tenant in window.fairness.waiting(by_tenant, at):
         return min(by_tenant[tenant], key=lambda choice: choice[0])
     return None
 

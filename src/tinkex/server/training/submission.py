@@ -58,7 +58,7 @@ class Submissions:
         promises: Promises,
         clock: Clock,
         settings: Settings,
-        on_accepted: Callable[[], None],
+        on_accepted: Callable[[Run], None],
     ) -> None:
         self._store, self._blobs = storage.store, storage.blobs
         self._runs = runs
@@ -132,7 +132,7 @@ class Submissions:
         self._promises.add(entry.request_id, run.tenant)
         run.log.accept(entry)
         run.use(self._clock.monotonic())
-        self._on_accepted()
+        self._on_accepted(run)
         return entry.request_id
 
     async def _write(

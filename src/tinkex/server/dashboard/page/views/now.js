@@ -26,7 +26,7 @@ export function Now({ who }) {
       ${SPEEDS.map(([kind, label]) => html`<${Stat} key=${kind} label=${label} value=${format.short(now.tokens_per_s[kind])} unit="tokens/s" spark=${curve(`${kind}_tokens_per_s`)} />`)}
       <${Stat} label="Engines busy" value=${format.percent(busy(now.engines))} spark=${curve("busy")} />
     </div>
-    <div class="pair">${now.engines.map((engine) => html`<${Engine} key=${engine.model} engine=${engine} />`)}</div>
+    <div class="pair">${now.engines.map((engine) => html`<${Engine} key=${engine.name} engine=${engine} />`)}</div>
     <${Queue} entries=${now.queue} everybody=${who.sees_all} />
     <div class="pair">
       ${now.tenants.length > 0 && html`<${Tenants} tenants=${now.tenants} />`}
@@ -39,11 +39,12 @@ const busy = (engines) => {
   return known.length ? Math.max(...known) : null;
 };
 
-const Engine = ({ engine }) => html`<section class="card stack" aria-label=${`Engine of ${engine.model}`}>
-  <div class="spread"><h2><${Model} name=${engine.model} /></h2><${Badge} kind=${PHASES[engine.phase]}>${engine.phase}</${Badge}></div>
+const Engine = ({ engine }) => html`<section class="card stack" aria-label=${`Engine ${engine.name}`}>
+  <div class="spread"><h2><${Model} name=${engine.name} /></h2><${Badge} kind=${PHASES[engine.phase]}>${engine.phase}</${Badge}></div>
   ${engine.reason && engine.phase !== "ready" && html`<p class="soft">${engine.reason}</p>`}
+  ${engine.draining && html`<p class="soft">${engine.draining}</p>`}
   <p class="soft small">${described(engine)}</p>
-  ${engine.memory?.parts?.length > 0 && html`<${Shares} parts=${engine.memory.parts} total=${engine.memory.total_bytes} label=${`Memory of ${engine.model}`} />`}
+  ${engine.memory?.parts?.length > 0 && html`<${Shares} parts=${engine.memory.parts} total=${engine.memory.total_bytes} label=${`Memory of ${engine.name}`} />`}
   <dl class="facts wide small">
     <${Fact} name="Busy" value=${format.percent(engine.busy)} />
     <${Fact} name="Training calls" value=${format.whole(engine.operations)} />

@@ -1,0 +1,127 @@
+"""Two engines of one thread each against one, as users get it: `tinkex serve --engines N`.
+
+    python benchmarks/many_engines.py [SECONDS] [MODEL] [SDK]
+
+Four runs train at once, each result awaited, and then many prompts are sampled at once, by one
+client process; the same work for either server. On a machine with two cores the client and the
+server have no core of their own, so a model is needed that keeps the engines busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from report import Row, write
+from served_process import serving
+
+RUNS, SEQUENCES, LENGTH = 4, 2, 64
+PROMPTS, NEW = 16, 24
+NOTE = f"""
+The alternative is one engine of one thread with the same work: {RUNS} runs of {SEQUENCES} ×
+{LENGTH} tokens and an optimizer step, each result awaited; {PROMPTS} samples of {NEW} tokens at a
+time. Tokens are those of whole calls that ended in the time measured.
+"""
+
+
+def train(sdk: Any, service: Any, model: str, seconds: float) -> float:
+    """Tokens a second of several runs, each awaiting its own results."""
+    counts = [0] * RUNS
+    clients = [service.create_lora_training_client(model, rank=8, seed=n) for n in range(RUNS)]
+    datum = _datum(sdk)
+    begin = threading.Barrier(RUNS + 1)
+
+    def live(number: int) -> None:
+        client = clients[number]
+        _step(sdk, client, datum)
+        begin.wait()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            _step(sdk, client, datum)
+            counts[number] += SEQUENCES * LENGTH * (time.monotonic() < end)
+
+    threads = [threading.Thread(target=live, args=(number,)) for number in range(RUNS)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / seconds
+
+
+def _datum(sdk: Any) -> Any:
+    tokens = [(7 * i) % 100 for i in range(LENGTH + 1)]
+    return sdk.types.Datum(
+        model_input=sdk.types.ModelInput.from_ints(tokens[:-1]),
+        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * LENGTH},
+    )
+
+
+def _step(sdk: Any, client: Any, datum: Any) -> None:
+    call = client.forward_backward([datum] * SEQUENCES, "cross_entropy")
+    update = client.optim_step(sdk.types.AdamParams(learning_rate=1e-4))
+    call.result()
+    update.result()
+
+
+def sample(sdk: Any, service: Any, model: str, seconds: float) -> float:
+    """Tokens a second of many samples at once, of the base model."""
+    client = service.create_sampling_client(base_model=model)
+    params = sdk.types.SamplingParams(max_tokens=NEW, temperature=1.0)
+
+    async def live(number: int, end: float) -> int:
+        done = 0
+        while time.monotonic() < end:
+            prompt = sdk.types.ModelInput.from_ints([(number * 31 + i) % 100 for i in range(32)])
+            found = await client.sample_async(prompt, 1, params)
+            if time.monotonic() < end:
+                done += len(found.sequences[0].tokens)
+        return done
+
+    async def all_of(span: float) -> int:
+        end = time.monotonic() + span
+        return sum(await asyncio.gather(*(live(number, end) for number in range(PROMPTS))))
+
+    asyncio.run(all_of(1.0))
+    return asyncio.run(all_of(seconds)) / seconds
+
+
+def measured(engines: int, seconds: float, model: str, sdk: str) -> dict[str, float]:
+    """Training and sampling with so many engines, driven by a client of its own process."""
+    options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
+    with serving(*options, "--engine", "threads=1") as server:
+        client = [sys.executable, __file__, "client", server.url, model, str(seconds), sdk]
+        found = subprocess.run(client, check=True, capture_output=True, text=True)
+    values: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+    return values
+
+
+def client(url: str, model: str, seconds: float, name: str) -> None:
+    sdk = importlib.import_module(name)
+    service = sdk.ServiceClient(base_url=url, api_key="tml-bench")
+    trained = train(sdk, service, model, seconds)
+    print(json.dumps({"training": trained, "sampling": sample(sdk, service, model, seconds)}))
+
+
+def main(
+    seconds: float = 12.0, model: str = "HuggingFaceTB/SmolLM2-135M-Instruct", sdk: str = "tinkex"
+) -> None:
+    one, two = (measured(engines, seconds, model, sdk) for engines in (1, 2))
+    rows = [
+        Row(f"{kind}, two engines", two[kind], "tokens/s", one[kind], True, "≥1.8×")
+        for kind in ("training", "sampling")
+    ]
+    write("many_engines", f"Two engines against one ({model}, {sdk})", rows, NOTE)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["client"]:
+        client(sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5])
+    else:
+        main(*([float(sys.argv[1])] if sys.argv[1:] else []), *sys.argv[2:])

@@ -1,0 +1,74 @@
+"""How many engines there are and what each gets: one per GPU, or a share of the threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tinkex.server.engines.fleet import FleetProblem, choose_fleet, engine_specs, wanted_in
+from tinkex.server.settings import ModelSpec, Settings
+
+ONE, TWO = ModelSpec("one", "a"), ModelSpec("two", "b")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "models", "device", "gpus", "engines", "devices"),
+    [
+        ("auto", 1, "auto", 0, 1, 0),
+        ("auto", 1, "auto", 1, 1, 0),
+        ("auto", 1, "auto", 4, 4, 4),
+        ("auto", 2, "cuda", 4, 2, 4),
+        ("auto", 3, "auto", 2, 1, 2),
+        ("auto", 1, "cuda:1", 4, 1, 0),
+        (3, 1, "cpu", 4, 3, 0),
+        (2, 1, "auto", 4, 2, 4),
+    ],
+)
+def test_auto_is_one_per_gpu_shared_out_between_models_and_one_on_a_cpu(
+    wanted: int, models: int, device: str, gpus: int, engines: int, devices: int
+) -> None:
+    found, dealt = choose_fleet(wanted, models, device, gpus)
+    assert (found, len(dealt)) == (engines, devices)
+
+
+@pytest.mark.parametrize(("wanted", "device", "gpus"), [(3, "auto", 2), (2, "cuda:1", 4)])
+def test_more_engines_than_gpus_are_refused_with_what_to_do(
+    wanted: int, device: str, gpus: int
+) -> None:
+    with pytest.raises(FleetProblem, match=f"--engines {wanted}"):
+        choose_fleet(wanted, 1, device, gpus)
+
+
+def test_engines_on_a_cpu_share_its_threads_and_one_alone_takes_what_there_is(
+    tmp_path: Path,
+) -> None:
+    cores = len(os.sched_getaffinity(0))
+    specs = engine_specs(Settings(tmp_path, (ONE,), engines=2))
+    assert [(spec.name, spec.threads) for spec in specs] == [
+        ("one#0", max(1, cores // 2)),
+        ("one#1", max(1, cores // 2)),
+    ]
+    [alone] = engine_specs(Settings(tmp_path, (ONE,)))
+    assert alone.threads is None
+
+
+def test_engines_of_all_models_are_dealt_to_the_gpus_in_turn(tmp_path: Path) -> None:
+    gpus = tuple(f"cuda:{number}" for number in range(4))
+    specs = engine_specs(Settings(tmp_path, (ONE, TWO), engines=2, devices=gpus))
+    assert [(spec.name, spec.device) for spec in specs] == [
+        ("one#0", "cuda:0"),
+        ("one#1", "cuda:1"),
+        ("two#0", "cuda:2"),
+        ("two#1", "cuda:3"),
+    ]
+    assert {spec.threads for spec in specs} == {None}
+
+
+def test_the_environment_says_how_many_and_a_wrong_number_is_named() -> None:
+    assert wanted_in({}) == 1
+    assert wanted_in({"TINKEX_ENGINES": "auto"}) == "auto"
+    assert wanted_in({"TINKEX_ENGINES": "3"}) == 3
+    with pytest.raises(FleetProblem, match="TINKEX_ENGINES='many'"):
+        wanted_in({"TINKEX_ENGINES": "many"})
