@@ -10,6 +10,7 @@ import torch
 
 from support.training import ADAM, adam_step, call, random_datum, train
 from tinkex.engine.adapters.layout import AdapterLayout
+from tinkex.engine.adapters.shares import Whole
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.training.optimizers import AdamW, clip, orthogonalise
@@ -31,16 +32,16 @@ def test_adamw_equals_torch_over_fifty_steps(decoder: Decoder) -> None:
         theirs.grad = gradient.clone()
         torch.nn.utils.clip_grad_norm_([theirs], 50.0)
         reference.step()
-        clip(gradient, 50.0)
+        clip(Whole(), gradient, 50.0)
         mine.step(own, gradient, step, params)
     torch.testing.assert_close(own, theirs.detach(), rtol=2e-5, atol=2e-6)
 
 
 def test_clipping_scales_to_the_limit_and_reports_the_norm_before() -> None:
     gradient = torch.full((4,), 3.0)
-    assert clip(gradient, 0.0) == pytest.approx(6.0)
-    assert clip(gradient, -1.0) == pytest.approx(6.0)
-    assert clip(gradient, 1.5) == pytest.approx(6.0)
+    assert clip(Whole(), gradient, 0.0) == pytest.approx(6.0)
+    assert clip(Whole(), gradient, -1.0) == pytest.approx(6.0)
+    assert clip(Whole(), gradient, 1.5) == pytest.approx(6.0)
     assert float(gradient.norm()) == pytest.approx(1.5)
 
 

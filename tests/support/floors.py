@@ -158,23 +158,29 @@ ROOMS: dict[str, dict[str, str]] = {
         "driver": "link placed_engine",
     },
     "engine": {
+        "collectives": "",
         "cpu": "",
         "errors": "",
         "kernels": "",
         "messages": "",
         "to_device": "",
         "to_host": "",
-        "model": "cpu errors kernels to_device",
-        "adapters": "cpu errors kernels messages model to_device",
+        "model": "collectives cpu errors kernels to_device",
+        "adapters": "collectives cpu errors kernels messages model to_device",
         "builtin": "",
         "exports": "adapters errors messages model",
         "frames": "",
         "limits": "",
-        "losses": "errors frames limits messages to_device",
-        "sampling": "adapters cpu errors frames kernels messages model to_device",
+        "losses": "collectives errors frames limits messages to_device",
+        "sampling": "adapters collectives cpu errors frames kernels messages model to_device",
         "settings": "",
-        "training": "adapters cpu errors kernels limits losses messages model to_device to_host",
-        "process": "adapters cpu errors frames limits messages model sampling settings training",
+        "training": (
+            "adapters collectives cpu errors kernels limits losses messages model to_device to_host"
+        ),
+        "process": (
+            "adapters collectives cpu errors frames limits messages model sampling settings "
+            "training"
+        ),
     },
     "cli": {
         "deadline": "",

@@ -148,10 +148,18 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
+FOUR_HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-four-heads": (
+        "LlamaConfig",
+        {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True},
+    )
+}
+"""For four ranks, each of which needs a head of keys and values."""
+
 
 def make_reference(name: str) -> Any:
     """A float32 transformers model with every parameter random, norms and biases included."""
-    kind, extra = (FAMILIES | BLOCK_FAMILIES)[name]
+    kind, extra = (FAMILIES | BLOCK_FAMILIES | FOUR_HEADS)[name]
     config = getattr(transformers, kind)(**(SHAPE | extra))
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

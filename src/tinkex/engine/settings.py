@@ -15,7 +15,8 @@ class WorkerConfig:
     `host_run_bytes` that of the host for runs not in use. `micro_batch_tokens` and `step_tokens`
     bound one unit of training and of sampling, so also how long each waits for the other.
     `sampling_share` is sampling's part of the time when both have work. `threads` are those of the
-    CPU it computes with; several engines on one machine share its cores.
+    CPU it computes with; several engines on one machine share its cores. `ranks` is the number of
+    devices that share the model: GPUs side by side from `device` on, or processes of one CPU.
     """
 
     model: str
@@ -33,3 +34,4 @@ class WorkerConfig:
     host_run_bytes: int | None = None
     sampling_share: float = 0.5
     threads: int | None = None
+    ranks: int = 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tinkex.engine.adapters.shares import Sharded, Shares, Whole, cut, longer_axis
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.config import ModelConfig, slots
@@ -74,21 +75,29 @@ class AdapterLayout:
             name: {layer: place for place, layer in enumerate(placed.layers)}
             for name, placed in self.slots.items()
         }
-        self.size = sum(math.prod(shape) for shape in self._shapes())
+        self.size = sum(math.prod(shape) for _, shape in self.shapes())
+        shard = config.shard
+        self.whole = self if shard is None else AdapterLayout(shard.whole, spec)
+        """The layout of the whole adapter, where a rank has a part of it."""
+        self.shares: Shares = Whole() if shard is None else Sharded(self, self.whole, shard)
 
     def factors(self, flat: Tensor) -> dict[str, Factors]:
         """Views of a vector of `size` elements, by slot; of a stack of them, [count, size], with
         the count in front."""
-        shapes = self._shapes()
-        parts = flat.split_with_sizes([math.prod(shape) for shape in shapes], dim=-1)
-        front = flat.shape[:-1]
-        views = [part.view(*front, *shape) for part, shape in zip(parts, shapes, strict=True)]
+        views = self.views(flat)
         found, start = {}, 0
         for name, placed in self.slots.items():
             stop = start + 1 + len(placed.slot.modules)
             found[name] = Factors(views[start], tuple(views[start + 1 : stop]), self._places[name])
             start = stop
         return found
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The same views in the order of `shapes`."""
+        shapes = [shape for _, shape in self.shapes()]
+        parts = flat.split_with_sizes([math.prod(shape) for shape in shapes], dim=-1)
+        front = flat.shape[:-1]
+        return [part.view(*front, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def modules(self, flat: Tensor) -> dict[tuple[int, str], tuple[Tensor, Tensor]]:
         """Views of the same vector by (layer, module), as `AdapterWeights` lists them."""
@@ -110,15 +119,16 @@ class AdapterLayout:
             found.extend(b.reshape(-1, *b.shape[-2:]) for b in factors.b)
         return found
 
-    def _shapes(self) -> list[tuple[int, ...]]:
-        shapes: list[tuple[int, ...]] = []
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Of every factor's stack with its slot, in the order in which they lie in a vector."""
+        shapes: list[tuple[str, tuple[int, ...]]] = []
         rank = self.spec.rank
-        for placed in self.slots.values():
+        for name, placed in self.slots.items():
             slot, depth = placed.slot, len(placed.layers)
             front_a = (depth, slot.experts_a) if slot.experts_a else (depth,)
             front_b = (depth, slot.experts_b) if slot.experts_b else (depth,)
-            shapes.append((*front_a, len(slot.modules) * rank, slot.in_features))
-            shapes.extend((*front_b, out, rank) for _, out in slot.modules)
+            shapes.append((name, (*front_a, len(slot.modules) * rank, slot.in_features)))
+            shapes.extend((name, (*front_b, out, rank)) for _, out in slot.modules)
         return shapes
 
 
@@ -137,11 +147,11 @@ def _parts(spec: LoraSpec) -> set[Part]:
 def initial_weights(layout: AdapterLayout, seed: int, device: torch.device) -> Tensor:
     """A fresh adapter: each A uniform within ±1/sqrt(in), each B zero. The same on any device."""
     generator = torch.Generator().manual_seed(seed % 2**63)
-    flat = torch.zeros(layout.size, dtype=torch.float32)
-    for factors in layout.factors(flat).values():
+    flat = torch.zeros(layout.whole.size, dtype=torch.float32)
+    for factors in layout.whole.factors(flat).values():
         bound = 1.0 / math.sqrt(factors.a.shape[-1])
         factors.a.uniform_(-bound, bound, generator=generator)
-    return flat.to(device)
+    return layout.shares.own(flat).to(device)
 
 
 def seed_of(run: str) -> int:
@@ -179,11 +189,42 @@ class Adapter:
 
     def load(self, weights: AdapterWeights) -> None:
         """Replace the weights; those given must have this adapter's rank, scaling and modules."""
-        check_fit(self.layout, weights)
-        for key, (a, b) in self.layout.modules(self.master).items():
+        layout, master = self.layout, self.master
+        check_fit(layout.whole, weights)
+        is_whole = layout.whole is layout
+        vector = master if is_whole else torch.empty(layout.whole.size, device=master.device)
+        for key, (a, b) in layout.whole.modules(vector).items():
             a.copy_(weights.factors[key][0])
             b.copy_(weights.factors[key][1])
+        if not is_whole:
+            master.copy_(layout.shares.own(vector))
         self.refresh()
+
+
+def share_of_weights(weights: AdapterWeights, config: ModelConfig) -> AdapterWeights:
+    """The part of an adapter's weights that the model of this configuration has use for."""
+    if config.shard is None:
+        return weights
+    own = _factor_shapes(config, weights.rank)
+    whole = _factor_shapes(config.shard.whole, weights.rank)
+    factors = {}
+    for key, pair in weights.factors.items():
+        shapes = zip(pair, own.get(key, ()), whole.get(key, ()), strict=False)
+        parts = [cut(t, longer_axis(a, b), config.shard) for t, a, b in shapes]
+        # What fits no module is left for those to refuse who know the model's names.
+        factors[key] = (parts[0], parts[1]) if parts else pair
+    return AdapterWeights(weights.rank, weights.scaling, factors)
+
+
+def _factor_shapes(
+    config: ModelConfig, rank: int
+) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
+    return {
+        (layer, module): placed.slot.factor_shapes(out, rank)
+        for placed in slots(config).values()
+        for module, out in placed.slot.modules
+        for layer in placed.layers
+    }
 
 
 def check_fit(layout: AdapterLayout, weights: AdapterWeights) -> None:

@@ -32,6 +32,15 @@ class LayerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """Which part of a model a configuration describes, where several devices share one."""
+
+    rank: int
+    size: int
+    whole: ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     family: str
     vocab_size: int
@@ -50,6 +59,8 @@ class ModelConfig:
     """Whether norms scale by one plus their stored weight."""
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
+    shard: Shard | None = None
+    """Of which whole this is a part; None where it is the whole."""
     attention: AttentionConfig = field(init=False)
     """The shape of keys and values, one for all attention layers: they share one cache."""
 

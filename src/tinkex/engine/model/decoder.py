@@ -124,11 +124,21 @@ class Decoder:
         before, after = norms
         eps, scale = self.config.norm_eps, self.config.residual_scale
         normed = x if before is None else rms_norm(x, before, eps)
-        if after is None and scale == 1.0:
+        shared = self.config.shard is not None
+        if after is None and scale == 1.0 and not shared:
             return block.forward(index, normed, x, run)
-        out = block.forward(index, normed, torch.zeros_like(x), run)
+        if shared:
+            out = self._summed_over_ranks(index, block, normed, run)
+        else:
+            out = block.forward(index, normed, torch.zeros_like(x), run)
         out = out if after is None else rms_norm(out, after, eps)
         return torch.add(x, out, alpha=scale)
+
+    def _summed_over_ranks(self, index: int, block: Block, normed: Tensor, run: Pass) -> Tensor:
+        from tinkex.engine import collectives
+
+        share = block.forward(index, collectives.enter(normed), torch.zeros_like(normed), run)
+        return collectives.summed(share)
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> list[Angles | None]:
         made = [rope.angles(positions, dtype) for rope in self._ropes]

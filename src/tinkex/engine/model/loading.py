@@ -6,27 +6,42 @@ from pathlib import Path
 
 import torch
 
+from tinkex.engine.collectives import Ranks
 from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
 from tinkex.engine.model.headers import read_config
-from tinkex.engine.model.tensors import FolderTensors, Tensors
+from tinkex.engine.model.shards import ShardTensors, share_of
+from tinkex.engine.model.tensors import FolderTensors, ShapesOnly, Tensors
 
 
 def load_decoder(
-    folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
-) -> Decoder:
-    """The model in `folder` on `device`. `dtype` defaults to float32 on the CPU, else bfloat16."""
+    folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
+    ranks: Ranks | None = None,
+) -> Decoder:  # fmt: skip
+    """The model in `folder` on `device`, or the share of it that one of several ranks holds.
+    `dtype` defaults to float32 on the CPU, else bfloat16."""
     path, place = Path(folder), torch.device(device)
     config = read_config(path)
     wanted = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
     tensors = FolderTensors(path, place, wanted)
+    if ranks is not None:
+        config = share_of(config, ranks)
+    if config.shard is not None:
+        tensors = ShardTensors(path, place, wanted, config.shard)
     weights = read_weights(config, tensors)
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
     return Decoder(config, weights)
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """Of the whole model, of which this may be a share."""
+    whole = config if config.shard is None else config.shard.whole
+    weights = read_weights(whole, ShapesOnly(torch.device("meta"), torch.float32))
+    return sum(tensor.numel() for tensor in weights.tensors())
 
 
 def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:

@@ -101,6 +101,19 @@ class Tensors(ABC):
         return tensor.to(device=self.device, dtype=self.dtype)
 
 
+class ShapesOnly(Tensors):
+    """Every tensor that is asked for, without its numbers: made for the device `meta`."""
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, device=self.device)
+
+    def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=torch.uint8, device=self.device)
+
+    def has(self, name: str) -> bool:
+        return True
+
+
 class FolderTensors(Tensors):
     """Takes tensors by name from a folder's safetensors files."""
 
@@ -113,7 +126,7 @@ class FolderTensors(Tensors):
         return name in self._files
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self._stored(name)
+        tensor = self._cut(name, self._stored(name), shape)
         if tuple(tensor.shape) != shape or not tensor.is_floating_point():
             raise ModelError(
                 f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
@@ -122,12 +135,16 @@ class FolderTensors(Tensors):
         return tensor
 
     def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = self._stored(name)
+        tensor = self._cut(name, self._stored(name), shape)
         if tuple(tensor.shape) != shape or tensor.dtype != torch.uint8:
             raise ModelError(
                 f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
                 f"config.json asks for bytes of shape {shape}"
             )
+        return tensor
+
+    def _cut(self, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The part of a stored tensor that is asked for: all of it."""
         return tensor
 
     def _stored(self, name: str) -> Tensor:

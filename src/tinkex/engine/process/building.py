@@ -1,16 +1,17 @@
-"""Makes a worker from its settings: the model loaded, limits fitted to the device, kernels warm."""
+"""Makes a worker from its settings: the model loaded, ranks joined, limits fitted, kernels warm."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
+from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights, share_of_weights
 from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.messages import LoraSpec, Ready
-from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.loading import count_parameters, load_decoder
 from tinkex.engine.process.device_clock import Stopwatch, marks_of
 from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
 from tinkex.engine.process.interleave import Interleave
@@ -21,6 +22,7 @@ from tinkex.engine.process.placement import (
     sampling_limits,
     training_limits,
 )
+from tinkex.engine.process.ranks import Follower, Leader, Rank, agreed_limits, join
 from tinkex.engine.process.warmup import warm_up
 from tinkex.engine.process.worker import Emit, Worker
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
@@ -33,16 +35,36 @@ from tinkex.engine.training.trainer import Trainer
 def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
     """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served.
     `fetch` gets weights that this host lacks; without it they come by their links."""
+    leader = None if config.ranks == 1 else Leader(config)
+    worker = _build(config, emit, leader, fetch)
+    worker.leader = leader
+    return worker
+
+
+def follow(config: WorkerConfig, follower: Follower) -> None:
+    """Be another rank than the first, until the first one ends."""
+    worker = _build(config, lambda event: None, follower)
+    worker.follow(follower)
+
+
+def _build(
+    config: WorkerConfig, emit: Emit, rank: Rank | None, fetch: Fetch | None = None
+) -> Worker:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     placement = choose_placement(config)
+    if rank is not None:
+        placement = replace(placement, device=join(rank, placement.device))
     folder = Path(config.model)
-    decoder = load_decoder(folder, placement.device, placement.dtype)
+    decoder = load_decoder(
+        folder, placement.device, placement.dtype, None if rank is None else rank.ranks
+    )
 
     def read(path: str) -> AdapterWeights:
-        return read_adapter(Path(path), placement.device)
+        return share_of_weights(read_adapter(Path(path), placement.device), decoder.config)
 
-    limits, sampling = training_limits(config, placement.device), sampling_limits(config, decoder)
+    limits = agreed_limits(training_limits(config, placement.device), decoder.config)
+    sampling = agreed_limits(sampling_limits(config, decoder), decoder.config)
     trainer = Trainer(decoder, limits)
     sampler = Sampler(decoder, read_ending(folder), sampling, read)
     if placement.device.type == "cuda":
@@ -52,7 +74,7 @@ def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -
             architecture=_architecture(folder, decoder.config.family),
             vocab_size=decoder.config.vocab_size,
             max_context=sampler.context,
-            parameters=decoder.parameters,
+            parameters=count_parameters(decoder.config),
             device=str(placement.device),
             dtype=str(placement.dtype).removeprefix("torch."),
             max_rank=config.max_rank,

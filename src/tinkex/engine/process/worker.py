@@ -8,17 +8,18 @@ from a snapshot. A command that fails is answered `Failed` and the engine goes o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import queue
 import time
-from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tinkex.engine.errors import EngineError
+from tinkex.engine.collectives import agree
+from tinkex.engine.frames import Closed
 from tinkex.engine.messages import (
     Cancel,
     CheckLoss,
@@ -28,7 +29,6 @@ from tinkex.engine.messages import (
     DropRun,
     DropWeights,
     Event,
-    ForwardBackward,
     LoadRun,
     LoadWeights,
     OptimStep,
@@ -38,14 +38,21 @@ from tinkex.engine.messages import (
     SaveRun,
     ServeRun,
     Stats,
+    WeightsRef,
 )
+from tinkex.engine.process.batches import Batches
 from tinkex.engine.process.device_clock import Stopwatch
 from tinkex.engine.process.failures import failure, release_memory, short
 from tinkex.engine.process.fetched_weights import FetchedWeights
 from tinkex.engine.process.interleave import Interleave
+from tinkex.engine.process.ranks import (
+    GET_READY,
+    MAKE_TURN,
+    Follower,
+    Leader,
+)
 from tinkex.engine.process.run_queues import RunCommand, RunQueues, SingleCommand
 from tinkex.engine.sampling.sampler import Sampler
-from tinkex.engine.training.batch import Batch, Deferred
 from tinkex.engine.training.run import save
 from tinkex.engine.training.trainer import Trainer
 
@@ -55,13 +62,6 @@ Emit: TypeAlias = Callable[[Event], None]
 
 SOON_S = 0.2
 """After work was asked for, so long nothing is got ready in idle time."""
-
-BATCHES = 4
-"""Batches under way at once, taking turns by micro-batch."""
-
-BATCH_MICRO_BATCHES = 8
-"""Waiting forward passes join a batch up to this many micro-batches, so that a short one never
-waits for several long ones."""
 
 
 class _Wake:
@@ -74,15 +74,6 @@ class _Fetched:
 
     command: LoadRun | LoadWeights
     error: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Underway:
-    """A batch that is being run, and the commands that its outcomes answer."""
-
-    batch: Batch
-    commands: list[ForwardBackward]
-    started: float
 
 
 class Worker:
@@ -99,11 +90,12 @@ class Worker:
         self._trainer, self._sampler, self._policy = trainer, sampler, policy
         self._stopwatch = stopwatch
         self._emit = emit
+        self.leader: Leader | None = None
+        shard = trainer.decoder.config.shard
+        self._leads = shard is None or shard.rank == 0
         self._inbox: queue.SimpleQueue[Command | _Wake | _Fetched | None] = queue.SimpleQueue()
         self._runs = RunQueues()
-        self._underway: deque[_Underway] = deque()
-        self._deferred: list[tuple[ForwardBackward, Deferred]] = []
-        self._train_tokens = 0
+        self._batches = Batches(trainer, self._runs, emit, lambda: self._inbox.put(_Wake()))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
         self._fetcher = ThreadPoolExecutor(4, thread_name_prefix="engine-fetch")
         self._prepared = False
@@ -128,6 +120,24 @@ class Worker:
         self._fetcher.shutdown(cancel_futures=True)
         self._fetched.close()
         self._sampler.grammars.close()
+        if self.leader is not None:
+            self.leader.close()
+
+    def follow(self, follower: Follower) -> None:
+        """Do what the first rank does, until it ends."""
+        with contextlib.suppress(Closed):
+            while True:
+                note = follower.hear()
+                if note == MAKE_TURN:
+                    self._make_turn()
+                elif note == GET_READY:
+                    self._get_ready()
+                else:
+                    self._accept(note)
+
+    def _tell(self, note: object) -> None:
+        if self.leader is not None:
+            self.leader.tell(note)
 
     def _took_more(self) -> bool:
         """Whether a command came soon after the last: a client that awaits each result is back
@@ -146,9 +156,11 @@ class Worker:
                 self._accept(self._inbox.get_nowait())
             except queue.Empty:
                 break
-        if self._stopping:
-            return False
-        for seconds in self._stopwatch.ended():
+        return not self._stopping and self._make_turn()
+
+    def _make_turn(self) -> bool:
+        self._tell(MAKE_TURN)
+        for seconds in agree(list(self._stopwatch.ended())):
             if self._policy.spent(seconds) == "sample":
                 self._sampler.took(seconds)
         turn = self._policy.next(training=self._training, sampling=self._sampler.busy)
@@ -164,11 +176,11 @@ class Worker:
     @property
     def _training(self) -> bool:
         """Whether training has work."""
-        ready = any(deferred.ready for _, deferred in self._deferred)
-        return bool(self._underway) or bool(self._runs) or ready
+        return bool(self._batches) or bool(self._runs) or self._batches.any_ready
 
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""
+        self._tell(GET_READY)
         try:
             self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
         except Exception:
@@ -185,13 +197,18 @@ class Worker:
             self._stopping = True
         elif isinstance(command, _Wake):
             return
-        elif isinstance(command, _Fetched):
+        else:
+            self._tell(command)
+            self._take_in(command)
+
+    def _take_in(self, command: Command | _Fetched) -> None:
+        if isinstance(command, _Fetched):
             self._load_fetched(command)
         elif isinstance(command, RunCommand):
             self._runs.add(command)
         elif isinstance(command, Sample):
             self._begin_sample(command)
-        elif isinstance(command, LoadWeights) and self._fetched.lacks(command.source):
+        elif isinstance(command, LoadWeights) and self._lacks(command.source):
             self._fetch(command, command.weights)
         else:
             self._answer(command.op, lambda: self._carry_out(command))
@@ -225,7 +242,7 @@ class Worker:
                 self._answer(command.op, lambda: self._trainer.create_run(command))
             case OptimStep():
                 self._answer(command.op, lambda: self._trainer.optim_step(command))
-            case LoadRun() if self._fetched.lacks(command.source):
+            case LoadRun() if self._lacks(command.source):
                 self._runs.hold(command.run)
                 self._fetch(command, command.op)
             case LoadRun():
@@ -237,8 +254,14 @@ class Worker:
             case SaveRun():
                 self._save(command)
 
+    def _lacks(self, source: WeightsRef) -> bool:
+        return agree(self._fetched.lacks(source))
+
     def _fetch(self, command: LoadRun | LoadWeights, user: str) -> None:
-        """Get what this host lacks in the background; everybody else goes on."""
+        """Get what this host lacks in the background; everybody else goes on. The first rank does
+        it for all."""
+        if not self._leads:
+            return
 
         def bring() -> None:
             try:
@@ -273,7 +296,8 @@ class Worker:
         except Exception as error:
             self._emit(failure(command.op, error))
             return
-        self._writer.submit(self._answer, command.op, lambda: save(snapshot, command.folder))
+        if self._leads:
+            self._writer.submit(self._answer, command.op, lambda: save(snapshot, command.folder))
 
     def _answer(self, op: str, work: Callable[[], Result]) -> None:
         started = time.monotonic()
@@ -288,66 +312,18 @@ class Worker:
 
     def _train(self) -> None:
         """One unit: a command that goes alone, else a micro-batch of the batch whose turn it is."""
-        busy = {command.run for underway in self._underway for command in underway.commands}
+        busy = self._batches.runs
         command = self._runs.take_single(busy)
         if command is None:
-            self._begin_batch(busy)
-            if not self._underway:
+            self._batches.begin(busy)
+            if not self._batches:
                 self._runs.new_round()
                 command = self._runs.take_single(())
         if command is not None:
             self._serve(command)
-        elif self._underway:
-            self._run_micro_batch(self._underway.popleft())
+        elif self._batches:
+            self._batches.run_micro_batch()
             self._runs.new_round()
-
-    def _begin_batch(self, busy: Container[str]) -> None:
-        """Begin one of what waits, also beside those that have several micro-batches to go: they
-        take turns, so that a short call waits for a micro-batch of a long one, not for all."""
-        if len(self._underway) >= BATCHES or any(u.batch.remaining <= 1 for u in self._underway):
-            return
-        room = BATCH_MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
-        heads = self._runs.take_forward(room, busy, self._trainer.residency.admit)
-        again = self._take_ready()
-        if again or heads:
-            commands = [*(command for command, _ in again), *heads]
-            batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
-            self._underway.append(_Underway(batch, commands, time.monotonic()))
-
-    def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
-        """The calls that waited for their losses and can now be made to the end."""
-        waiting, self._deferred = self._deferred, []
-        ready: list[tuple[ForwardBackward, Deferred]] = []
-        for command, deferred in waiting:
-            if deferred.ready:
-                self._runs.release(command.run)
-                ready.append((command, deferred))
-            else:
-                self._deferred.append((command, deferred))
-        return ready
-
-    def _defer(self, command: ForwardBackward, deferred: Deferred) -> None:
-        """Its run waits for the loss; everybody else goes on."""
-        self._runs.hold(command.run)
-        self._deferred.append((command, deferred))
-        deferred.notify(lambda: self._inbox.put(_Wake()))
-
-    def _run_micro_batch(self, underway: _Underway) -> None:
-        """One micro-batch; after the last one, the answers."""
-        batch = underway.batch
-        self._train_tokens += next(batch, 0)
-        if batch.remaining:
-            self._underway.append(underway)
-            return
-        next(batch, None)
-        seconds = time.monotonic() - underway.started
-        for command, outcome in zip(underway.commands, batch.outcomes, strict=True):
-            if isinstance(outcome, Deferred):
-                self._defer(command, outcome)
-            elif isinstance(outcome, EngineError):
-                self._emit(failure(command.op, outcome))
-            else:
-                self._emit(Done(command.op, outcome, seconds))
 
     def _sample(self) -> None:
         try:
@@ -364,7 +340,7 @@ class Worker:
         return Stats(
             runs=self._trainer.runs,
             weights=len(sampler.versions),
-            train_tokens=self._train_tokens,
+            train_tokens=self._batches.tokens,
             sampled_tokens=sampler.sampled_tokens,
             prompt_tokens=sampler.prompt_tokens,
             pages_used=sampler.pool.used,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tinkex.engine.collectives import agree
 from tinkex.engine.messages import Progress, Routes, Sample, SampleResult, Sequence, TopK
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
@@ -200,7 +201,7 @@ class Branch:
 def new_request(command: Sample, arrival: int, version: Version, stopping: Stopping) -> Request:
     """Without branches yet; one that brings no seed gets one nobody can tell beforehand."""
     seed = command.params.seed
-    seed = secrets.randbits(64) if seed is None else seed
+    seed = agree(secrets.randbits(64)) if seed is None else seed
     prompt = np.ascontiguousarray(command.prompt, dtype=np.int32)
     scores = PromptScores(command, prompt, seed)
     return Request(command, arrival, seed, version, stopping, scores, prompt, time.monotonic())

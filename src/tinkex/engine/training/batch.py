@@ -227,13 +227,19 @@ class Batch(Iterator[int]):
         """Bring what the host must know over in one copy: on a GPU each waits for all before it."""
         calls = [c for c in self._calls if isinstance(c, Call) and not c.is_out]
         parts = [call.found[index] for call in calls for index in range(len(call.data))]
-        staged = [call.staged for call in calls if call.staged is not None]
-        norms = [torch.linalg.vector_norm(gradient)[None] for gradient in staged]
+        norms = [norm[None] for norm in self._norms(calls)]
         arrays = iter(_to_host([*parts, *norms]) if parts else [])
         for call in calls:
             call.logprobs = [next(arrays) for _ in call.data]
         for call in calls:
             call.norm = float(next(arrays)[0]) if call.staged is not None else 0.0
+
+    def _norms(self, calls: Sequence[Call]) -> Iterator[Tensor]:
+        for call in calls:
+            if call.staged is not None:
+                shares = call.run.adapter.layout.shares
+                shares.complete(call.staged)
+                yield shares.norm(call.staged)
 
     def _finish(self, call: Call | EngineError) -> Ending:
         if isinstance(call, EngineError):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import AdapterLayout
+from tinkex.engine.adapters.shares import Shares
 from tinkex.engine.errors import UserError
 from tinkex.engine.kernels.available import runs_triton
 
@@ -53,6 +54,7 @@ class AdamW:
     name = "adamw"
 
     def __init__(self, layout: AdapterLayout, device: torch.device) -> None:
+        self._shares = layout.shares
         self.tensors = {
             "mean": torch.zeros(layout.size, device=device),
             "square": torch.zeros(layout.size, device=device),
@@ -66,17 +68,20 @@ class AdamW:
         if runs_triton(weights):
             from tinkex.engine.kernels import adamw as adamw_kernel
 
-            length = adamw_kernel.step(
-                weights, gradient, mean, square, beta1=beta1, beta2=beta2, spread=spread,
-                eps=params["eps"], keep=keep, size=size,
-            )  # fmt: skip
-            return size * float(length)
+            lengths = [
+                adamw_kernel.step(
+                    weights[piece], gradient[piece], mean[piece], square[piece], beta1=beta1,
+                    beta2=beta2, spread=spread, eps=params["eps"], keep=keep, size=size,
+                )
+                for piece in self._shares.pieces()
+            ]  # fmt: skip
+            return size * self._shares.length(lengths)
         mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         scale = torch.sqrt(square, out=gradient).div_(spread).add_(params["eps"])
         direction = torch.div(mean, scale, out=gradient)
         weights.mul_(keep).add_(direction, alpha=-size)
-        return size * float(torch.linalg.vector_norm(direction))
+        return size * float(self._shares.norm(direction))
 
     def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
         """Between mean and gradient lies the new mean; its divisor is `eps` at least."""
@@ -95,12 +100,14 @@ class Dimuon:
 
     def step(self, weights: Tensor, gradient: Tensor, step: int, params: Params) -> float:
         mean = torch.lerp(self.tensors["mean"], gradient, 1 - params["beta1"])
-        directions = [orthogonalise(average) for average in self._layout.matrices(mean)]
+        whole, shares = self._layout.whole, self._layout.shares
+        average = shares.joined(mean)
+        directions = [orthogonalise(matrices) for matrices in whole.matrices(average)]
         moved = sum(float(direction.square().sum()) for direction in directions)
+        step_by = torch.cat([direction.flatten() for direction in directions])
         # Whatever could fail has been done; what follows cannot stop half-way.
         self.tensors["mean"] = mean
-        for target, direction in zip(self._layout.matrices(weights), directions, strict=True):
-            target.add_(direction, alpha=-params["learning_rate"])
+        weights.add_(shares.own(step_by), alpha=-params["learning_rate"])
         return params["learning_rate"] * math.sqrt(moved)
 
     def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
@@ -148,9 +155,9 @@ def check_params(name: str, params: Params) -> None:
             )
 
 
-def clip(gradient: Tensor, limit: float) -> float:
+def clip(shares: Shares, gradient: Tensor, limit: float) -> float:
     """Scale the gradient down to the norm `limit` (0 or less: never); returns its norm before."""
-    norm = float(torch.linalg.vector_norm(gradient))
+    norm = float(shares.norm(gradient))
     if 0 < limit < norm:
         gradient.mul_(limit / norm)
     return norm

@@ -91,13 +91,19 @@ class Snapshot:
 
 
 def take_snapshot(run: Run, training: bool) -> Snapshot:
-    tensors, master = None, run.adapter.master
+    tensors, master, layout = None, run.adapter.master, run.adapter.layout
     if training:
-        tensors = {name: tensor.clone() for name, tensor in run.optimizer.tensors.items()}
+        tensors = {name: _copy(layout, tensor) for name, tensor in run.optimizer.tensors.items()}
         if run.gradient is not None:
-            tensors[_GRADIENT] = run.gradient.clone()
-    copy = master.clone()
-    return Snapshot(run.info, run.adapter.layout, copy, tensors, mark(master.device))
+            tensors[_GRADIENT] = _copy(layout, run.gradient)
+    copy = _copy(layout, master)
+    return Snapshot(run.info, layout.whole, copy, tensors, mark(master.device))
+
+
+def _copy(layout: AdapterLayout, vector: Tensor) -> Tensor:
+    """Of the whole vector, whatever part of it is here."""
+    whole = layout.shares.joined(vector)
+    return whole.clone() if whole is vector else whole
 
 
 def save(snapshot: Snapshot, folder: str) -> SaveResult:
@@ -150,7 +156,8 @@ def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
     """
     path, device = Path(folder), run.adapter.master.device
     weights = read_adapter(path, device)
-    check_fit(run.adapter.layout, weights)
+    layout = run.adapter.layout
+    check_fit(layout.whole, weights)
     state, step = _fresh(run), 0
     if optimizer:
         info = read_info(path)
@@ -160,7 +167,7 @@ def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
             )
         state, step = _read_training(run, path), info.step
     gradient = state.pop(_GRADIENT, None)
-    gathered = 0.0 if gradient is None else float(torch.linalg.vector_norm(gradient))
+    gathered = 0.0 if gradient is None else float(layout.shares.norm(gradient))
     run.adapter.load(weights)
     run.gradient, run.gathered, run.bounds = gradient, gathered, None
     run.optimizer.tensors.update(state)
@@ -176,12 +183,13 @@ def _read_training(run: Run, folder: Path) -> dict[str, Any]:
         raise UserError(
             "the checkpoint has no optimizer state; load its weights alone, or a full checkpoint"
         )
-    device, size = run.adapter.master.device, run.adapter.layout.size
+    device, layout = run.adapter.master.device, run.adapter.layout
     try:
         tensors: dict[str, Any] = load_file(str(folder / TRAINING), device=str(device))
     except (OSError, SafetensorError) as error:
         raise UserError(f"{TRAINING} cannot be read: {error}") from None
     wanted = run.optimizer.tensors.keys()
-    if tensors.keys() - {_GRADIENT} != wanted or any(t.numel() != size for t in tensors.values()):
+    sizes = {tensor.numel() for tensor in tensors.values()}
+    if tensors.keys() - {_GRADIENT} != wanted or sizes != {layout.whole.size}:
         raise UserError(f"{TRAINING} does not hold the state of {run.optimizer.name} for this run")
-    return tensors
+    return {name: layout.shares.own(tensor) for name, tensor in tensors.items()}

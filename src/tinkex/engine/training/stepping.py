@@ -46,7 +46,7 @@ def step(run: Run, params: Params) -> Stepped:
 
 
 def _move(run: Run, weights: Tensor, gradient: Tensor, params: Params) -> Stepped:
-    norm = clip(gradient, params["grad_clip_norm"])
+    norm = clip(run.adapter.layout.shares, gradient, params["grad_clip_norm"])
     return Stepped(norm, run.optimizer.step(weights, gradient, run.step + 1, params))
 
 
@@ -57,8 +57,9 @@ def _try_on_copies(run: Run, params: Params) -> tuple[Stepped, Bounds]:
     run.optimizer.tensors = {name: tensor.clone() for name, tensor in kept.items()}
     try:
         stepped = _move(run, weights, gradient, params)
-        bounds = Bounds(_largest(weights), _largest(run.optimizer.tensors["mean"]))
-        rest = [_largest(tensor) for tensor in run.optimizer.tensors.values()]
+        largest = run.adapter.layout.shares.largest
+        bounds = Bounds(largest(weights), largest(run.optimizer.tensors["mean"]))
+        rest = [largest(tensor) for tensor in run.optimizer.tensors.values()]
         if not all(math.isfinite(bound) for bound in (bounds.weights, *rest)):
             raise OverflowError
     except BaseException as error:
@@ -73,12 +74,8 @@ def _try_on_copies(run: Run, params: Params) -> tuple[Stepped, Bounds]:
 
 
 def _measure(run: Run) -> Bounds:
-    return Bounds(_largest(run.adapter.master), _largest(run.optimizer.tensors["mean"]))
-
-
-def _largest(values: Tensor) -> float:
-    """NaN where one is."""
-    return float(values.abs().max())
+    largest = run.adapter.layout.shares.largest
+    return Bounds(largest(run.adapter.master), largest(run.optimizer.tensors["mean"]))
 
 
 def _refusal(params: Params) -> UserError:

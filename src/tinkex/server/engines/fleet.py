@@ -48,24 +48,33 @@ def visible_gpus() -> int:
 
 
 def choose_fleet(
-    wanted: Wanted, models: int, device: str, gpus: int
+    wanted: Wanted, models: int, device: str, gpus: int, ranks: int = 1
 ) -> tuple[int, tuple[str, ...]]:
     """Engines for each model, and the devices they are dealt to in turn; none: `device` for all.
 
-    `auto` is one engine per GPU, shared out between the models, and one per model on a CPU.
+    `auto` is one engine per GPU, or per `ranks` of them side by side, shared out between the
+    models; and one per model on a CPU. An engine's device is the first of its GPUs.
     """
     if device not in _ON_GPU or gpus == 0:
         count = 1 if wanted == "auto" else wanted
         if count > 1 and device not in (*_ON_GPU, "cpu"):
             raise FleetProblem(f"--engines {count}: {device} is one device, and an engine takes it")
         return count, ()
-    count = max(1, gpus // models) if wanted == "auto" else wanted
-    if count > gpus:
+    room = gpus // ranks
+    if room == 0:
         raise FleetProblem(
-            f"--engines {count}: this machine shows {gpus} GPUs, and an engine takes one: give "
-            f"--engines {gpus} or less, or --device cpu"
+            f"--engine ranks={ranks}: this machine shows {gpus} GPUs: give ranks={gpus} or less, "
+            "or --device cpu"
         )
-    return count, tuple(f"cuda:{number}" for number in range(gpus)) if gpus > 1 else ()
+    count = max(1, room // models) if wanted == "auto" else wanted
+    if count > room:
+        each = "one" if ranks == 1 else str(ranks)
+        raise FleetProblem(
+            f"--engines {count}: this machine shows {gpus} GPUs, and an engine takes {each}: give "
+            f"--engines {room} or less, or --device cpu"
+        )
+    firsts = range(0, room * ranks, ranks)
+    return count, tuple(f"cuda:{number}" for number in firsts) if gpus > 1 else ()
 
 
 def engine_specs(settings: Settings) -> list[EngineSpec]:

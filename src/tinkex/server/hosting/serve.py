@@ -100,7 +100,10 @@ def _settings(
     ray: RaySettings | None,
 ) -> Settings:
     gpus = 0 if ray or options.device == "cpu" else visible_gpus()
-    engines, devices = choose_fleet(options.engines, len(catalog.models), options.device, gpus)
+    ranks = int(options.engine.get("ranks", 1))
+    engines, devices = choose_fleet(
+        options.engines, len(catalog.models), options.device, gpus, ranks
+    )
     return Settings(
         home=home,
         models=tuple(

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
+from tinkex.engine.collectives import agree
+
 BURST_S = 0.1
 SHARE = 0.5
 
@@ -26,8 +28,12 @@ class Patience:
 
     def wait(self, future: Future[Any]) -> bool:
         """Whether the future is done, after waiting for it as long as the account allows."""
-        if future.done():
-            return True
+        done = agree(future.done() or self._waited(future))
+        if done:
+            wait([future])  # where the first rank had it, another may still be at it
+        return done
+
+    def _waited(self, future: Future[Any]) -> bool:
         began = self._clock()
         self._credit = min(BURST_S, self._credit + SHARE * (began - self._since))
         wait([future], timeout=self._credit)

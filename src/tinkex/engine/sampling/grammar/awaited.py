@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tinkex.engine.collectives import agree
 from tinkex.engine.sampling.grammar.compiling import Promised
 from tinkex.engine.sampling.request import Request
 
@@ -17,7 +18,8 @@ class AwaitedGrammars:
 
     @property
     def any_done(self) -> bool:
-        return any(promised.done() for _, promised in self._waiting.values())
+        done = any(promised.done() for _, promised in self._waiting.values())
+        return agree(done) if self._waiting else False
 
     def add(self, request: Request, promised: Promised, wake: Callable[[], None]) -> None:
         """Have the request wait; `wake` is called, by another thread, when that ends."""
@@ -29,7 +31,9 @@ class AwaitedGrammars:
 
     def done(self) -> Iterator[tuple[Request, BaseException | None]]:
         """Those who wait no more: they have their grammar, or here is why there is none."""
-        for op in [op for op, (_, promised) in self._waiting.items() if promised.done()]:
+        if not self._waiting:
+            return
+        for op in agree([op for op, (_, promised) in self._waiting.items() if promised.done()]):
             request, promised = self._waiting.pop(op)
             error = promised.exception()
             if error is None:

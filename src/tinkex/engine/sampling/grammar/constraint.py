@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tinkex.engine.collectives import agree
 from tinkex.engine.sampling.grammar.vocabulary import reason
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Constraint:
         self._fill(mask)
         if guesses:
             self._matcher.rollback(len(guesses))
-        self._left += STEP_PATIENCE_S - (time.thread_time() - begun)
+        self._left += STEP_PATIENCE_S - agree(time.thread_time() - begun)
         self._check()
         return mask
 
