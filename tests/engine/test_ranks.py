@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
-from support.hf_models import save_reference
+from support.hf_models import make_reference, save_reference
 from support.losses import LOGPROBS, graph, loss_of, method
 from support.training import ADAM, random_datum
+from tinkex.engine.collectives import Ranks
 from tinkex.engine.errors import ModelError
 from tinkex.engine.messages import (
     Command,
@@ -42,6 +44,9 @@ from tinkex.engine.messages import (
     ServeRun,
     WeightsRef,
 )
+from tinkex.engine.model.families import parse_config
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.shards import share_of
 from tinkex.engine.process.building import build_worker
 from tinkex.engine.process.parent import RemoteWorker, WorkerDied
 from tinkex.engine.settings import WorkerConfig
@@ -218,6 +223,24 @@ def _children(pid: int) -> list[int]:
     return [int(line.split()[0]) for line in lines if "engine.process.ranks" in line]
 
 
+def test_fused_matrices_are_divided_part_by_part(folders: Path) -> None:
+    """Phi stores queries, keys and values as one tensor; each rank gets a share of all three."""
+    save_reference("phi3", folders / "phi3")
+    whole = load_decoder(folders / "phi3").weights.layers[0]
+    shares = [load_decoder(folders / "phi3", ranks=Ranks(r, 2)).weights.layers[0] for r in (0, 1)]
+    sizes = whole.mixer.config.qkv_sizes
+    for part, of_ranks in zip(
+        whole.mixer.qkv.split(sizes),
+        zip(*(s.mixer.qkv.split(s.mixer.config.qkv_sizes) for s in shares), strict=True),
+        strict=True,
+    ):
+        assert torch.equal(part, torch.cat(of_ranks))
+    gates = [share.mlp.gate_up.chunk(2) for share in shares]
+    assert torch.equal(
+        whole.mlp.gate_up, torch.cat([torch.cat(g) for g in zip(*gates, strict=True)])
+    )
+
+
 @pytest.mark.parametrize(
     ("family", "ranks", "said"),
     [
@@ -226,11 +249,6 @@ def _children(pid: int) -> list[int]:
     ],
 )
 def test_what_cannot_be_divided_is_refused_by_name(family: str, ranks: int, said: str) -> None:
-    from support.hf_models import make_reference
-    from tinkex.engine.collectives import Ranks
-    from tinkex.engine.model.families import parse_config
-    from tinkex.engine.model.shards import share_of
-
     config = parse_config(make_reference(family).config.to_dict())
     with pytest.raises(ModelError, match=said):
         share_of(config, Ranks(0, ranks))

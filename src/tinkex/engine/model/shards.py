@@ -118,8 +118,12 @@ class ShardTensors(FolderTensors):
         if name.endswith(_DELTA_CHANNELS):
             delta = next(iter(self._shard.whole.recurrent.values()))
             return [delta.key_size, delta.key_size, delta.value_size]
+        if ".self_attn.qkv_proj." in name:
+            return list(self._shard.whole.attention.qkv_sizes)
         mixtures = (layer.mlp for layer in self._shard.whole.layers)
         alternate = any(isinstance(mlp, ExpertsConfig) and mlp.biased for mlp in mixtures)
-        if name.endswith(".experts.gate_up_proj") and not alternate:
+        if (
+            name.endswith(".experts.gate_up_proj") and not alternate
+        ) or ".mlp.gate_up_proj." in name:
             return [length // 2, length // 2]
         return [length]
