@@ -165,7 +165,7 @@ def test_the_gated_norm_forwards_and_backwards() -> None:
 def test_queries_and_keys_are_made_ready(
     gated: bool, normed: bool, rotated: int | None, scale: float | None, size: int
 ) -> None:
-    from tinkex.engine.model import head_ops
+    from tinkex.engine.model.blocks import head_ops
 
     config = AttentionConfig(6, 2, size, 1e-6, None, qk_norm=normed, gated=gated, scale=scale)
     norms = [random(size, seed=i) if normed else None for i in (1, 2)]

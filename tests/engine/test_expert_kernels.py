@@ -12,7 +12,7 @@ from torch import Tensor
 from support.interpreted import DEVICE, elsewhere, here, run_interpreted
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
-from tinkex.engine.model.expert_ops import _gated
+from tinkex.engine.model.blocks.expert_ops import _gated
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import PlacedSlot, Slot
 

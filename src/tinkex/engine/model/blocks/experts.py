@@ -18,7 +18,7 @@ from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
-from tinkex.engine.model.expert_ops import gated_rows
+from tinkex.engine.model.blocks.expert_ops import gated_rows
 from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes
