@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tinkex.cluster.placement import Placement, actor_options, in_words
+from tinkex.cluster.served_folders import NotServed, ServedFolders, content_of
 from tinkex.engine.settings import WorkerConfig
 from tinkex.server.engines import launching
 from tinkex.server.hosting.serve import ServeOptions, serve
@@ -44,8 +45,8 @@ def test_a_gpu_of_this_machine_is_refused_on_a_cluster(
 def test_an_engine_asks_for_what_its_device_needs(
     device: str, cluster_has_gpus: bool, resources: dict[str, float], gpus: int
 ) -> None:
-    config = WorkerConfig("nowhere", device=device)
-    needs = Placement(config, "1", resources | {"accelerator_a": 0.5}).needs(cluster_has_gpus)
+    config, own = WorkerConfig("nowhere", device=device), {"accelerator_a": 0.5}
+    needs = Placement(config, "1", "home", resources | own).needs(cluster_has_gpus)
     options = actor_options(needs)
     assert options.get("num_gpus", 0) == gpus
     assert options["num_cpus"] == 1
@@ -65,3 +66,33 @@ import tinkex.cluster.engines, tinkex.cluster.engine_actor
 assert "ray" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_only_the_model_and_folders_inside_the_home_are_for_engines(tmp_path: Path) -> None:
+    model, home = tmp_path / "model", tmp_path / "home"
+    weights = home / "weights" / "a"
+    for folder in (model, weights):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"bytes")
+    (home / "keys.json").write_text("secret")
+    folders = ServedFolders(str(model), str(home))
+    for path in (model, weights):
+        [(name, offset, part)] = folders.parts(str(path))
+        assert (name, offset, bytes(part)) == ("file", 0, b"bytes")
+    for path in (home, tmp_path, home / "weights" / ".." / "..", tmp_path / "missing"):
+        with pytest.raises(NotServed):
+            list(folders.parts(str(path)))
+
+
+def test_a_model_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(3_000_000))
+    before = content_of(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(bytes(2_999_999) + b"1")
+    assert content_of(tmp_path) != before
+
+
+def test_nothing_travels_where_all_nodes_share_the_folders() -> None:
+    config = WorkerConfig("/models/m")
+    assert Placement(config, "1", "/nfs/home", shared=("/models", "/nfs")).shares_files
+    assert not Placement(config, "1", "/nfs/home", shared=("/nfs",)).shares_files
+    assert not Placement(config, "1", "/nfs/home").shares_files

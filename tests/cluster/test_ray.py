@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -28,10 +29,25 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def caches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of the first node, and of the one that joins later."""
+    return [tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")]
+
+
+@pytest.fixture(scope="module")
+def cluster(caches: list[Path]) -> Iterator[RayCluster]:
     with RayCluster() as running:
-        running.add()
+        running.add(caches[0])
         yield running
+
+
+@pytest.fixture(scope="module")
+def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
+        with live_server(home, "--model", MODEL, "--ray", cluster.address) as running:
+            yield running
 
 
 class _User:
@@ -69,13 +85,22 @@ def _trained(server: LiveServer, harm: Callable[[], None] = lambda: None) -> lis
 
 
 def _sampled(server: LiveServer) -> list[int]:
+    """From weights that the engine has to load from their files."""
     import tinkex
 
     with tinkex.ServiceClient(base_url=server.url, api_key="tml-tinkex") as service:
-        sampler = service.create_sampling_client(base_model=MODEL)
+        training = service.create_lora_training_client(MODEL, rank=4, seed=5)
+        path = training.save_weights_for_sampler("fresh").result(timeout=120).path
+        sampler = service.create_sampling_client(model_path=path)
         prompt = tinkex.types.ModelInput.from_ints([1, 2, 3])
         params = tinkex.types.SamplingParams(max_tokens=16, seed=3)
-        return list(sampler.sample(prompt, 1, params).result().sequences[0].tokens)
+        return list(sampler.sample(prompt, 1, params).result(timeout=120).sequences[0].tokens)
+
+
+def _weights(home: Path) -> list[str]:
+    """The hashes of all saved tensors."""
+    files = (home / "weights").rglob("*.safetensors")
+    return sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
 
 
 def _health(server: LiveServer) -> str:
@@ -95,21 +120,28 @@ def _wait_until(server: LiveServer, words: str) -> None:
 
 
 def test_a_lost_node_changes_no_number_and_a_new_one_takes_its_place(
-    cluster: RayCluster, tmp_path: Path
+    cluster: RayCluster, server: LiveServer, caches: list[Path], tmp_path: Path
 ) -> None:
     """`kill -9` of the only node with room in mid-run of two tenants, one with the official SDK:
-    the server says what it waits for, goes on when a node joins, and the numbers are those of an
-    engine beside the server that nobody disturbed."""
+    the server says what it waits for, goes on when a node joins, and losses and weights are those
+    of an engine beside the server that nobody disturbed. No node sees a file of the server's."""
     with live_server(tmp_path / "calm", "--model", MODEL) as calm:
         expected, sampled = _trained(calm), _sampled(calm)
 
-    with live_server(tmp_path / "ray", "--model", MODEL, "--ray", cluster.address) as server:
+    def harm() -> None:
+        cluster.kill()
+        _wait_until(server, "the Ray cluster has no node with 1 CPU")
+        cluster.add(caches[1])
 
-        def harm() -> None:
-            cluster.kill()
-            _wait_until(server, "the Ray cluster has no node with 1 CPU")
-            cluster.add()
+    assert _trained(server, harm) == expected
+    assert _sampled(server) == sampled
+    assert _weights(server.home) == _weights(tmp_path / "calm")
+    fetched = [path for cache in caches for path in cache.glob("from-server-*/model.safetensors")]
+    assert len(fetched) == 2
 
-        assert _trained(server, harm) == expected
-        assert _sampled(server) == sampled
-    assert server.process.returncode == 0
+
+def test_a_lost_head_is_survived_and_said(cluster: RayCluster, server: LiveServer) -> None:
+    cluster.behead()
+    _wait_until(server, f"the cluster at {cluster.address} is gone")
+    assert server.process.poll() is None
+    assert server.stop() == 0

@@ -151,10 +151,12 @@ ROOMS: dict[str, dict[str, str]] = {
     "cluster": {
         "parts": "",
         "placement": "",
-        "engine_actor": "parts",
+        "away": "",
+        "served_folders": "",
+        "engine_actor": "away parts",
         "engines": "placement",
         "link": "engine_actor placement",
-        "placed_engine": "link parts placement",
+        "placed_engine": "link parts placement served_folders",
         "driver": "link placed_engine",
     },
     "engine": {

@@ -20,8 +20,8 @@ _ADDRESS = re.compile(r"http://[\w.:\[\]]+")
 class LiveServer:
     """A running server. `url` answers; `output` is everything it printed so far."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[str], home: Path) -> None:
+        self.process, self.home = process, home
         self.lines: list[str] = []
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -66,7 +66,7 @@ class LiveServer:
 @contextmanager
 def live_server(home: Path, *arguments: str, cache: Path | None = None) -> Iterator[LiveServer]:
     """Serve until the block ends. `arguments` go to `tinkex serve`."""
-    server = LiveServer(start(home, arguments, cache))
+    server = LiveServer(start(home, arguments, cache), home)
     try:
         yield server
     finally:

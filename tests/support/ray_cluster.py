@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
 `python -m support.ray_cluster` prints the cluster's address and then does what it is told, a line
-each: `add CPUS`, `kill` (the node with an engine), `behead`. Ray is never loaded by the tests.
+each: `add CPUS CACHE`, `kill` (the node with an engine), `behead`. Tests never load Ray.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RayCluster:
         )
         self.address = self._read()
 
-    def add(self, cpus: int = 1) -> None:
-        """A node joins."""
-        self._tell(f"add {cpus}")
+    def add(self, cache: Path, cpus: int = 1) -> None:
+        """A node joins, with a cache of its own."""
+        self._tell(f"add {cpus} {cache}")
 
     def kill(self) -> None:
         """`kill -9` of all processes of a node that has an engine."""
@@ -102,8 +102,9 @@ def main() -> None:
     print(">", cluster.address, flush=True)
     for line in sys.stdin:
         match line.split():
-            case ["add", cpus]:
-                cluster.add_node(num_cpus=int(cpus), **shared)
+            case ["add", cpus, cache]:
+                own = {"TINKEX_CACHE": cache}
+                cluster.add_node(num_cpus=int(cpus), env_vars=own, **shared)
             case ["kill"]:
                 for node in [node for node in cluster.worker_nodes if _has_engine(node)]:
                     _kill(node)

@@ -17,6 +17,10 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tinkex.cluster.away import Folders, elsewhere
 from tinkex.cluster.parts import Parts, from_parts, to_parts
 from tinkex.engine.errors import EngineError
 from tinkex.engine.messages import Event, Failed
@@ -35,6 +39,11 @@ _BATCH = 64
 Where: TypeAlias = tuple[str, str]
 """The version of this package on the node, and the node's name."""
 
+Want: TypeAlias = tuple[int, str]
+"""A number for a folder of the server's, and its path there."""
+
+Received: TypeAlias = tuple[list[Parts], list[Want]]
+
 
 class EngineActor:
     """One engine, one life long. `send` and `receive` run in threads of their own."""
@@ -49,11 +58,19 @@ class EngineActor:
         self._is_built = threading.Event()
         self._early: dict[int, Parts] = {}
         self._next = 0
+        self._wants: queue.SimpleQueue[Want] = queue.SimpleQueue()
+        self._folders = Folders(self._want)
+        self._is_away = False
 
-    def begin(self, config: WorkerConfig) -> Where:
-        """Start to load the model; its first event says how that went."""
-        threading.Thread(target=self._live, args=(config,), name="engine", daemon=True).start()
+    def arrive(self) -> Where:
         return version(PACKAGE), socket.gethostname()
+
+    def begin(self, config: WorkerConfig, model_content: str) -> None:
+        """Start to load the model; the first event says how that went. An engine that is away
+        from the server's files gets the name of the model's content, and asks for what it lacks."""
+        self._is_away = bool(model_content)
+        live = threading.Thread(target=self._live, args=(config, model_content), daemon=True)
+        live.start()
 
     def send(self, number: int, parts: Parts) -> None:
         """Take a command. They are numbered: an actor with several threads promises no order."""
@@ -62,27 +79,46 @@ class EngineActor:
             self._next += 1
             self._is_built.wait()  # an engine says that it is ready a moment before it is
             assert self._worker is not None
-            self._worker.submit(from_parts(due))
+            command = from_parts(due)
+            self._worker.submit(elsewhere(command) if self._is_away else command)
 
-    def receive(self) -> list[Parts]:
-        """The events since the last call, or after a moment none."""
+    def receive(self) -> Received:
+        """The events since the last call, or after a moment none, and the folders it asks for."""
         found: list[Parts] = []
+        wants: list[Want] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._events.get(timeout=BEAT_S))
             while len(found) < _BATCH:
                 found.append(self._events.get_nowait())
-        return found
+        with contextlib.suppress(queue.Empty):
+            while True:
+                wants.append(self._wants.get_nowait())
+        return [parts for parts in found if parts], wants
+
+    def take(self, number: int, name: str, offset: int, part: NDArray[np.uint8]) -> None:
+        """A part of a file of a folder that was asked for."""
+        self._folders.take(number, name, offset, part)
+
+    def end(self, number: int, problem: str) -> None:
+        """All of a folder has come, or why not."""
+        self._folders.end(number, problem)
+
+    def _want(self, number: int, path: str) -> None:
+        self._wants.put((number, path))
+        self._events.put([])  # wakes whoever receives
 
     def _emit(self, event: Event) -> None:
         self._events.put(to_parts(event))
 
-    def _live(self, config: WorkerConfig) -> None:
+    def _live(self, config: WorkerConfig, model_content: str) -> None:
         try:
+            if self._is_away:
+                model = self._folders.model(config.model, model_content)
+                config = replace(config, model=str(model))
             from tinkex.engine.process.building import build_worker
 
-            # Of the GPUs of a node Ray shows a process only its own.
-            device = "cuda" if config.device.startswith("cuda") else config.device
-            self._worker = build_worker(replace(config, device=device), self._emit)
+            fetch = self._folders.fetch if self._is_away else None
+            self._worker = build_worker(config, self._emit, fetch)
             self._is_built.set()
         except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
             self._emit(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))

@@ -34,7 +34,13 @@ def ray_engines(settings: Settings) -> Launch:
 
 
 def _placement(spec: EngineSpec, settings: Settings, cluster: RaySettings) -> Placement:
-    return Placement(worker_config(spec, settings), version("tinkex"), cluster.resources)
+    return Placement(
+        worker_config(spec, settings),
+        version("tinkex"),
+        str(settings.home),
+        cluster.resources,
+        cluster.shared,
+    )
 
 
 class Gateway:

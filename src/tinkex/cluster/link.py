@@ -16,7 +16,7 @@ import ray
 from tinkex.cluster.engine_actor import EngineActor
 from tinkex.cluster.placement import Placement, actor_options, in_words
 
-_GROUPS = {"commands": 1, "events": 1}
+_GROUPS = {"commands": 1, "events": 1, "files": 1}
 _NAMESPACE = "tinkex"
 
 
@@ -51,6 +51,12 @@ class Link:
         remote: Any = ray.remote  # its types do not know groups
         made = remote(concurrency_groups=_GROUPS, max_restarts=0, max_task_retries=0)(EngineActor)
         return made.options(**actor_options(needs)).remote()
+
+    def is_here(self, actor: Any) -> bool:
+        """Whether an actor that has begun is on the node of this process, and sees its files."""
+        found = ray._private.state.actors(actor._actor_id.hex())
+        here: str = ray.get_runtime_context().get_node_id()
+        return bool(found["Address"]["NodeID"] == here)
 
     def waits(self, change: int) -> None:
         """One engine more, or one less, waits for its place."""

@@ -8,7 +8,8 @@ import contextlib
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,6 +17,7 @@ import ray
 from tinkex.cluster.link import Link, call, kill
 from tinkex.cluster.parts import pack, unpack
 from tinkex.cluster.placement import Placement
+from tinkex.cluster.served_folders import NotServed, ServedFolders, content_of
 from tinkex.engine.frames import Closed, receive_frame, receive_parts, send_frame, send_parts
 from tinkex.engine.messages import Failed, Waiting
 from tinkex.engine.process.parent import STARTUP_OP
@@ -60,7 +62,11 @@ class PlacedEngine:
         reader.start()
         try:
             self._settle(actor, placement, needs)
-            self._pass_events(actor)
+            folders = ServedFolders(placement.config.model, placement.home)
+            away = not (placement.shares_files or self._link.is_here(actor))
+            content = content_of(Path(folders.model)) if away else ""
+            call(actor.begin, "commands", placement.config, content)
+            self._pass_events(actor, folders)
         finally:
             kill(actor)
             with contextlib.suppress(OSError):
@@ -69,7 +75,7 @@ class PlacedEngine:
 
     def _settle(self, actor: Any, placement: Placement, needs: dict[str, float]) -> None:
         """Wait until the actor has a node, and say what for."""
-        begun = call(actor.begin, "commands", placement.config)
+        begun = call(actor.arrive, "commands")
         self._link.waits(1)
         try:
             while not ray.wait([begun], timeout=_LOOK_S)[0]:
@@ -93,17 +99,31 @@ class PlacedEngine:
         except (Closed, OSError):
             kill(actor)
 
-    def _pass_events(self, actor: Any) -> None:
-        for parts in self._events(actor):
-            send_parts(self._stream, parts)
-
-    def _events(self, actor: Any) -> Iterator[list[memoryview]]:
+    def _pass_events(self, actor: Any, folders: ServedFolders) -> None:
         """A call always waits with the actor for what comes next."""
         asked = call(actor.receive, "events")
         while True:
-            found = self._answer(asked)
+            found, wants = self._answer(asked)
             asked = call(actor.receive, "events")
-            yield from map(unpack, found)
+            for number, path in wants:
+                bring = (actor, folders, number, path)
+                threading.Thread(target=self._bring, args=bring, daemon=True).start()
+            for parts in found:
+                send_parts(self._stream, unpack(parts))
+
+    def _bring(self, actor: Any, folders: ServedFolders, number: int, path: str) -> None:
+        """Send a folder, two parts at a time; what goes wrong is for the engine to say."""
+        problem, under_way = "", deque[Any]()
+        try:
+            for part in folders.parts(path):
+                under_way.append(call(actor.take, "files", number, *part))
+                if len(under_way) > 1:
+                    self._answer(under_way.popleft())
+            for last in under_way:
+                self._answer(last)
+        except (NotServed, OSError, Lost) as error:
+            problem = str(error)
+        call(actor.end, "files", number, problem)
 
     def _answer(self, asked: Any) -> Any:
         try:

@@ -21,12 +21,22 @@ _OF_RAY = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 class Placement:
     """The first word to the process that speaks to Ray: which engine, and what it needs.
 
-    `resources` are the operator's own, by Ray's names; they go before what the model suggests.
+    `home` is the server's, whose weights are for its engines. `resources` are the operator's own,
+    by Ray's names; they go before what the model suggests. Paths under `shared` are the same
+    folders on every node.
     """
 
     config: WorkerConfig
     version: str
+    home: str
     resources: Mapping[str, float] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether every node sees what an engine reads and writes."""
+        paths = (self.config.model, self.home)
+        return all(any(Path(path).is_relative_to(root) for root in self.shared) for path in paths)
 
     def needs(self, cluster_has_gpus: bool) -> dict[str, float]:
         """By Ray's names. A device that is left open is a GPU where the cluster has any."""

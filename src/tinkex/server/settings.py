@@ -124,10 +124,12 @@ class ModelSpec:
 @dataclass(frozen=True, slots=True)
 class RaySettings:
     """The Ray cluster whose nodes run the engines: `auto` or an address. `resources` are what each
-    engine asks for, by Ray's names, where that is not what its model needs."""
+    engine asks for, by Ray's names, where that is not what its model needs. Paths under `shared`
+    are the same folders on every node; all others travel."""
 
     address: str
     resources: Mapping[str, float] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,14 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
     help="What each engine asks Ray for, such as CPU=8, GPU=1, memory=64000000000 or one of the "
     "cluster's own; repeatable (default: what its model needs).",
 )
+@click.option(
+    "--ray-shared",
+    multiple=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="A folder that is the same one on all nodes; repeatable. What engines need of others is "
+    "sent to them.",
+)
 def serve(
     context: CommandContext,
     limits: tuple[str, ...],

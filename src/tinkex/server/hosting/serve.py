@@ -54,6 +54,7 @@ class ServeOptions:
     engine: Mapping[str, float] = field(default_factory=dict)
     ray: str | None = None
     ray_resources: Mapping[str, float] = field(default_factory=dict)
+    ray_shared: tuple[Path, ...] = ()
 
 
 class CannotServe(Exception):
@@ -138,7 +139,8 @@ def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | Non
             f"--device {options.device} names a GPU of this machine; on a cluster Ray chooses: "
             "give --device cuda"
         )
-    return RaySettings(address, options.ray_resources)
+    shared = tuple(str(path.absolute()) for path in options.ray_shared)
+    return RaySettings(address, options.ray_resources, shared)
 
 
 def _scheduling(engine: Mapping[str, float]) -> Scheduling:
