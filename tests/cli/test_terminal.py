@@ -94,7 +94,7 @@ def test_a_terminal_gets_a_bar_and_a_box(environ: dict[str, str]) -> None:
     with TerminalSession(command("checkpoint", "list", "--limit", "1100"), environ) as session:
         assert session.finish() == 0
     assert "Fetching 1100 checkpoints" in session.text
-    assert "100%  1100/1100 checkpoints" in session.text
+    assert "1100/1100" in session.text
     assert "┏━" in session.text
     assert "1900 more not shown" in session.text
 
@@ -114,11 +114,10 @@ def test_ctrl_c_during_a_download_leaves_nothing(
     output = tmp_path / "out"
     line = command("checkpoint", "download", EXTERNAL, "-o", str(output))
     with TerminalSession(line, environ) as session:
-        session.wait_for("%")
+        session.wait_for("B/s")
         session.type("\x03")
         assert session.finish() == 130
     assert "Downloading" in session.text
-    assert "/s  ETA" in session.text
     assert "Interrupted." in session.text
     assert "Traceback" not in session.text
     assert list(output.iterdir()) == []
