@@ -46,7 +46,6 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import load_decoder
-from tinkex.engine.model.shards import share_of
 from tinkex.engine.process.building import build_worker
 from tinkex.engine.process.parent import RemoteWorker, WorkerDied
 from tinkex.engine.settings import WorkerConfig
@@ -251,4 +250,4 @@ def test_fused_matrices_are_divided_part_by_part(folders: Path) -> None:
 def test_what_cannot_be_divided_is_refused_by_name(family: str, ranks: int, said: str) -> None:
     config = parse_config(make_reference(family).config.to_dict())
     with pytest.raises(ModelError, match=said):
-        share_of(config, Ranks(0, ranks))
+        config.share(0, ranks)

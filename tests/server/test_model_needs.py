@@ -88,9 +88,20 @@ def test_a_run_and_a_sequence_are_reckoned_with_beside_the_weights() -> None:
     assert needs.training - needs.memory == 17_545_728 * 32 * 18
     assert 60 << 20 < needs.sampling - needs.memory - 8192 * 10 * 2 * 2 * 256 * 2 < 64 << 20
     assert needs.reason is None
-    small = known_needs(Machine("gpu", 75 << 30))["Qwen/Qwen3.6-35B-A3B"].reason
+    small = known_needs(Machine("gpu", 73 << 30))["Qwen/Qwen3.6-35B-A3B"].reason
     assert small is not None
-    assert small.startswith("its weights take 65 GiB") or "to sample only" in small
+    assert small.startswith("to sample only: with a run of rank 32")
     assert "no" not in (known_needs(H200)["openai/gpt-oss-20b"].reason or "")
     large = known_needs(H200)["openai/gpt-oss-120b"].reason
     assert large == "its weights take 218 GiB, this gpu has 139 GiB"
+
+
+def test_a_model_larger_than_one_gpu_is_planned_for_as_few_as_can_share_it() -> None:
+    cards = Machine("gpu", 80 << 30, 8)
+    needs = known_needs(cards)
+    assert needs["Qwen/Qwen3-8B"].ranks == 1
+    large = needs["meta-llama/Llama-3.3-70B-Instruct"]
+    assert (large.reason, large.ranks) == (None, 2)
+    alone = known_needs(Machine("gpu", 80 << 30))["meta-llama/Llama-3.3-70B-Instruct"]
+    assert alone.reason is not None
+    assert alone.ranks == 1

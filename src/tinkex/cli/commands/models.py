@@ -41,7 +41,9 @@ class LocalModel:
         """Whether this machine can hold it, in words."""
         if self.needs is None:
             return "yes" if self.folder is None else "unknown"
-        reason = self.needs.reason
+        reason, ranks = self.needs.reason, self.needs.ranks
+        if ranks > 1:
+            return f"yes, on {ranks} GPUs: --engine ranks={ranks}"
         if reason is None or reason.startswith("to sample only"):
             return reason or "yes"
         return f"no: {reason}"
@@ -77,6 +79,7 @@ class LocalModels(TableOutput):
                     "sampling_bytes": model.needs.sampling if model.needs else None,
                     "training_bytes": model.needs.training if model.needs else None,
                     "here": model.here,
+                    "ranks": model.needs.ranks if model.needs else None,
                 }
                 for model in self.models
             ]

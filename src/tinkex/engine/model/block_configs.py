@@ -5,8 +5,9 @@ No torch here, so that a folder can be judged before an engine starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tinkex.engine.errors import ModelError
 from tinkex.engine.model.rope_config import RopeConfig
 from tinkex.engine.model.slots import Slot
 
@@ -14,6 +15,15 @@ QKV, OUT = "qkv_proj", "o_proj"
 UP, DOWN = "experts_gate_up", "experts_down"
 SHARED_GATE = "shared_expert_gate"
 DELTA_IN, DELTA_BA, DELTA_OUT = "in_proj_qkvz", "in_proj_ba", "out_proj"
+
+
+def _part(whole: int, ranks: int, name: str) -> int:
+    if whole % ranks:
+        raise ModelError(
+            f"ranks: {name} is {whole}, which {ranks} ranks cannot divide; choose a number of "
+            "ranks that divides it"
+        )
+    return whole // ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,17 @@ class AttentionConfig:
             OUT: Slot("attention", self.q_size, ((f"{self.path}.o_proj", hidden),)),
         }
 
+    def share(self, ranks: int) -> AttentionConfig:
+        """What each of so many ranks has of it; `ModelError` names what cannot be divided."""
+        if self.wide_norms and ranks > 1:
+            raise ModelError(
+                "ranks: this family norms queries and keys over all heads at once, which are on "
+                "one device; serve it with ranks=1"
+            )
+        heads = _part(self.heads, ranks, "num_attention_heads")
+        kv_heads = _part(self.kv_heads, ranks, "num_key_value_heads")
+        return replace(self, heads=heads, kv_heads=kv_heads)
+
     def kept(self, hidden: int) -> int:
         gate = 3 * self.q_size if self.gated else 0
         return 2 * hidden + 3 * self.q_size + 4 * self.kv_size + gate
@@ -98,6 +119,11 @@ class GatedDeltaConfig:
             DELTA_OUT: Slot("attention", self.value_size, (("linear_attn.out_proj", hidden),)),
         }
 
+    def share(self, ranks: int) -> GatedDeltaConfig:
+        keys = _part(self.key_heads, ranks, "linear_num_key_heads")
+        values = _part(self.value_heads, ranks, "linear_num_value_heads")
+        return replace(self, key_heads=keys, value_heads=values)
+
     def kept(self, hidden: int) -> int:
         return 2 * hidden + 2 * self.channels + 5 * self.value_size
 
@@ -128,6 +154,9 @@ class DenseMlpConfig:
             self.down: Slot("mlp", self.inner, ((f"{self.path}.down_proj", hidden),)),
         }
 
+    def share(self, ranks: int) -> DenseMlpConfig:
+        return replace(self, inner=_part(self.inner, ranks, "intermediate_size"))
+
     def kept(self, hidden: int) -> int:
         return 2 * hidden + 3 * self.inner
 
@@ -156,6 +185,11 @@ class ExpertsConfig:
             DOWN: Slot("mlp", self.inner, down, experts_a=self.experts),
             **({} if self.shared is None else self.shared.slots(hidden)),
         }
+
+    def share(self, ranks: int) -> ExpertsConfig:
+        """Of every expert a part."""
+        shared = None if self.shared is None else self.shared.share(ranks)
+        return replace(self, inner=_part(self.inner, ranks, "moe_intermediate_size"), shared=shared)
 
     def kept(self, hidden: int) -> int:
         shared = 0 if self.shared is None else self.shared.kept(hidden)

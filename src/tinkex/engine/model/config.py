@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.block_configs import (
@@ -23,6 +23,9 @@ class LayerConfig:
 
     mixer: AttentionConfig | GatedDeltaConfig
     mlp: DenseMlpConfig | ExpertsConfig
+
+    def share(self, ranks: int) -> LayerConfig:
+        return LayerConfig(self.mixer.share(ranks), self.mlp.share(ranks))
 
     def slots(self, hidden: int) -> dict[str, Slot]:
         return self.mixer.slots(hidden) | self.mlp.slots(hidden)
@@ -73,6 +76,13 @@ class ModelConfig:
                 "config.json: layers differ in their key-value heads or head size, or none attends"
             )
         object.__setattr__(self, "attention", found[0])
+
+    def share(self, rank: int, ranks: int) -> ModelConfig:
+        """What one of several ranks has of it; `ModelError` names what cannot be divided."""
+        if ranks == 1:
+            return self
+        layers = tuple(layer.share(ranks) for layer in self.layers)
+        return replace(self, layers=layers, shard=Shard(rank, ranks, self))
 
     @property
     def attends(self) -> tuple[AttentionConfig | None, ...]:

@@ -12,8 +12,8 @@ from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
 from tinkex.engine.model.headers import read_config
-from tinkex.engine.model.shards import ShardTensors, share_of
-from tinkex.engine.model.tensors import FolderTensors, ShapesOnly, Tensors
+from tinkex.engine.model.shards import ShardTensors
+from tinkex.engine.model.tensors import FolderTensors, Tensors
 
 
 def load_decoder(
@@ -27,7 +27,7 @@ def load_decoder(
     wanted = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
     tensors = FolderTensors(path, place, wanted)
     if ranks is not None:
-        config = share_of(config, ranks)
+        config = config.share(ranks.rank, ranks.size)
     if config.shard is not None:
         tensors = ShardTensors(path, place, wanted, config.shard)
     weights = read_weights(config, tensors)
@@ -35,13 +35,6 @@ def load_decoder(
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
     return Decoder(config, weights)
-
-
-def count_parameters(config: ModelConfig) -> int:
-    """Of the whole model, of which this may be a share."""
-    whole = config if config.shard is None else config.shard.whole
-    weights = read_weights(whole, ShapesOnly(torch.device("meta"), torch.float32))
-    return sum(tensor.numel() for tensor in weights.tensors())
 
 
 def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:

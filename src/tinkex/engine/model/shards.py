@@ -8,76 +8,16 @@ Embeddings, norms and routers are whole on every rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tinkex.engine.collectives import Ranks
-from tinkex.engine.errors import ModelError
-from tinkex.engine.model.block_configs import (
-    AttentionConfig,
-    DenseMlpConfig,
-    ExpertsConfig,
-    GatedDeltaConfig,
-)
-from tinkex.engine.model.config import LayerConfig, ModelConfig, Shard
+from tinkex.engine.model.block_configs import ExpertsConfig
+from tinkex.engine.model.config import Shard
 from tinkex.engine.model.tensors import FolderTensors
 
 _DELTA_CHANNELS = (".in_proj_qkv.weight", ".conv1d.weight")
-
-
-def share_of(config: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """The configuration of one rank's share; `ModelError` names what cannot be divided."""
-    if ranks.size == 1:
-        return config
-    layers = tuple(
-        LayerConfig(_mixer(layer.mixer, ranks.size), _mlp(layer.mlp, ranks.size))
-        for layer in config.layers
-    )
-    return replace(config, layers=layers, shard=Shard(ranks.rank, ranks.size, config))
-
-
-def _mixer(
-    mixer: AttentionConfig | GatedDeltaConfig, size: int
-) -> AttentionConfig | GatedDeltaConfig:
-    if isinstance(mixer, GatedDeltaConfig):
-        return replace(
-            mixer,
-            key_heads=_part(mixer.key_heads, size, "linear_num_key_heads"),
-            value_heads=_part(mixer.value_heads, size, "linear_num_value_heads"),
-        )
-    if mixer.wide_norms:
-        raise ModelError(
-            "ranks: this family norms queries and keys over all heads at once, which are on one "
-            "device; serve it with ranks=1"
-        )
-    return replace(
-        mixer,
-        heads=_part(mixer.heads, size, "num_attention_heads"),
-        kv_heads=_part(mixer.kv_heads, size, "num_key_value_heads"),
-    )
-
-
-def _mlp(mlp: DenseMlpConfig | ExpertsConfig, size: int) -> DenseMlpConfig | ExpertsConfig:
-    if isinstance(mlp, DenseMlpConfig):
-        return replace(mlp, inner=_part(mlp.inner, size, "intermediate_size"))
-    shared = None
-    if mlp.shared is not None:
-        inner = _part(mlp.shared.inner, size, "shared_expert_intermediate_size")
-        shared = replace(mlp.shared, inner=inner)
-    inner = _part(mlp.inner, size, "moe_intermediate_size")
-    return replace(mlp, inner=inner, shared=shared)
-
-
-def _part(whole: int, size: int, name: str) -> int:
-    if whole % size:
-        raise ModelError(
-            f"ranks: {name} is {whole}, which {size} ranks cannot divide; choose a number of "
-            f"ranks that divides it"
-        )
-    return whole // size
 
 
 class ShardTensors(FolderTensors):

@@ -46,10 +46,11 @@ def sizes_of(config: ModelConfig) -> Sizes:
     )
 
 
-def sizes_of_raw(raw: Mapping[str, Any]) -> Sizes:
-    """Of a parsed `config.json`; `ValueError` where it is not one that this engine computes."""
+def sizes_of_raw(raw: Mapping[str, Any], ranks: int = 1) -> Sizes:
+    """Of a parsed `config.json`, or of what each of several ranks has of it; `ValueError` where it
+    is not one that this engine computes, or divides."""
     try:
-        return sizes_of(parse_config(raw))
+        return sizes_of(parse_config(raw).share(0, ranks))
     except (ModelError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
 

@@ -101,19 +101,6 @@ class Tensors(ABC):
         return tensor.to(device=self.device, dtype=self.dtype)
 
 
-class ShapesOnly(Tensors):
-    """Every tensor that is asked for, without its numbers: made for the device `meta`."""
-
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return torch.empty(shape, device=self.device)
-
-    def bytes(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return torch.empty(shape, dtype=torch.uint8, device=self.device)
-
-    def has(self, name: str) -> bool:
-        return True
-
-
 class FolderTensors(Tensors):
     """Takes tensors by name from a folder's safetensors files."""
 

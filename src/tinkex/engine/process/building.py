@@ -11,7 +11,8 @@ import torch
 from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights, share_of_weights
 from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.messages import LoraSpec, Ready
-from tinkex.engine.model.loading import count_parameters, load_decoder
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.sizes import sizes_of
 from tinkex.engine.process.device_clock import Stopwatch, marks_of
 from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
 from tinkex.engine.process.interleave import Interleave
@@ -69,12 +70,14 @@ def _build(
     sampler = Sampler(decoder, read_ending(folder), sampling, read)
     if placement.device.type == "cuda":
         warm_up(trainer, sampler)
+    shard = decoder.config.shard
+    whole = decoder.config if shard is None else shard.whole
     emit(
         Ready(
             architecture=_architecture(folder, decoder.config.family),
             vocab_size=decoder.config.vocab_size,
             max_context=sampler.context,
-            parameters=count_parameters(decoder.config),
+            parameters=sizes_of(whole).parameters,
             device=str(placement.device),
             dtype=str(placement.dtype).removeprefix("torch."),
             max_rank=config.max_rank,

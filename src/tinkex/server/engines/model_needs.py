@@ -33,6 +33,8 @@ class Machine:
 
     device: str
     memory: int
+    """Of one device."""
+    devices: int = 1
 
     @property
     def width(self) -> int:
@@ -62,18 +64,21 @@ class Needs:
     """Weights, and keys, values and states of one long sequence."""
     training: int | None = None
     """Weights, and one run with its gradient and moments."""
+    ranks: int = 1
+    """Devices that have to share it: `tinkex serve --engine ranks=N`."""
 
 
 def this_machine() -> Machine:
-    """The first GPU if there is one, else the CPU."""
+    """The GPUs if there are any, else the CPU."""
     if shutil.which("nvidia-smi"):
         asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
         try:
             told = subprocess.run(
                 asked, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True
             )
-            return Machine("gpu", int(told.stdout.split()[0]) << 20)
-        except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+            sizes = [int(size) << 20 for size in told.stdout.split()]
+            return Machine("gpu", min(sizes), len(sizes))
+        except (OSError, subprocess.SubprocessError, ValueError):
             pass
     return Machine("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
@@ -87,7 +92,7 @@ def model_needs(folder: Path, machine: Machine) -> Needs | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     counted = Needs(family, parameters, parameters * machine.width, None)
-    return _judged(_reckoned(counted, config, machine), machine)
+    return _planned(counted, config, machine)
 
 
 def known_needs(machine: Machine) -> dict[str, Needs]:
@@ -96,17 +101,39 @@ def known_needs(machine: Machine) -> dict[str, Needs]:
     found = {}
     for name, config in known.items():
         nothing = Needs(config["model_type"], 0, 0, None)
-        found[name] = _judged(_reckoned(nothing, config, machine), machine)
+        found[name] = _planned(nothing, config, machine)
     return found
+
+
+def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
+    """On one device, else on as few as have to share the model."""
+    alone = _judged(_reckoned(counted, config, machine), machine)
+    if alone.reason is None:
+        return alone
+    for ranks in range(2, machine.devices + 1):
+        sizes = _sizes(config, ranks)
+        if sizes is not None:
+            share = _judged(_with_sizes(counted, sizes, machine), machine)
+            if share.reason is None:
+                return replace(alone, reason=None, ranks=ranks)
+    return alone
 
 
 def _reckoned(needs: Needs, config: Any, machine: Machine) -> Needs:
     """With what the configuration adds; the same where it is not one of ours. What is in the files
     counts more than what a configuration says: a vision tower is not loaded."""
+    sizes = _sizes(config)
+    return needs if sizes is None else _with_sizes(needs, sizes, machine)
+
+
+def _sizes(config: Any, ranks: int = 1) -> Any:
     try:
-        sizes = importlib.import_module("tinkex.engine.model.sizes").sizes_of_raw(config)
+        return importlib.import_module("tinkex.engine.model.sizes").sizes_of_raw(config, ranks)
     except ValueError:
-        return needs
+        return None
+
+
+def _with_sizes(needs: Needs, sizes: Any, machine: Machine) -> Needs:
     width, weights = machine.width, sizes.parameters * machine.width
     tokens = min(sizes.context, CONTEXT)
     copy = 0 if machine.device == "cpu" else width
