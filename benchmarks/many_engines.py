@@ -21,8 +21,8 @@ from typing import Any
 from report import Row, write
 from served_process import serving
 
-RUNS, SEQUENCES, LENGTH = 4, 2, 64
-PROMPTS, NEW = 16, 24
+RUNS, SEQUENCES, LENGTH = 4, 16, 128
+PROMPTS, NEW = 16, 256
 NOTE = f"""
 The alternative is one engine of one thread with the same work: {RUNS} runs of {SEQUENCES} ×
 {LENGTH} tokens and an optimizer step, each result awaited; {PROMPTS} samples of {NEW} tokens at a
@@ -109,9 +109,7 @@ def client(url: str, model: str, seconds: float, name: str) -> None:
     print(json.dumps({"training": trained, "sampling": sample(sdk, service, model, seconds)}))
 
 
-def main(
-    seconds: float = 12.0, model: str = "HuggingFaceTB/SmolLM2-135M-Instruct", sdk: str = "tinkex"
-) -> None:
+def main(seconds: float = 8.0, model: str = "tinkex/tiny-llama", sdk: str = "tinkex") -> None:
     one, two = (measured(engines, seconds, model, sdk) for engines in (1, 2))
     rows = [
         Row(f"{kind}, two engines", two[kind], "tokens/s", one[kind], True, "≥1.8×")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from support.live_server import LiveServer, live_server
 from support.served import forward_body
+from tinkex.server.hosting import terminal
 
 TINY = "tinkex/tiny-llama"
 POLLS, IDLE = 200, 50
@@ -121,3 +124,17 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
             server.process.wait(0.5)
         server.process.send_signal(signal.SIGINT)
         assert ended(server) == 130
+
+
+def test_a_server_whose_reader_is_gone_still_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tinkex serve | head`, or a program that started it and died."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    server = terminal._Server(uvicorn.Config("nowhere:app"), lambda: None)
+    monkeypatch.setattr("builtins.print", broken)
+    level = logging.getLogger("uvicorn").level
+    server.interrupt()
+    logging.getLogger("uvicorn").setLevel(level)
+    assert server.should_exit

@@ -24,6 +24,7 @@ from tinkex.server.core import Core
 from tinkex.server.dashboard.door import invitation
 from tinkex.server.engines.engine import EngineLost
 from tinkex.server.engines.fleet import engine_specs
+from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.hosting import open_files
 from tinkex.server.hosting.allocator import keep_freed_memory
 from tinkex.server.http.prometheus import Requests
@@ -33,6 +34,7 @@ from tinkex.wire.limits import LOCAL_API_KEY
 
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STOPPING = "stopping: finishing what is under way (Ctrl-C again stops at once)"
 
 
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:
@@ -68,8 +70,11 @@ class _Server(WebServer):
             os._exit(STOPPED_AT_ONCE)
         # Polls that are cut off now are asked again by their clients; no need to report them.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-        print("\nstopping: finishing what is under way (Ctrl-C again stops at once)", flush=True)
         self.should_exit = True
+        with contextlib.suppress(OSError):  # whoever read its output may be gone
+            print(
+                "\nstopping: finishing what is under way (Ctrl-C again stops at once)", flush=True
+            )
 
 
 def _slow_clients(server: _Server, app: Starlette, settings: Settings) -> SlowClients:
@@ -140,5 +145,9 @@ def _fleet(settings: Settings) -> list[str]:
     specs = engine_specs(settings)
     if len(specs) == len(settings.models):
         return []
-    places = [spec.device if settings.devices else f"threads: {spec.threads}" for spec in specs]
-    return [f"  engine {spec.name}  ({place})" for spec, place in zip(specs, places, strict=True)]
+    return [f"  engine {spec.name}  ({_place(spec, settings)})" for spec in specs]
+
+
+def _place(spec: EngineSpec, settings: Settings) -> str:
+    threads = settings.engine.get("threads", spec.threads)
+    return spec.device if threads is None else f"threads: {threads}"
