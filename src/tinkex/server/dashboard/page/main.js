@@ -131,6 +131,10 @@ function turnTheme() {
   dispatchEvent(new Event("themechange"));
 }
 
+// After the first paint of what stands in the page already; in a tab behind others nothing is painted.
 const page = document.getElementById("page");
-page.textContent = "";
-render(html`<${Page} />`, page);
+const painted = new Promise((done) => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 100);
+});
+painted.then(() => { page.textContent = ""; render(html`<${Page} />`, page); });

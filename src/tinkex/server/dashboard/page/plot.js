@@ -5,6 +5,16 @@ import * as format from "./format.js";
 
 const MOST_ZOOM = 4;
 let loading = null;
+let turn = Promise.resolve();
+const known = new Map();
+
+// Many curves at once are drawn one after the other, so that the page answers in between.
+function inTurn(work) {
+  let wanted = true;
+  const begin = (done) => setTimeout(() => { try { if (wanted) work(); } finally { done(); } });
+  turn = turn.then(() => new Promise(begin));
+  return () => { wanted = false; };
+}
 
 function library() {
   loading ??= new Promise((resolve, reject) => {
@@ -30,6 +40,12 @@ const setSource = (script, path) => { script.src = policy ? policy.createScriptU
 
 // Colours are written down once, in the stylesheet; a canvas has to be told what they came to.
 function colour(name, alpha = 1) {
+  const key = `${name} ${alpha}`;
+  if (!known.has(key)) known.set(key, computed(name, alpha));
+  return known.get(key);
+}
+
+function computed(name, alpha) {
   const probe = document.body.appendChild(document.createElement("span"));
   probe.style.color = `color-mix(in srgb, var(--${name}) ${alpha * 100}%, transparent)`;
   const found = getComputedStyle(probe).color;
@@ -68,12 +84,14 @@ export function Chart({ title, help, series, x, log, smoothing = 0, range, onRan
   const [at, setAt] = useState(null);
   const asked = useRef();
   asked.current = { range, onRange };
+  const latest = useRef();
   const labels = series.map((one) => `${one.colour}${one.label}`).join("\n");
   const data = useMemo(() => uPlot && series.length && table(series, smoothing, log, uPlot.join), [uPlot, series, smoothing, log]);
 
+  latest.current = data;
   useEffect(() => { library().then((found) => setLibrary(() => found)); }, []);
   useEffect(() => {
-    const again = () => setTheme((count) => count + 1);
+    const again = () => { known.clear(); setTheme((count) => count + 1); };
     const media = matchMedia("(prefers-color-scheme: dark)");
     media.addEventListener("change", again);
     addEventListener("themechange", again);
@@ -82,11 +100,15 @@ export function Chart({ title, help, series, x, log, smoothing = 0, range, onRan
   useEffect(() => {
     if (!data) return undefined;
     const place = box.current;
-    const made = new uPlot(options({ place, series, x, log, sync, asked, smoothing, setAt }), data, place);
-    plot.current = made;
-    const observer = new ResizeObserver(() => made.setSize({ width: place.clientWidth, height: place.clientHeight }));
-    observer.observe(place);
-    return () => { observer.disconnect(); made.destroy(); plot.current = null; };
+    let end = () => {};
+    const skip = inTurn(() => {
+      const made = new uPlot(options({ place, series, x, log, sync, asked, smoothing, setAt }), latest.current, place);
+      plot.current = made;
+      const observer = new ResizeObserver(() => made.setSize({ width: place.clientWidth, height: place.clientHeight }));
+      observer.observe(place);
+      end = () => { observer.disconnect(); made.destroy(); plot.current = null; };
+    });
+    return () => { skip(); end(); };
   }, [uPlot, labels, x, log, theme, smoothing > 0, Boolean(data)]);
   useEffect(() => { if (plot.current && data) plot.current.setData(data); }, [data, range]);
 
