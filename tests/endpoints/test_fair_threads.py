@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tinkex.server.endpoints.fair_threads import FairThreads
+from tinkex.server.endpoints.fair_threads import MOST_WAITING, FairThreads
+from tinkex.server.refusals import Busy
 
 WAIT_S = 20.0
 
@@ -30,6 +31,23 @@ async def test_a_tenant_with_much_to_do_leaves_a_thread_to_others(gate: threadin
     assert not any(each.done() for each in hers)
     gate.set()
     assert all(await asyncio.gather(*hers))
+    threads.close()
+
+
+async def test_a_tenant_whose_texts_pile_up_is_told_to_come_back_and_others_are_not(
+    gate: threading.Event,
+) -> None:
+    threads = FairThreads(2, "test")
+    hers = [
+        asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S)))
+        for _ in range(1 + MOST_WAITING)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy, match="send fewer at once"):
+        await threads.run("alice", lambda: None)
+    assert await threads.run("bob", lambda: "served") == "served"
+    gate.set()
+    await asyncio.gather(*hers)
     threads.close()
 
 

@@ -13,7 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from tinkex.server.refusals import Busy
+
 T = TypeVar("T")
+
+MOST_WAITING = 64
+"""Of one tenant: each holds a request's whole text."""
 
 _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
@@ -31,6 +36,10 @@ class FairThreads:
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         """What `work` gives, done in a thread when it is the tenant's turn."""
+        if len(self._waiting.get(tenant, ())) >= MOST_WAITING:
+            raise Busy(
+                f"{MOST_WAITING} long texts of this key wait to be read: send fewer at once", 1.0
+            )
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append((work, done))
         self._begin()
