@@ -197,12 +197,13 @@ class Core:
         )
         self.rolling = Rolling(self.engines, self.scheduler, self.sampling.lanes)
         self.results = StoredResults(storage, self.listening, clock, settings.timings)
+        self.reasons = QueueReasons(self.runs, self.engines, clock)
         self.futures = Futures(
             self.promises,
             self.results,
             self.sampling,
             self.losses,
-            QueueReasons(self.runs, self.engines, clock),
+            self.reasons,
             settings.timings.poll_hold_s,
         )
 
@@ -227,7 +228,7 @@ class Core:
         self.maintenance = Maintenance(self.listening, self._duties())
         self.integrity = Integrity(storage)
         self.disk = DiskWatch(self.home.root, self._relieve, clock)
-        live = LiveParts(self.engines, self.runs, self.sampling, clock)
+        live = LiveParts(self.engines, self.runs, self.sampling, self.reasons, clock)
         self.watch = Watch(self.store, self.samples, self.meter, live)
         self.now = Now(self.watch, self.scheduler, self.futures, self.recorder, self.disk, settings)
         self.dashboard = Dashboard(

@@ -120,6 +120,16 @@ async def test_the_present_says_why_work_waits(api: Api) -> None:
     assert now["viewer"] == {"tenant": "alice", "operator": False}
 
 
+async def test_the_servers_history_counts_what_waits_by_its_cause(api: Api) -> None:
+    model = await api.model(await api.session())
+    await api.forward(model, 2)
+    await api.core.watch.look(leave_point=True)
+    series = (await get(api, "server/history", shapes.History))["series"]
+    newest = {name: curve["mean"][-1] for name, curve in series.items()}
+    assert (newest["operations_waiting"], newest["waiting_for_request"]) == (1.0, 1.0)
+    assert newest["waiting_for_turn"] == newest["waiting_for_engine"] == 0.0
+
+
 async def test_a_tenant_sees_its_own_and_an_operator_everything(api: Api, run: str) -> None:
     bob, root = api.as_tenant("tml-bob"), api.as_tenant("tml-root")
     for path in (f"runs/{run}", f"runs/{run}/history", f"samples?run={run}"):

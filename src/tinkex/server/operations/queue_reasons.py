@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.log import Gap
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.runs import Runs
 from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
+
+Cause = Literal["engine", "restore", "request", "turn"]
+"""What a run's work waits for: an engine that serves, its weights' return, a request that has not
+arrived, its turn."""
 
 
 class QueueReasons:
@@ -17,6 +23,16 @@ class QueueReasons:
         self._runs = runs
         self._engines = engines
         self._clock = clock
+
+    def cause(self, run: Run) -> Cause:
+        """The same as `explain` says in words, for counting."""
+        pool = self._engines.find(run.row.base_model)
+        if pool is None or not pool.is_ready:
+            return "engine"
+        if run.restoring is not None:
+            return "restore"
+        upcoming = run.log.next(self._clock.monotonic())
+        return "request" if isinstance(upcoming, Gap) else "turn"
 
     def explain(self, request_id: str) -> tuple[str, str]:
         """The queue state of an unfinished operation, and the reason."""

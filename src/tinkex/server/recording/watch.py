@@ -13,11 +13,13 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from tinkex.engine.messages import Stats
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
 from tinkex.server.engines.pool import Engines
+from tinkex.server.operations.queue_reasons import Cause, QueueReasons
 from tinkex.server.operations.runs import Runs
 from tinkex.server.recording import folding
 from tinkex.server.recording.samples import SampleRing
@@ -59,6 +61,7 @@ class LiveParts:
     engines: Engines
     runs: Runs
     sampling: Sampling
+    reasons: QueueReasons
     clock: Clock
 
 
@@ -156,6 +159,7 @@ class Watch:
             **{f"{kind}_tokens_per_s": single(speed) for kind, speed in speeds.items()},
             "busy": single(max(loads, default=0.0)),
             "operations_waiting": float(sum(run.log.pending_count() for run in self._runs)),
+            **{f"waiting_for_{cause}": float(count) for cause, count in self._causes().items()},
             "samples_waiting": float(self._sampling.in_flight()),
             "cache_used": single(
                 sum(stats.pages_used for stats in self.stats.values()) / pages if pages else 0.0
@@ -164,6 +168,14 @@ class Watch:
             "runs_live": float(len(list(self._runs))),
             "tenants_active": float(len(active | self._sampling.tenants())),
         }
+
+    def _causes(self) -> dict[Cause, int]:
+        """How many operations wait, by what they wait for."""
+        found: dict[Cause, int] = dict.fromkeys(get_args(Cause), 0)
+        for run in self._runs:
+            if count := run.log.pending_count():
+                found[self.parts.reasons.cause(run)] += count
+        return found
 
     def _ask_engines(self) -> None:
         for engine in self._engines:
