@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from support.served import MODEL, Api, served
 from tinkex.server.http import dashboard_shapes as shapes
+from tinkex.server.settings import Limits
+from tinkex.server.storage.database.points import Point
 from tinkex.server.tenancy.tenants import hash_key
 
 KEYS = {hash_key(f"tml-{name}"): name for name in ("alice", "bob", "root")}
@@ -128,6 +130,43 @@ async def test_the_servers_history_counts_what_waits_by_its_cause(api: Api) -> N
     newest = {name: curve["mean"][-1] for name, curve in series.items()}
     assert (newest["operations_waiting"], newest["waiting_for_request"]) == (1.0, 1.0)
     assert newest["waiting_for_turn"] == newest["waiting_for_engine"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "kind"),
+    [
+        ("grad_norm", 1.0, 99.0, "exploding_norm"),
+        ("sampler_gap", 0.01, 0.2, "sampler_gap"),
+        ("zero_advantages", 0.9, 0.9, "zero_advantages"),
+        ("step_s", 1.0, 1.0, "stalled_client"),
+    ],
+)
+async def test_what_is_wrong_with_a_run_is_said_to_its_owner_and_to_nobody_else(
+    api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    metric: str,
+    before: float,
+    after: float,
+    kind: str,
+) -> None:
+    model = await api.model(await api.session())
+    at = api.core.clock.now() - (1000 if kind == "stalled_client" else 0)
+    values = [before] * 16 + ([after] if metric == "grad_norm" else [after] * 16)
+    recent = [Point(n, n, n, at, True, {metric: value}) for n, value in enumerate(values, 1)]
+    monkeypatch.setattr(api.core.recorder, "recent", lambda run: recent)
+    for path in ("now", f"runs/{model}"):
+        (advice,) = (await get(api, path, None))["advice"]
+        assert (advice["kind"], advice["run"], advice["tenant"]) == (kind, model, "alice")
+    assert not (await get(api.as_tenant("tml-bob"), "now", shapes.Now))["advice"]
+    assert (await get(api.as_tenant("tml-root"), "now", shapes.Now))["advice"] == [advice]
+
+
+async def test_a_limit_that_is_reached_is_said_with_how_to_raise_it(tmp_path: Path) -> None:
+    async with served(tmp_path, limits=Limits(runs_per_tenant=1)) as api:
+        await api.model(await api.session())
+        (advice,) = (await get(api, "now", shapes.Now))["advice"]
+        assert advice["kind"] == "queue_limit"
+        assert "--limit runs_per_tenant=" in advice["text"]
 
 
 async def test_a_tenant_sees_its_own_and_an_operator_everything(api: Api, run: str) -> None:
