@@ -56,8 +56,9 @@ def test_swiglu(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.parametrize("wide", [False, DEVICE == "cpu"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rotate_takes_a_slice_of_wider_rows(dtype: torch.dtype) -> None:
+def test_rotate_takes_a_slice_of_wider_rows(dtype: torch.dtype, wide: bool) -> None:
     phase = random(6, 1, 12, seed=3)
     cos, sin = phase.cos(), phase.sin()
 
@@ -67,6 +68,7 @@ def test_rotate_takes_a_slice_of_wider_rows(dtype: torch.dtype) -> None:
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
     def own(x: Tensor) -> Tensor:
-        return rotate(x[:, :5], cos.to(dtype), sin.to(dtype))
+        angles = (cos.repeat(1, 1, 2), torch.cat([-sin, sin], -1)) if wide else (cos, sin)
+        return rotate(x[:, :5], *(part.to(dtype) for part in angles))
 
     compare(own, plain, random(6, 7, 24, dtype=dtype))

@@ -7,6 +7,8 @@ with Triton each is one kernel, elsewhere a few of torch's.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,11 +40,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if weight.dtype != x.dtype:
         scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
         return (x * scale).mul_(weight).to(x.dtype)
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    if x.dtype != torch.float32:
+        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    # The same in half as many operations: of a small model's step they are a good part.
+    norm = torch.linalg.vector_norm(x, 2, -1, True).mul_(x.shape[-1] ** -0.5)
+    return (x * weight).div_(norm.hypot_(_root(eps, x.device)))
+
+
+@functools.cache
+def _root(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(math.sqrt(value), device=device)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of [N, heads, head_dim], first half against second half."""
+    """Rotary embedding of [N, heads, head_dim], first half against second half, by angles as
+    `Rope` makes them."""
     if x.requires_grad and torch.is_grad_enabled():
         return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]
     return _turn(x, cos, sin, 1.0)
@@ -150,9 +162,6 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     if kernels is not None:
         result: Tensor = kernels.rotate(x, cos, sin, sign)
         return result
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-sign)
-    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin, value=sign)
-    return out
+    if cos.shape[-1] < x.shape[-1]:
+        cos, sin = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+    return torch.mul(x, cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin, value=sign)

@@ -40,7 +40,7 @@ class Attend(Protocol):
 FEW_TOKENS = 256
 
 Angles = tuple[Tensor, Tensor]
-"""Cosines and sines, each [N, 1, rotated size / 2]."""
+"""Cosines and sines as `Rope.angles` makes them."""
 
 
 class Recur(Protocol):

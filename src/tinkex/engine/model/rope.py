@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.errors import ModelError
+from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.rope_config import RopeConfig
 
 
@@ -19,13 +20,18 @@ class Rope:
     """Turns positions into the cosines and sines that rotate queries and keys."""
 
     def __init__(self, config: RopeConfig, device: torch.device) -> None:
-        inverse, self._scale = _frequencies(config)
-        self._inverse = inverse.to(device)
+        inverse, scale = _frequencies(config)
+        self._inverse, self._scale = inverse.to(device), scale
+        self._signed = torch.full_like(self._inverse, scale)
+        if not runs_triton(self._inverse):
+            self._signed = torch.cat([-self._signed, self._signed])
+            self._inverse = torch.cat([self._inverse, self._inverse])
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine, each [N, 1, head_dim / 2], computed in float32."""
+        """Cosine and sine, computed in float32: for kernels each [N, 1, head_dim / 2], elsewhere
+        [N, 1, head_dim], the first half of the sine negated."""
         phase = positions.to(torch.float32)[:, None] * self._inverse
-        cos, sin = phase.cos() * self._scale, phase.sin() * self._scale
+        cos, sin = phase.cos() * self._scale, phase.sin() * self._signed
         return cos.to(dtype)[:, None], sin.to(dtype)[:, None]
 
 

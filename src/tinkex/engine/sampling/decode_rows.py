@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tinkex.engine.kernels.row_adapters import SEGMENT
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
-from tinkex.engine.sampling.draw import SAMPLE, draw_keys, key_state
+from tinkex.engine.sampling.draw import draw_keys
 from tinkex.engine.sampling.projection import Span
 from tinkex.engine.sampling.request import Branch
 
@@ -110,7 +110,7 @@ class DecodeRows:
     def _take(self, row: int, branch: Branch) -> None:
         rule = branch.request.rule
         self._branches[row] = branch
-        self._states[row] = key_state(branch.request.seed, SAMPLE, branch.index)
+        self._states[row] = branch.draws
         self._heat[row] = 0.0 if rule.greedy else rule.temperature
         self._masked[row] = branch.masked
 

@@ -8,10 +8,11 @@ model's own distribution: temperature, min_p, top_k and top_p shape the draw, no
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -37,6 +38,10 @@ class Key(NamedTuple):
     high: int
 
 
+Keys: TypeAlias = Sequence[Key] | NDArray[np.int32]
+"""One for each row."""
+
+
 def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
     """The key of the draw at `position` of sample `index`; `stream` keeps purposes apart."""
     state = _mix64(key_state(seed, stream, index) ^ _mix64(position & _MASK))
@@ -49,6 +54,12 @@ def key_state(seed: int, stream: int, index: int) -> int:
     for part in (stream, index):
         state = _mix64(state ^ _mix64(part & _MASK))
     return state
+
+
+@functools.lru_cache(maxsize=256)
+def rule_of(temperature: float, top_k: int, top_p: float, min_p: float) -> Rule:
+    """The same object for the same numbers, so that a batch's rules are told apart at once."""
+    return Rule(temperature, top_k, top_p, min_p)
 
 
 def draw_keys(states: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray[np.int32]:
@@ -84,23 +95,24 @@ class Drawer:
         self.ids = _scramble(_scramble(ids))
         self._device = device
 
-    def draw(self, logits: Tensor, rules: Sequence[Rule], keys: Sequence[Key]) -> Tensor:
+    def draw(self, logits: Tensor, rules: Sequence[Rule], keys: Keys) -> Tensor:
         """One id per row of float32 `logits` [R, V], as int64 [R]."""
-        if all(rule.greedy for rule in rules):
+        kinds = dict(zip(map(id, rules), rules, strict=True)).values()
+        if all(rule.greedy for rule in kinds):
             return logits.argmax(-1)
-        heat = [1.0 if rule.greedy else rule.temperature for rule in rules]
         scores = logits
-        if any(value != 1.0 for value in heat):
+        if any(rule.temperature != 1.0 and not rule.greedy for rule in kinds):
+            heat = [1.0 if rule.greedy else rule.temperature for rule in rules]
             scores = logits / self._column(heat)
-        if any(rule.filtered and not rule.greedy for rule in rules):
+        if any(rule.filtered and not rule.greedy for rule in kinds):
             scores = self._filter(scores, rules)
         drawn = (scores + self.noise(keys)).argmax(-1)
-        if any(rule.greedy for rule in rules):
+        if any(rule.greedy for rule in kinds):
             greedy = torch.tensor([rule.greedy for rule in rules], device=self._device)
             drawn = torch.where(greedy, logits.argmax(-1), drawn)
         return drawn
 
-    def noise(self, keys: Sequence[Key]) -> Tensor:
+    def noise(self, keys: Keys) -> Tensor:
         """Standard Gumbel numbers [R, V], each a function of its row's key and its column."""
         pair = torch.tensor(keys, dtype=torch.int32, device=self._device)
         bits = self.ids ^ pair[:, :1]

@@ -46,15 +46,10 @@ class Forward:
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         """Of the chunks' tokens end to end, rows after them that only pad. Fills their pages."""
-        parts = [chunk.tokens() for chunk in chunks]
-        places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
-        count = sum(len(part) for part in parts)
-        rows = max(count, self._frozen.min_rows)
-        pad = np.zeros(rows - count, np.int64)
-        tokens = torch.from_numpy(np.concatenate([*parts, pad]).astype(np.int64))
-        positions = torch.from_numpy(np.concatenate([*places, pad]))
-        device, decoder = self._decoder.device, self._decoder
         lengths = [chunk.stop - chunk.start for chunk in chunks]
+        rows = max(sum(lengths), self._frozen.min_rows)
+        tokens, positions = _laid_out(chunks, lengths, rows)
+        device, decoder = self._decoder.device, self._decoder
         projection = self._projection([c.branch.request.version for c in chunks], lengths)
         attend = self._attention(chunks, rows)
         recur = None if self._states is None else self._states.begin(chunks)
@@ -87,3 +82,15 @@ class Forward:
     def _projection(self, versions: Sequence[Version], lengths: Sequence[int]) -> Projection:
         spans = spans_of(versions, lengths)
         return Projection(self._frozen, spans, self._stacks, self._decoder.device)
+
+
+def _laid_out(chunks: Sequence[Chunk], lengths: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:
+    """The chunks' tokens end to end and their positions, filled up to so many rows."""
+    pad = [0] * (rows - sum(lengths))
+    if len(chunks) == sum(lengths):
+        tokens = [chunk.branch.token(chunk.start) for chunk in chunks]
+        return torch.tensor(tokens + pad), torch.tensor([chunk.start for chunk in chunks] + pad)
+    parts = [chunk.tokens() for chunk in chunks]
+    places = [np.arange(chunk.start, chunk.stop) for chunk in chunks]
+    laid = np.concatenate([*parts, pad]).astype(np.int64)
+    return torch.from_numpy(laid), torch.from_numpy(np.concatenate([*places, pad]).astype(np.int64))

@@ -80,11 +80,12 @@ class PagedAttention:
     ) -> Tensor:
         self._cache.write(layer, self.places, k, v)
         window = self._windows[layer]
-        out = torch.zeros_like(q)
+        shape = q.shape
         if sinks is not None:
             q = sink_queries(q, sinks)
         if self._rectangles and self._rectangles[0].count == self._rows:
             return self._attend_rectangle(layer, q, self._rectangles[0], window)
+        out = q.new_zeros(shape)
         for rectangle in self._rectangles:
             mixed = self._attend_rectangle(layer, q[rectangle.rows], rectangle, window)
             out[rectangle.rows] = mixed

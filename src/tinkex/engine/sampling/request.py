@@ -19,7 +19,7 @@ from tinkex.engine.messages import Progress, Routes, Sample, SampleResult, Seque
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
-from tinkex.engine.sampling.draw import Rule
+from tinkex.engine.sampling.draw import SAMPLE, Rule, key_state, rule_of
 from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
@@ -48,7 +48,7 @@ class Request:
     @functools.cached_property
     def rule(self) -> Rule:
         params = self.command.params
-        return Rule(params.temperature, params.top_k, params.top_p, self.command.controls.min_p)
+        return rule_of(params.temperature, params.top_k, params.top_p, self.command.controls.min_p)
 
     @functools.cached_property
     def steering(self) -> Steering:
@@ -97,6 +97,11 @@ class Branch:
     counts: Counts | None = None
     constraint: Constraint | None = None
     routes: Routes | None = None
+    draws: int = field(init=False)
+    """What the keys of all its draws share."""
+
+    def __post_init__(self) -> None:
+        self.draws = key_state(self.request.seed, SAMPLE, self.index)
 
     @property
     def lane(self) -> str:
@@ -124,6 +129,10 @@ class Branch:
         after = np.asarray(self.generated[max(0, start - split) : stop - split], dtype=np.int32)
         return after if start >= split else np.concatenate([prompt[start:], after])
 
+    def token(self, position: int) -> int:
+        after = position - len(self.request.prompt)
+        return int(self.request.prompt[position]) if after < 0 else self.generated[after]
+
     def guess(self, count: int) -> tuple[int, ...]:
         """Up to `count` tokens that may come next."""
         self.past.extend(self.tokens(len(self.past), self.length).tolist())
@@ -133,6 +142,11 @@ class Branch:
     def changes(self, guesses: tuple[int, ...]) -> Changes:
         """What the request's controls change about the logits after its tokens and `guesses`."""
         return Changes(self.request.steering, self._counted(guesses), self.mask(guesses))
+
+    @property
+    def steered(self) -> bool:
+        """Whether its draws are from other logits than the model's own."""
+        return self.masked or self.request.steering.changes_logits
 
     @property
     def masked(self) -> bool:

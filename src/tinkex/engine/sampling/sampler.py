@@ -219,6 +219,7 @@ class Sampler:
             (row, branch) for row, branch in enumerate(step.branches) if self._continues(branch)
         ]
         branches = [branch for _, branch in live]
+        events: list[Event] = []
         if any(branch.request.shaped for branch in branches):
             events = self._finish_shaped(step, branches)
         else:
@@ -233,7 +234,8 @@ class Sampler:
                 self._decoded(branches)
             tokens, logprobs = step.drawn()
             picked = [tokens[row] for row, _ in live], [logprobs[row] for row, _ in live]
-            events = self._append(branches, *picked)
+            for branch, token, logprob in zip(branches, *picked, strict=True):
+                self._append(branch, token, logprob, events)
         return {id(b.request): b.request for b in branches}.values(), events
 
     def _finish_shaped(self, step: DecodeStep, branches: Sequence[Branch]) -> list[Event]:
@@ -288,11 +290,13 @@ class Sampler:
             yield offset + last + count, Turn(chunk.branch, last + count, chunk.guesses[:count])
 
     def _draw_block(self, ready: Sequence[tuple[int, Turn]], hidden: Tensor) -> list[Event]:
-        rows = sorted({row for row, _ in ready})
         versions = {row: turn.branch.request.version for row, turn in ready}
-        logits = self._forward.logits(hidden[rows], [versions[row] for row in rows])
+        rows = list(versions)
+        part = hidden if len(rows) == len(hidden) else hidden[rows]
+        logits = self._forward.logits(part, list(versions.values()))
         if len(rows) < len(ready):
-            logits = logits[[rows.index(row) for row, _ in ready]]
+            places = {row: place for place, row in enumerate(rows)}
+            logits = logits[[places[row] for row, _ in ready]]
         return self._draw_from([turn for _, turn in ready], logits)
 
     def _draw_from(self, turns: Sequence[Turn], logits: Tensor) -> list[Event]:
@@ -305,26 +309,22 @@ class Sampler:
             if topk is not None:
                 turn.branch.topk_ids.append(topk[0])
                 turn.branch.topk_logprobs.append(topk[1])
-            events.extend(self._append([turn.branch], [token], [logprob]))
+            self._append(turn.branch, token, logprob, events)
         return events
 
-    def _append(
-        self, branches: Sequence[Branch], tokens: Sequence[int], logprobs: Sequence[float]
-    ) -> list[Event]:
-        """Give each branch its token; a request whose numbers are not finite fails."""
-        events: list[Event] = []
-        for branch, token, logprob in zip(branches, tokens, logprobs, strict=True):
-            if branch.request.command.op not in self._requests:
-                continue
-            broken = branch.constraint and branch.constraint.failed
-            if broken or not math.isfinite(logprob):
-                events.append(self._fail(branch.request, "user", broken or _NOT_FINITE))
-                continue
-            branch.append(token, logprob)
-            if branch.constraint is not None and branch.constraint.failed:
-                events.append(self._fail(branch.request, "user", branch.constraint.failed))
-            self.sampled_tokens += 1
-        return events
+    def _append(self, branch: Branch, token: int, logprob: float, events: list[Event]) -> None:
+        """Give a branch its token; a request whose numbers are not finite fails."""
+        request, constraint = branch.request, branch.constraint
+        if request.command.op not in self._requests:
+            return
+        broken = None if constraint is None else constraint.failed
+        if broken or not math.isfinite(logprob):
+            events.append(self._fail(request, "user", broken or _NOT_FINITE))
+            return
+        branch.append(token, logprob)
+        if constraint is not None and constraint.failed:
+            events.append(self._fail(request, "user", constraint.failed))
+        self.sampled_tokens += 1
 
     # ---- branches
 

@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tinkex.engine.cpu.threads import logsumexp
 from tinkex.engine.sampling.controls import Changes, steered
-from tinkex.engine.sampling.draw import SAMPLE, Drawer, Key, draw_key
+from tinkex.engine.sampling.draw import Drawer, draw_keys
 from tinkex.engine.sampling.request import Branch
 
 _TopK: TypeAlias = tuple[list[int], list[float]]
 """The likeliest ids in a token's place and their logprobs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Turn:
     """A draw of the token after `position`. The last of the tokens up to there may be `guesses`
     that no draw has put there yet."""
@@ -37,10 +39,9 @@ class Turn:
         return self.branch.changes(self.guesses)
 
     @property
-    def key(self) -> Key:
-        request = self.branch.request
-        place = self.position + 1 - len(request.prompt)
-        return draw_key(request.seed, SAMPLE, self.branch.index, place)
+    def place(self) -> int:
+        """Which of the sample's tokens is drawn."""
+        return self.position + 1 - len(self.branch.request.prompt)
 
     @property
     def due(self) -> bool:
@@ -70,14 +71,20 @@ def drawn(
     """What each of these draws from its row: the token, its logprob, the likeliest if asked for.
     Draws after guesses that did not come true are left out."""
     rules = [turn.branch.request.rule for turn in turns]
-    scores = steered(logits, [turn.changes for turn in turns])
-    ids = drawer.draw(scores, rules, [turn.key for turn in turns])
-    rows = confirmed(turns, ids.tolist())
-    if len(rows) < len(turns):
+    any_steered = any(turn.branch.steered for turn in turns)
+    scores = steered(logits, [turn.changes for turn in turns]) if any_steered else logits
+    ids = drawer.draw(scores, rules, _keys(turns))
+    if any(turn.guesses for turn in turns):
+        rows = confirmed(turns, ids.tolist())
         turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
     total = logsumexp(logits)
     logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
     yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, logits, total), strict=True)
+
+
+def _keys(turns: Sequence[Turn]) -> NDArray[np.int32]:
+    states = np.array([turn.branch.draws for turn in turns], np.uint64)
+    return draw_keys(states, np.array([turn.place for turn in turns], np.uint64)).T
 
 
 def _likeliest(turns: Sequence[Turn], logits: Tensor, total: Tensor) -> list[_TopK | None]:

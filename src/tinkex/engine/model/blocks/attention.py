@@ -73,7 +73,8 @@ class Attention:
             q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
             turned = torch.cat([self._normed(q, self.q_norm), self._normed(k, self.k_norm)], dim=1)
         if angles is not None:
-            turned = _rotated(turned, *angles)
+            assert config.rope is not None
+            turned = _rotated(turned, config.rope.head_dim, *angles)
         q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
         if config.scale is not None:
             q = q * (config.scale * config.head_dim**0.5)
@@ -85,9 +86,8 @@ class Attention:
         return rms_norm(x.flatten(1), weight, self.config.norm_eps).view(x.shape)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the first part of each head, as wide as the angles are for."""
-    size = 2 * cos.shape[-1]
+def _rotated(x: Tensor, size: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the first `size` of each head."""
     if size == x.shape[-1]:
         return rotate(x, cos, sin)
     return torch.cat([rotate(x[..., :size], cos, sin), x[..., size:]], dim=-1)
