@@ -109,8 +109,7 @@ class TokenArray(Sequence[int]):
 
 def keep_tokens(value: object) -> Sequence[int]:
     """Check `value` and keep it in the form it came in; ValueError says what is wrong with it."""
-    if isinstance(value, TokenArray):
-        return value
+    # The plain kinds first: to be told from a `TokenArray`, which is abstract, takes longest.
     if isinstance(value, TokenList):
         return TokenList(value, value.ids)
     if isinstance(value, list):
@@ -119,6 +118,8 @@ def keep_tokens(value: object) -> Sequence[int]:
         return TokenList(value if exact else ids.tolist(), ids)
     if isinstance(value, tuple):
         return tuple(checked_ids(list(value)).tolist())
+    if isinstance(value, TokenArray):
+        return value
     if isinstance(value, str | bytes | bytearray | dict | set):
         raise ValueError(f"tokens must be a sequence of ints, got {type(value).__name__}")
     return _keep_array_like(value)
@@ -148,9 +149,12 @@ def checked_ids(tokens: list[int]) -> Int32Array:
         ids = _explained(tokens)
     if not len(ids):
         return ids
-    if int(ids.max()) <= 1:
+    # Without its sign a negative id is larger than any other: one look is enough.
+    largest = int(ids.view(np.uint32).max())
+    if largest <= 1:
         _refuse_bools(tokens)
-    _check_range(ids)
+    if largest > MAX_TOKEN_ID:
+        _check_range(ids)
     return ids
 
 
