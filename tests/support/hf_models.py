@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,25 @@ FOUR_HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 """For four ranks, each of which needs a head of keys and values."""
 
 
+# What transformers takes from libraries of GPU kernels where they are installed; it would call them
+# on a CPU's tensors too, and the reference runs on a CPU.
+_KERNELS = (
+    "FusedRMSNormGated", "chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule",
+    "causal_conv1d_fn", "causal_conv1d_update",
+)  # fmt: skip
+
+
+def _without_kernels() -> None:
+    for family in ("qwen3_5", "qwen3_5_moe"):
+        module = import_module(f"transformers.models.{family}.modeling_{family}")
+        for name in _KERNELS:
+            setattr(module, name, None)
+
+
 def make_reference(name: str) -> Any:
     """A float32 transformers model with every parameter random, norms and biases included."""
+    if name.startswith("qwen3.5"):
+        _without_kernels()
     kind, extra = (FAMILIES | BLOCK_FAMILIES | FOUR_HEADS)[name]
     config = getattr(transformers, kind)(**(SHAPE | extra))
     torch.manual_seed(7)
