@@ -22,12 +22,13 @@ class PeftTrainer:
     def __init__(
         self, folder: Path, rank: int, recompute: bool = False,
         dtype: torch.dtype = torch.float32, device: torch.device | None = None,
+        config: peft.LoraConfig | None = None,
     ) -> None:  # fmt: skip
         transformers.logging.set_verbosity_error()
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
         model.to(device or "cpu")
         self._device = model.device
-        config = peft.LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES)
+        config = config or peft.LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._model: Any = peft.get_peft_model(model, config)
