@@ -2,6 +2,9 @@
 
 Messages that carry megabytes are written as a list of pieces, joined once, and read as positions in
 the body. Everything smaller uses the generated classes. Knows no message.
+
+Our own because 128 sequences of 2,048 tokens are written in 4.0 ms where the generated classes take
+15.2, with a third of the memory (`benchmarks/encoding.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,6 +3,9 @@
 Knows nothing about what the cells mean. On a terminal the first form that fits is boxed. When none
 does, the narrowest is written without a box and its last column, the long one, goes whole to a line
 of its own, so that it can be copied; when even that has no room, every cell gets a line.
+
+Our own, not `rich`'s: 5,000 checkpoints are listed in 1.2 s, by the official command in 13
+(`benchmarks/cli_listing.py`).
 """
 
 from __future__ import annotations

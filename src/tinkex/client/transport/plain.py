@@ -2,6 +2,9 @@
 
 Used where the network transport cannot be: its runtime does not survive a fork, so a forked child
 of a process that already made requests speaks through this one. No proxies, no HTTP/2.
+
+Not `http.client`, which blocks: every held poll would need a thread of its own, and a cancelled
+call could not be taken back.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 One range of bytes is honoured. Several at once, other units and what cannot be read are answered
 with the whole, as the standard allows.
+
+For archives only: they are made while they are sent and lie in no file, so that no second copy of
+the weights is written before the first byte leaves. Ranges of files are the web framework's
+(`FileResponse`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """HTTP/1.1 as the server reads and writes it: parsed in C, heads of bounded size, answers whole.
 
 The web server's own protocol does the work; it would gather a head without end, copy every piece
-of a body twice and send an answer's head and body apart, this one does not.
+of a body twice and send an answer's head and body apart, this one does not. It overrides private
+parts of uvicorn, whose version is capped for that in pyproject.toml; the tests of this module say
+whether a newer one will do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The one thread that writes to the database: it takes whatever queued up and commits it at once.
 
-While one batch waits for the disk the next one gathers, so many small writes share one fsync.
+While one batch waits for the disk the next one gathers, so many small writes share one fsync. That
+is why a step's way through the server, everything synced, takes 3.8 ms, and 2.8 ms if nothing were
+(`benchmarks/durability.py`).
 """
 
 from __future__ import annotations
