@@ -36,20 +36,21 @@ from tinkex.engine.training.run import Run
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Call:
-    """A checked command. `staged` gathers its gradient; `found` its logprobs by datum.
-
-    `failure` is why it failed on the way, by its own doing, and `awaited` what its loss has not
-    computed yet. In the end `logprobs` and the gradient's `norm` are brought to the host.
-    """
+    """A checked command on its way through a batch."""
 
     run: Run
     data: list[CheckedDatum]
     loss: Evaluation
     forward_only: bool
+    # Its gradient so far; the run gets it when the batch has succeeded.
     staged: Tensor | None = None
+    # Why it failed on the way, by its own doing.
     failure: EngineError | None = None
+    # What its loss has not computed yet.
     awaited: list[Future[Any]] = field(default_factory=list)
+    # Logprobs on the device, by datum.
     found: dict[int, Tensor] = field(default_factory=dict)
+    # The same on the host, brought there at the end, with the norm of the gradient.
     logprobs: list[NDArray[np.float32]] = field(default_factory=list)
     norm: float = 0.0
 

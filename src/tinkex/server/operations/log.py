@@ -35,21 +35,30 @@ GAP_CAP = 5
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One operation. `arrived` and `begun`, its last turn with an engine, are on the monotonic
-    clock. `body` stays while likely needed; `content` is what was already made of it."""
+    """One operation of a run, from its arrival on."""
 
+    # What its client polls for.
     request_id: str
+    # Its place in the run's order.
     seq_id: int
     kind: Kind
+    # Of its body: a repeated request must be the same one.
     digest: bytes
+    # On the monotonic clock.
     arrived: float
+    # What its body takes on the disk, and where it lies if not in its row.
     payload_bytes: int = 0
     payload_blob: str | None = None
     state: State = "accepting"
+    # Whether it was done before and is repeated after a loss.
     replay: bool = False
+    # How often an engine died while it had it.
     deaths: int = 0
+    # Its last turn with an engine, on the monotonic clock.
     begun: float | None = None
+    # Kept in memory while it is likely to be needed.
     body: bytes | None = None
+    # What was already made of the body.
     content: object | None = None
 
     @property

@@ -43,14 +43,19 @@ class Job:
     """One sample, from admission until its result is dropped."""
 
     request: SampleRequest
+    # What its client polls for.
     request_id: str
     sampler: SamplerRow
+    # Its way through an engine.
     ride: Ride
     promise: Promise
+    # Bytes of the request, counted against its tenant's.
     size: int
     accepted_at: float
+    # When its client last asked about it: one that nobody waits for is stopped.
     asked_at: float
     finished_at: float | None = None
+    # When its result was first told; it is dropped some time later.
     fetched_at: float | None = None
 
     @property
