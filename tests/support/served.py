@@ -130,6 +130,7 @@ async def served(
     engines_on_demand: bool = False,
     record_samples: bool = True,
     engines: int = 1,
+    objects: str | None = None,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
@@ -141,6 +142,7 @@ async def served(
         engines_on_demand=engines_on_demand,
         record_samples=record_samples,
         engines=engines,
+        objects=objects,
         limits=limits or Limits(),
         timings=timings,
         scheduling=scheduling or Scheduling(),

@@ -7,6 +7,7 @@ runs, start the engines. Work that was waiting goes on by itself.
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 from tinkex.server.budgets import ByteBudget
 from tinkex.server.checkpoints.exports import Exports
@@ -51,6 +52,8 @@ from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home import Home
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
+from tinkex.server.storage.objects.binding import open_objects
+from tinkex.server.storage.objects.opening import object_storage
 from tinkex.server.storage.pins import Pins
 from tinkex.server.tenancy.ownership import Belongings
 from tinkex.server.tenancy.sessions import Sessions
@@ -74,6 +77,8 @@ from tinkex.server.views.now import Now
 from tinkex.server.views.queries import Browsing
 from tinkex.server.views.token_texts import TokenTexts
 
+_STORE_THREADS = 64
+
 
 class Core:
     """One server over one home. Make it inside a running event loop, then `start` it."""
@@ -91,21 +96,28 @@ class Core:
         self._launch = launch or engines_of(settings)
         self.home = home = home or Home(settings.home, settings.address)
         try:
-            self.store = open_store(home.database)
+            self.storage = self._open_storage(home)
         except BaseException:
             home.release()
             raise
-        self.blobs = SegmentBlobs(home.payloads)
-        self.weights = Folders(home.weights)
-        self.storage = HomeStorage(
-            self.store, self.blobs, self.weights, Folders(home.snapshots), Pins(home.pins)
-        )
+        self.store = self.storage.store
+        self.blobs, self.weights = self.storage.blobs, self.storage.weights
         self._make_common()
         self._make_weights()
         self._make_training()
         self._make_sampling()
         self._make_views()
         self._make_upkeep()
+
+    def _open_storage(self, home: Home) -> HomeStorage:
+        objects = open_objects(home.root, self.settings.objects)
+        store = open_store(home.database)
+        if objects is not None:
+            room = self.settings.limits.object_cache_bytes
+            return object_storage(store, objects, home.cache, room)
+        blobs = SegmentBlobs(home.payloads)
+        weights, snapshots = Folders(home.weights), Folders(home.snapshots)
+        return HomeStorage(store, blobs, weights, snapshots, Pins(home.pins))
 
     def _make_common(self) -> None:
         settings, clock = self.settings, self.clock
@@ -197,7 +209,7 @@ class Core:
         )
         self.rolling = Rolling(self.engines, self.scheduler, self.sampling.lanes)
         self.results = StoredResults(storage, self.listening, clock, settings.timings)
-        self.reasons = QueueReasons(self.runs, self.engines, clock)
+        self.reasons = QueueReasons(self.runs, self.engines, clock, self._store_trouble)
         self.futures = Futures(
             self.promises,
             self.results,
@@ -243,6 +255,7 @@ class Core:
 
     async def start(self) -> None:
         """Take up where the last life of this home stopped."""
+        await self._open_remote()
         await recovery.clear_halves(self.storage)
         await self.sessions.load()
         await self.runs.load()
@@ -261,6 +274,19 @@ class Core:
             create(self.disk.live()),
             create(self.watch.live()),
         ]
+
+    async def _open_remote(self) -> None:
+        """Learn what an object store has. What waits for it waits in threads of its own number:
+        many may, and the disk must not wait with them."""
+        remote = self.storage.remote
+        if remote is not None:
+            threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="storage")
+            asyncio.get_running_loop().set_default_executor(threads)
+            remote.cache.held = self.sampling.lanes.loaded
+            await asyncio.to_thread(remote.open)
+
+    def _store_trouble(self) -> str | None:
+        return None if self.storage.remote is None else self.storage.remote.trouble
 
     def dismiss_polls(self) -> None:
         """Answer every held poll now with what there is; clients ask again by themselves."""
@@ -312,8 +338,13 @@ class Core:
             "checkpoints": self.checkpoints.expire,
             "old records": self.results.forget_old,
             "weights nobody names": self.unnamed.delete_orphans,
+            "deleted objects": self._delete_due,
             "waiting work, and runs that had better move": self.scheduler.balance,
         }
+
+    async def _delete_due(self) -> None:
+        if self.storage.remote is not None:
+            await asyncio.to_thread(self.storage.remote.delete_due)
 
     async def _run_stopped(self) -> None:
         self.scheduler.pump()

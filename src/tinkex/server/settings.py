@@ -55,6 +55,7 @@ class Limits:
     sample_result_bytes: int = 512 * MIB
     route_bytes_per_tenant: int = 256 * MIB
     route_bytes: int = 2 * GIB
+    object_cache_bytes: int = 64 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class Settings:
     `keys` maps a key's hash to its tenant; without it any well-formed key is a tenant of its own,
     which is only right on loopback. `operators` are the hashes of the keys that see everything.
     `aliases` maps further public names to the name of a model in `models`: the same engine serves
-    both. `engine` holds numbers of an engine's own settings, by name. Every model has `engines`
+    both. `objects` is the address of an object store that has everything but the rows. `engine`
+    holds numbers of an engine's own settings, by name. Every model has `engines`
     of them, dealt to `devices` in turn, or all on `device`. With `engines_on_demand` an engine is
     started by the first work for it, not with the server. Without `record_samples` no
     sample is kept to be read. With `ray` engines run on a cluster, else as processes beside this.
@@ -152,6 +154,7 @@ class Settings:
     keys: Mapping[str, str] | None = None
     operators: Container[str] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    objects: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     engine: Mapping[str, float] = field(default_factory=dict)

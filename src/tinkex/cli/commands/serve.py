@@ -66,6 +66,12 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
     help="Where runs and checkpoints are kept (default: $TINKEX_HOME, or ~/.tinkex).",
 )
 @click.option(
+    "--objects",
+    metavar="URL",
+    help="Keep weights and payloads in an object store, such as s3://BUCKET/PREFIX (default: "
+    "$TINKEX_OBJECTS, or files in the home). Needs the extra s3.",
+)
+@click.option(
     "--device",
     default="auto",
     show_default=True,

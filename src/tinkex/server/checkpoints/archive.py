@@ -38,6 +38,11 @@ class Archive:
         yield from _within(bytes(2 * _BLOCK), start - place, end - place)
 
 
+def pack(folder: Path) -> Iterator[bytes]:
+    """All files of a folder."""
+    return iter(Archive(folder, [path.name for path in folder.iterdir()]))
+
+
 def _entry(path: Path, name: str) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.size = path.stat().st_size

@@ -18,6 +18,8 @@ from typing import Any
 
 from tinkex.engine.messages import SaveResult
 from tinkex.server.checkpoints import copies, encryption
+from tinkex.server.checkpoints.archive import pack
+from tinkex.server.checkpoints.links import LINK_LIFETIME_S
 from tinkex.server.checkpoints.rules import (
     Save,
     check_name,
@@ -32,6 +34,7 @@ from tinkex.server.storage.database import Store, audit, checkpoints, sessions, 
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.folders import Folders, fill
+from tinkex.server.storage.objects.store import NoSuchObject, patiently
 from tinkex.types.tinker_path import checkpoint_path
 
 REPEAT_S = 3600.0
@@ -83,7 +86,8 @@ class Checkpoints:
 
     async def seal(self, save: Save, draft: Path, saved: SaveResult) -> CheckpointRow:
         """Give a written draft its final folder; the row is returned, not stored."""
-        folder, written = await asyncio.to_thread(self._seal, save, draft, saved)
+        written = await asyncio.to_thread(_finish, save, draft, saved)
+        folder = await patiently(lambda: asyncio.to_thread(self._folders.seal, draft))
         run, now = save.run, self._clock.now()
         return CheckpointRow(
             path=save.path,
@@ -110,21 +114,13 @@ class Checkpoints:
     async def seal_unnamed(self, draft: Path, base_model: str, saved: SaveResult) -> None:
         """Give weights that only a sampler will point at their final folder."""
 
-        def seal() -> None:
+        def finish() -> None:
             fill(draft, saved)
             _name_base_model(draft, base_model)
             manifest.write(draft)
-            self._folders.seal(draft)
 
-        await asyncio.to_thread(seal)
-
-    def _seal(self, save: Save, draft: Path, saved: SaveResult) -> tuple[str, manifest.Manifest]:
-        fill(draft, saved)
-        _name_base_model(draft, save.run.base_model)
-        if save.recipients:
-            encryption.encrypt_folder(draft, save.recipients)
-        written = manifest.write(draft)
-        return self._folders.seal(draft), written
+        await asyncio.to_thread(finish)
+        await patiently(lambda: asyncio.to_thread(self._folders.seal, draft))
 
     # ---- finding and reading
 
@@ -147,20 +143,29 @@ class Checkpoints:
 
     async def verified(self, row: CheckpointRow) -> Path:
         """The folder of a checkpoint after every byte of it was checked."""
-        folder = self._folders.path(row.folder)
-        try:
-            await asyncio.to_thread(manifest.verify, folder, row.digest or None)
-        except manifest.CorruptCheckpoint as error:
-            raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
+        with self._folders.using(row.folder):
+            try:
+                folder = await self._folders.here(row.folder)
+                await asyncio.to_thread(manifest.verify, folder, row.digest or None)
+            except (manifest.CorruptCheckpoint, NoSuchObject) as error:
+                raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
         return folder
 
-    def files(self, row: CheckpointRow) -> tuple[Path, tuple[str, ...]]:
+    async def files(self, row: CheckpointRow) -> tuple[Path, tuple[str, ...]]:
         """A checkpoint's folder and the relative names of its files, the manifest excluded."""
-        folder = self._folders.path(row.folder)
         try:
+            folder = await self._folders.here(row.folder)
             return folder, tuple(sorted(manifest.read(folder, row.digest or None).files))
-        except manifest.CorruptCheckpoint as error:
+        except (manifest.CorruptCheckpoint, NoSuchObject) as error:
             raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
+
+    async def file_link(self, row: CheckpointRow, name: str) -> str | None:
+        """An address of one file straight from an object store, if that is where it is."""
+        return await asyncio.to_thread(self._folders.link, row.folder, name, LINK_LIFETIME_S)
+
+    async def archive_link(self, row: CheckpointRow) -> str | None:
+        """The same for all files in one archive."""
+        return await self._folders.archive_link(row.folder, pack, LINK_LIFETIME_S)
 
     # ---- changing
 
@@ -318,6 +323,15 @@ class Checkpoints:
             path=row.path,
         )
         audit.add(connection, entry)
+
+
+def _finish(save: Save, draft: Path, saved: SaveResult) -> manifest.Manifest:
+    """Complete what an engine wrote; blocks on the disk."""
+    fill(draft, saved)
+    _name_base_model(draft, save.run.base_model)
+    if save.recipients:
+        encryption.encrypt_folder(draft, save.recipients)
+    return manifest.write(draft)
 
 
 def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:

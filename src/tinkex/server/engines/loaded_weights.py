@@ -48,6 +48,9 @@ class LoadedWeights:
         """Whether they are there, or on their way. The base model's always are."""
         return weights == BASE or (self._life == self._engine.life and weights in self._loaded)
 
+    def names(self) -> list[str]:
+        return list(self._loaded)
+
     @asynccontextmanager
     async def use(self, weights: str, find: Find | None) -> AsyncIterator[None]:
         """Hold weights in the engine for the length of a `with`; raises what loading raises."""

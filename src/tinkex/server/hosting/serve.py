@@ -27,6 +27,8 @@ from tinkex.server.settings import (
     is_loopback,
 )
 from tinkex.server.storage.home import Home, HomeTaken, default_home
+from tinkex.server.storage.objects.binding import bound, open_objects
+from tinkex.server.storage.objects.store import BadStore
 from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
 
 DEFAULT_PORT = 8000
@@ -55,6 +57,7 @@ class ServeOptions:
     ray: str | None = None
     ray_resources: Mapping[str, float] = field(default_factory=dict)
     ray_shared: tuple[Path, ...] = ()
+    objects: str | None = None
 
 
 class CannotServe(Exception):
@@ -67,7 +70,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
     configure(options.log_format, quiet=options.quiet)
     try:
         return _serve(options, environ)
-    except (CannotServe, FleetProblem, HomeTaken, KeyProblem, ModelNotFound) as error:
+    except (BadStore, CannotServe, FleetProblem, HomeTaken, KeyProblem, ModelNotFound) as error:
         print(f"tinkex serve: {error}", file=sys.stderr)
         return 1
 
@@ -80,6 +83,7 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     with contextlib.ExitStack() as undo:
         undo.callback(home.release)
         keys = _keys(root, options.host)
+        open_objects(root, options.objects or environ.get("TINKEX_OBJECTS"), environ)
         listener = undo.enter_context(listening(options.host, options.port))
         catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
         settings = _settings(options, root, listener, keys, catalog, ray)
@@ -120,6 +124,7 @@ def _settings(
         device=options.device,
         dtype=options.dtype,
         limits=options.limits,
+        objects=bound(home),
         engine=options.engine,
         engines=engines,
         devices=devices,

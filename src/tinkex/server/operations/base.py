@@ -20,7 +20,7 @@ from tinkex.server.protocol.reading import Reader
 from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.sampling.unnamed_weights import UnnamedWeights
 from tinkex.server.storage.database.commit import Work
-from tinkex.server.storage.pins import Pins
+from tinkex.server.storage.pins import PinStore
 
 Example: TypeAlias = tuple[Datum, Mapping[str, Tensor]]
 """A datum that was trained on, and the loss's outputs for it."""
@@ -75,7 +75,7 @@ class Around:
     unnamed: UnnamedWeights
     unwritten: UnwrittenWeights
     losses: Losses
-    pins: Pins
+    pins: PinStore
     engines: Engines
     clock: Clock
     routes: KeptRoutes

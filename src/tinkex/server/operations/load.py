@@ -98,7 +98,7 @@ async def _pinned(
     if optimizer and row.kind != "weights":
         raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
     folder = await around.checkpoints.verified(row)
-    return await around.pins.pin(entry.request_id, folder)
+    return await around.pins.pin(entry.request_id, row.folder, folder)
 
 
 def _loaded(run: Run, path: str) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from tinkex.server.clock import Clock
@@ -19,7 +20,15 @@ arrived, its turn."""
 class QueueReasons:
     """Looks and changes nothing."""
 
-    def __init__(self, runs: Runs, engines: Engines, clock: Clock) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        engines: Engines,
+        clock: Clock,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`trouble` says why nothing can be stored, while that is so."""
+        self._trouble = trouble
         self._runs = runs
         self._engines = engines
         self._clock = clock
@@ -43,6 +52,9 @@ class QueueReasons:
         return self._of_operation(run, int(number))
 
     def _of_operation(self, run: Run, seq_id: int) -> tuple[str, str]:
+        trouble = self._trouble()
+        if trouble is not None:
+            return QUEUE_PAUSED_CAPACITY, trouble
         pool = self._engines.find(run.row.base_model)
         if pool is None:
             return QUEUE_PAUSED_CAPACITY, f"{run.row.base_model} is not served at the moment"

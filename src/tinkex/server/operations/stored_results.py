@@ -7,13 +7,14 @@ import asyncio
 from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
 from tinkex.server.promises import Outcome
-from tinkex.server.refusals import Gone
+from tinkex.server.refusals import Gone, Unavailable
 from tinkex.server.settings import Timings
 from tinkex.server.storage.database import kept_samples
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.database.operations import OperationRow
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.objects.store import StoreDown
 
 
 class StoredResults:
@@ -40,7 +41,10 @@ class StoredResults:
 
     async def body(self, row: OperationRow) -> bytes | None:
         if row.result_blob is not None:
-            return await asyncio.to_thread(self._blobs.get, row.result_blob)
+            try:
+                return await asyncio.to_thread(self._blobs.get, row.result_blob)
+            except StoreDown as error:
+                raise Unavailable(str(error), 2.0) from error
         if row.result_kind is None:
             return None
         return await self._store.query(table.inline_result, row.request_id)

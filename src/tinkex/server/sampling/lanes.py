@@ -206,6 +206,10 @@ class Lanes:
         """How many sequences are with an engine."""
         return self._tracks[engine.name].sequences
 
+    def loaded(self) -> set[str]:
+        """The weights that engines have, and may read again."""
+        return {name for track in self._tracks.values() for name in track.weights.names()}
+
     def loads(self) -> list[Load]:
         """Every lane with something in it."""
         now = self._clock.monotonic()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.sampling.lanes import ServedWeights
-from tinkex.server.storage import manifest
 from tinkex.server.storage.database.samplers import SamplerRow
 from tinkex.server.storage.folders import Folders
 from tinkex.types.sampling import SampledWeights
@@ -34,8 +31,7 @@ class SamplerWeights:
         if known is None:
             digest = None
             if sampler.folder is not None:
-                folder = self._folders.path(sampler.folder)
-                digest = await asyncio.to_thread(manifest.digest_of, folder)
+                digest = await self._folders.digest(sampler.folder)
             known = SampledWeights(sampler.base_model, sampler.model_path, digest)
             if len(self._named) >= _NAMED:
                 self._named.pop(next(iter(self._named)))

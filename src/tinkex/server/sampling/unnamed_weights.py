@@ -56,7 +56,7 @@ class UnnamedWeights:
         listening: Listening,
         settings: Settings,
     ) -> None:
-        self._store, self._folders = storage.store, storage.weights
+        self._store, self._folders, self._pins = storage.store, storage.weights, storage.pins
         self._samplers = samplers
         self._busy = busy
         self._listening = listening
@@ -116,7 +116,7 @@ class UnnamedWeights:
         def named(db: Transaction) -> set[str]:
             return checkpoints.folders(db) | table.folders(db, ended)
 
-        for name in present - await self._store.query(named):
+        for name in present - await self._store.query(named) - self._pins.folders():
             await asyncio.to_thread(self._folders.delete, name)
 
     async def _rows(self, tenant: str | None) -> list[Unnamed]:

@@ -26,7 +26,8 @@ Meanwhile: TypeAlias = Callable[[], object] | None
 
 class BlobStore(Protocol):
     """Immutable bytes. `reserve` names a place for so many bytes, which `put` then makes durable,
-    from any thread, doing something else `meanwhile`; deleting what is gone is no error."""
+    from any thread, doing something else `meanwhile`; deleting what is gone is no error, and
+    `missing` are those whose bytes are not all there."""
 
     def reserve(self, length: int) -> str: ...
 
@@ -36,7 +37,7 @@ class BlobStore(Protocol):
 
     def delete(self, name: str) -> None: ...
 
-    def is_whole(self, name: str) -> bool: ...
+    def missing(self, names: Iterable[str]) -> set[str]: ...
 
     def keep_only(self, names: Iterable[str]) -> None: ...
 
@@ -123,6 +124,9 @@ class SegmentBlobs:
                 del self._needed[each]
         for each in empty:
             self._path(each).unlink(missing_ok=True)
+
+    def missing(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if not self.is_whole(name)}
 
     def is_whole(self, name: str) -> bool:
         try:

@@ -7,15 +7,23 @@ the next start. Knows nothing of what the files mean.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import secrets
 import shutil
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TypeAlias
 
 from tinkex.engine.messages import SaveResult, WeightsRef
+from tinkex.server.storage import manifest
 
 _TEMPORARY = "tmp-"
+
+Pack: TypeAlias = Callable[[Path], Iterable[bytes]]
+"""Makes one stream of a folder."""
 
 
 class Folders:
@@ -36,10 +44,15 @@ class Folders:
         folder.mkdir()
         return folder
 
+    @staticmethod
+    def final_name(draft: Path) -> str:
+        """What `seal` will call it."""
+        return draft.name.removeprefix(_TEMPORARY)
+
     def seal(self, folder: Path) -> str:
         """Make what was written durable and give it its final name. One that has it already stays:
         it was sealed by an earlier try at the same thing."""
-        name = folder.name.removeprefix(_TEMPORARY)
+        name = self.final_name(folder)
         if (self._root / name).is_dir():
             self.abandon(folder)
             return name
@@ -59,6 +72,26 @@ class Folders:
     def has(self, name: str) -> bool:
         """Whether the sealed folder is there."""
         return self.path(name).is_dir()
+
+    def using(self, _: str) -> AbstractContextManager[None]:
+        """Keep a folder on this disk for the length of a `with`: here it stays anyway."""
+        return nullcontext()
+
+    async def here(self, name: str) -> Path:
+        """A sealed folder on this disk. What is not there raises when it is read."""
+        return self.path(name)
+
+    def link(self, _name: str, _file: str, _seconds: float) -> str | None:
+        """An address to get a file by without this server; here there is none."""
+        return None
+
+    async def digest(self, name: str) -> str:
+        """What names the content of a sealed folder."""
+        return await asyncio.to_thread(manifest.digest_of, self.path(name))
+
+    async def archive_link(self, _name: str, _pack: Pack, _seconds: float) -> str | None:
+        """The same for the whole folder, packed into one object."""
+        return None
 
     async def reference(self, name: str, digest: str = "") -> WeightsRef:
         """A sealed folder as engines are given it."""

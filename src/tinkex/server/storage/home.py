@@ -3,6 +3,8 @@
 tinkex.db     the store            payloads/   bodies and results too large for it
 weights/      checkpoints          snapshots/  from which lost runs are rebuilt
 pins/         what loads read      exports/    what was asked for as one file
+objects.json  the object store that has all of these, if one does; then
+cache/        has copies of some, and may be deleted while no server runs
 lock          held while a server lives; names its process, its address and its socket
 socket        where that server answers its own user's other processes
 """
@@ -103,6 +105,10 @@ class Home:
     @property
     def exports(self) -> Path:
         return self.root / "exports"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
 
     def release(self) -> None:
         """Give the home back. The socket goes first: nobody may come once nobody answers."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tinkex.server.storage.blobs import BlobStore
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.folders import Folders
-from tinkex.server.storage.pins import Pins
+from tinkex.server.storage.objects.remote import RemoteObjects
+from tinkex.server.storage.pins import PinStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +22,7 @@ class HomeStorage:
     """Of checkpoints and samplers."""
     snapshots: Folders
     """From which lost runs are rebuilt."""
-    pins: Pins
+    pins: PinStore
     """What loads read, until a snapshot covers them."""
+    remote: RemoteObjects | None = None
+    """The object store, if all but the rows is there and this disk only a cache."""

@@ -15,7 +15,9 @@ from tinkex.server.storage import manifest
 from tinkex.server.storage.database import checkpoints, problems, snapshots
 from tinkex.server.storage.database import operations as operations_table
 from tinkex.server.storage.database.transactions import DatabaseError, Transaction
+from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.objects.store import NoSuchObject
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +45,9 @@ class Integrity:
         """One round; what is not as it should be, in words."""
         found = [
             *(f"database: {each}" for each in await self._store.query(problems)),
-            *await self._missing(operations_table.blob_names, self._blobs.is_whole, "blob"),
-            *await self._missing(snapshots.folders, self._has_snapshot, "snapshot"),
-            *await self._missing(checkpoints.folders, self._has_weights, "weights"),
+            *await self._missing(operations_table.blob_names, self._blobs.missing, "blob"),
+            *await self._missing(snapshots.folders, _lacking(self._snapshots), "snapshot"),
+            *await self._missing(checkpoints.folders, _lacking(self._weights), "weights"),
             *await self._one_checkpoint(),
             *await self._one_snapshot(),
         ]
@@ -57,14 +59,14 @@ class Integrity:
     async def _missing(
         self,
         names: Callable[[Transaction], set[str]],
-        is_whole: Callable[[str], bool],
+        lacking_of: Callable[[set[str]], set[str]],
         what: str,
     ) -> list[str]:
         """Names without their thing; one that was dropped meanwhile is named no more."""
         named = await self._store.query(names)
-        lacking = await asyncio.to_thread(lambda: [n for n in named if not is_whole(n)])
+        lacking = await asyncio.to_thread(lacking_of, named)
         still = await self._store.query(names) if lacking else set()
-        return [f"{what} {name} is missing or damaged" for name in lacking if name in still]
+        return [f"{what} {name} is missing or damaged" for name in sorted(lacking & still)]
 
     async def _one_checkpoint(self) -> list[str]:
         """Read all bytes of one checkpoint, another one in each round."""
@@ -73,8 +75,8 @@ class Integrity:
             return []
         name = folders[self.checks % len(folders)]
         try:
-            await asyncio.to_thread(manifest.verify, self._weights.path(name))
-        except manifest.CorruptCheckpoint as error:
+            await self._verify(self._weights, name)
+        except (manifest.CorruptCheckpoint, NoSuchObject) as error:
             if name in await self._store.query(checkpoints.folders):
                 return [f"weights {name}: {error}"]
         return []
@@ -86,14 +88,16 @@ class Integrity:
             return []
         row = sorted(rows, key=lambda row: row.folder)[self.checks % len(rows)]
         try:
-            await asyncio.to_thread(manifest.verify, self._snapshots.path(row.folder), row.digest)
-        except manifest.CorruptCheckpoint as error:
+            await self._verify(self._snapshots, row.folder, row.digest)
+        except (manifest.CorruptCheckpoint, NoSuchObject) as error:
             if row.folder in await self._store.query(snapshots.folders):
                 return [f"snapshot {row.folder}: {error}"]
         return []
 
-    def _has_snapshot(self, name: str) -> bool:
-        return self._snapshots.path(name).is_dir()
+    async def _verify(self, folders: Folders, name: str, digest: str | None = None) -> None:
+        with folders.using(name):
+            await asyncio.to_thread(manifest.verify, await folders.here(name), digest)
 
-    def _has_weights(self, name: str) -> bool:
-        return self._weights.path(name).is_dir()
+
+def _lacking(folders: Folders) -> Callable[[set[str]], set[str]]:
+    return lambda names: {name for name in names if not folders.has(name)}

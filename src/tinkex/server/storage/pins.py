@@ -11,11 +11,29 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from tinkex.engine.messages import WeightsRef
 from tinkex.server.storage.folders import sync_folder
 
 _TEMPORARY = "tmp-"
+
+
+class PinStore(Protocol):
+    """Folders kept for operations, by request id. `drop` and `keep_only` block."""
+
+    async def find(self, request_id: str) -> WeightsRef | None:
+        """What an operation reads, if it was pinned before."""
+
+    async def pin(self, request_id: str, folder: str, path: Path) -> WeightsRef:
+        """Keep the folder of that name, which lies at `path`, for an operation."""
+
+    def folders(self) -> set[str]:
+        """Names of folders that must not be deleted where they are."""
+
+    def drop(self, request_id: str) -> None: ...
+
+    def keep_only(self, request_ids: Iterable[str]) -> None: ...
 
 
 class Pins:
@@ -29,15 +47,19 @@ class Pins:
 
     async def find(self, request_id: str) -> WeightsRef | None:
         """What an operation reads, if it was pinned before."""
-        folder = self._root / _name(request_id)
+        folder = self._root / pin_name(request_id)
         return WeightsRef(str(folder)) if folder.is_dir() else None
 
-    async def pin(self, request_id: str, source: Path) -> WeightsRef:
+    async def pin(self, request_id: str, _: str, path: Path) -> WeightsRef:
         """Link a folder's files under the operation's own name."""
-        return WeightsRef(str(await asyncio.to_thread(self._pin, request_id, source)))
+        return WeightsRef(str(await asyncio.to_thread(self._pin, request_id, path)))
+
+    def folders(self) -> set[str]:
+        """None: links outlive what they link."""
+        return set()
 
     def _pin(self, request_id: str, source: Path) -> Path:
-        folder = self._root / _name(request_id)
+        folder = self._root / pin_name(request_id)
         temporary = self._root / f"{_TEMPORARY}{folder.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -49,17 +71,18 @@ class Pins:
         return folder
 
     def drop(self, request_id: str) -> None:
-        shutil.rmtree(self._root / _name(request_id), ignore_errors=True)
+        shutil.rmtree(self._root / pin_name(request_id), ignore_errors=True)
 
     def keep_only(self, request_ids: Iterable[str]) -> None:
         """Drop every pin but those of the given operations."""
-        wanted = {_name(request_id) for request_id in request_ids}
+        wanted = {pin_name(request_id) for request_id in request_ids}
         for folder in self._root.iterdir():
             if folder.name not in wanted:
                 shutil.rmtree(folder)
 
 
-def _name(request_id: str) -> str:
+def pin_name(request_id: str) -> str:
+    """What the pin of an operation is called."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:32]
 
 

@@ -40,7 +40,5 @@ async def clear_pins(storage: HomeStorage, pinning: Collection[str]) -> None:
 async def _torn(storage: HomeStorage, blobs: list[tuple[str, str]]) -> list[str]:
     """Those operations whose blob is not whole."""
 
-    def find() -> list[str]:
-        return [request_id for request_id, blob in blobs if not storage.blobs.is_whole(blob)]
-
-    return await asyncio.to_thread(find)
+    torn = await asyncio.to_thread(storage.blobs.missing, [blob for _, blob in blobs])
+    return [request_id for request_id, blob in blobs if blob in torn]

@@ -7,6 +7,7 @@ import asyncio
 from tinkex.server.operations.log import Entry
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.objects.store import patiently
 
 
 class Bodies:
@@ -19,7 +20,8 @@ class Bodies:
         if entry.body is not None:
             return entry.body
         if entry.payload_blob is not None:
-            return await asyncio.to_thread(self._blobs.get, entry.payload_blob)
+            get, blob = self._blobs.get, entry.payload_blob
+            return await patiently(lambda: asyncio.to_thread(get, blob))
         body = await self._store.query(table.inline_payload, entry.request_id)
         assert body is not None, f"the body of {entry.request_id} is gone"
         return body

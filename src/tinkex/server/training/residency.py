@@ -50,7 +50,8 @@ class Residency:
     async def _bring(self, run: Run, engine: Engine, life: int) -> bool:
         try:
             while run.snapshot is not None:
-                problem = await self._load(run, run.snapshot, engine, life)
+                with self._snapshots.using(run.snapshot):
+                    problem = await self._load(run, run.snapshot, engine, life)
                 if problem is None:
                     break
                 if not await self._snapshots.go_back(run, problem):

@@ -32,6 +32,7 @@ from tinkex.server.storage.database.points import Point
 from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.objects.store import patiently
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.training.progress_reports import Narrator
 
@@ -143,7 +144,8 @@ class Endings:
         if row is None or row.result_kind is None:
             return True
         if row.result_blob is not None:
-            before: bytes | None = await asyncio.to_thread(self._blobs.get, row.result_blob)
+            get, blob = self._blobs.get, row.result_blob
+            before: bytes | None = await patiently(lambda: asyncio.to_thread(get, blob))
         else:
             before = await self._store.query(table.inline_result, entry.request_id)
         return before is None or _same(before, outcome)

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -179,14 +180,17 @@ class Snapshots:
         """The folder a lost run is rebuilt from, as engines are given it."""
         return await self._folders.reference(snapshot.folder, snapshot.digest or "")
 
+    def using(self, snapshot: SnapshotRow) -> AbstractContextManager[None]:
+        """Keep a snapshot on this disk for the length of a `with`."""
+        return self._folders.using(snapshot.folder)
+
     async def problem(self, snapshot: SnapshotRow) -> str | None:
         """What is wrong with a snapshot's bytes, in words."""
         if not snapshot.digest:
             return None
         try:
-            await asyncio.to_thread(
-                manifest.verify, self._folders.path(snapshot.folder), snapshot.digest
-            )
+            folder = await self._folders.here(snapshot.folder)
+            await asyncio.to_thread(manifest.verify, folder, snapshot.digest)
         except (manifest.CorruptCheckpoint, OSError) as error:
             return str(error)
         return None

@@ -33,15 +33,16 @@ async def external_urls(request: Request) -> Response:
     row = core.checkpoints.find(tenant, path_of(request))
     if row.kind != EXTERNAL_WEIGHTS:
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
-    return _links(request, tenant, row, core.checkpoints.files(row)[1])
+    return await _links(request, tenant, row, (await core.checkpoints.files(row))[1])
 
 
 async def adapter_urls(request: Request) -> Response:
     """One link per file of any checkpoint, its optimizer's state left out. An addition."""
     core, tenant = core_of(request), tenant_of(request)
     row = core.checkpoints.find(tenant, path_of(request))
-    names = [name for name in core.checkpoints.files(row)[1] if name != _OPTIMIZER_STATE]
-    return _links(request, tenant, row, names)
+    files = (await core.checkpoints.files(row))[1]
+    names = [name for name in files if name != _OPTIMIZER_STATE]
+    return await _links(request, tenant, row, names)
 
 
 async def archive_url(request: Request) -> Response:
@@ -49,8 +50,9 @@ async def archive_url(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     row = core.checkpoints.find(tenant, path_of(request))
     if not is_owner(request):
-        return _found(request, {"url": core.links.archive(origin_of(request), tenant, row)})
-    folder, names = core.checkpoints.files(row)
+        url = await core.checkpoints.archive_link(row)
+        return _found(request, {"url": url or core.links.archive(origin_of(request), tenant, row)})
+    folder, names = await core.checkpoints.files(row)
     tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
     path = await asyncio.to_thread(core.exports.write, f"{row.name}.tar", tar)
     return _found(request, {"url": path.as_uri()})
@@ -69,13 +71,19 @@ async def trace_export(request: Request) -> Response:
     return answer({"status": "ready", "url": path.as_uri()})
 
 
-def _links(request: Request, tenant: str, row: CheckpointRow, names: Sequence[str]) -> Response:
+async def _links(
+    request: Request, tenant: str, row: CheckpointRow, names: Sequence[str]
+) -> Response:
     core = core_of(request)
     if is_owner(request):
-        folder, _ = core.checkpoints.files(row)
+        folder, _ = await core.checkpoints.files(row)
         return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
     origin = origin_of(request)
-    urls = {name: core.links.file(origin, tenant, row, name) for name in names}
+    urls = {
+        name: await core.checkpoints.file_link(row, name)
+        or core.links.file(origin, tenant, row, name)
+        for name in names
+    }
     return _found(request, {"urls": urls})
 
 

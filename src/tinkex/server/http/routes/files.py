@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tinkex.server.checkpoints import byte_ranges
@@ -40,7 +40,7 @@ class Forbidden(Refusal):
 async def file(request: Request) -> Response:
     core = core_of(request)
     row = _row(request)
-    folder, _ = core.checkpoints.files(row)
+    folder, _ = await core.checkpoints.files(row)
     name = request.path_params["file"]
     record = manifest.read(folder).files.get(name)
     if record is None:
@@ -53,7 +53,10 @@ async def file(request: Request) -> Response:
 async def archive(request: Request) -> Response:
     core = core_of(request)
     row = _row(request)
-    folder, names = core.checkpoints.files(row)
+    elsewhere = await core.checkpoints.archive_link(row)
+    if elsewhere is not None:
+        return RedirectResponse(elsewhere, 302)
+    folder, names = await core.checkpoints.files(row)
     tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
     headers = {"etag": f'"{row.digest}"', "accept-ranges": "bytes"}
     same = request.headers.get("if-range", headers["etag"]) == headers["etag"]

@@ -1,0 +1,94 @@
+"""Which object store a home keeps its bytes in, written down on both sides.
+
+A home never forgets its store: without it, half of what its database names would be missing. A
+store's prefix belongs to one home: a second one would delete what its own database does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from tinkex.server.storage.objects.store import BadStore, NoSuchObject, ObjectStore, StoreDown
+
+_FILE, _OBJECT = "objects.json", "home.json"
+_LOCAL = ("payloads", "weights", "snapshots", "pins")
+
+
+def bound(root: Path) -> str | None:
+    """The store of a home, if it has one."""
+    try:
+        return str(json.loads((root / _FILE).read_text())["url"])
+    except FileNotFoundError:
+        return None
+
+
+def open_objects(
+    root: Path, asked: str | None, environ: Mapping[str, str] | None = None
+) -> ObjectStore | None:
+    """The store that a home is to use, bound to it from now on. Raises `BadStore`."""
+    url = bound(root)
+    if asked is not None and url is not None and asked.rstrip("/") != url:
+        raise BadStore(f"{root} keeps its objects in {url}: leave --objects out, or give that")
+    if asked is None and url is None:
+        return None
+    if url is None and _has_files(root):
+        raise BadStore(
+            f"{root} keeps its weights in files: move them first with "
+            f"`tinkex home migrate --home {root} --objects {asked}`"
+        )
+    store = ObjectStore((url or asked or "").rstrip("/"), environ)
+    bind(root, store)
+    return store
+
+
+def bind(root: Path, store: ObjectStore) -> None:
+    """Make sure that home and store belong together, and write it down if they do from now on."""
+    known = _identity(root)
+    owner = _owner(store)
+    if owner is None:
+        known = known or secrets.token_hex(16)
+        _put(store, known)
+    elif owner != known:
+        raise BadStore(
+            f"{store.url} belongs to another home: give this one a prefix of its own, such as "
+            f"{store.url}/{root.name.lstrip('.')}, or copy {_FILE} from the home it belongs to"
+        )
+    assert known is not None
+    _write(root, store.url, known)
+
+
+def _has_files(root: Path) -> bool:
+    return any((root / name).is_dir() and any((root / name).iterdir()) for name in _LOCAL)
+
+
+def _identity(root: Path) -> str | None:
+    try:
+        return str(json.loads((root / _FILE).read_text())["home"])
+    except FileNotFoundError:
+        return None
+
+
+def _owner(store: ObjectStore) -> str | None:
+    try:
+        return str(json.loads(store.get(_OBJECT))["home"])
+    except NoSuchObject:
+        return None
+    except StoreDown as error:
+        raise BadStore(f"{store.url}: {error}") from error
+
+
+def _put(store: ObjectStore, identity: str) -> None:
+    try:
+        store.put(_OBJECT, json.dumps({"home": identity}).encode())
+    except StoreDown as error:
+        raise BadStore(f"{store.url} cannot be written: {error}") from error
+
+
+def _write(root: Path, url: str, identity: str) -> None:
+    draft = root / f"{_FILE}.part"
+    draft.write_text(json.dumps({"url": url, "home": identity}) + "\n")
+    os.replace(draft, root / _FILE)

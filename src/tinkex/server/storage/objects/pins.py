@@ -1,0 +1,81 @@
+"""Which stored folders operations still to be repeated read from: a small object for each.
+
+A pinned folder stays in the store, whatever becomes of its checkpoint, and on this disk once it was
+brought here, until a snapshot covers the operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tinkex.engine.messages import WeightsRef
+from tinkex.server.storage.objects.cache import Cache
+from tinkex.server.storage.objects.folders import ObjectFolders
+from tinkex.server.storage.objects.store import ObjectStore, StoreDown, patiently
+from tinkex.server.storage.pins import pin_name
+
+
+class ObjectPins:
+    """The pins of one home. `open` must have been called."""
+
+    def __init__(
+        self, objects: ObjectStore, prefix: str, weights: ObjectFolders, cache: Cache
+    ) -> None:
+        self._objects, self._prefix = objects, prefix
+        self._weights, self._cache = weights, cache
+        self._folders: dict[str, str] = {}
+        self._due: set[str] = set()
+
+    def open(self) -> None:
+        """Learn what is pinned."""
+        for found in self._objects.found(f"{self._prefix}/"):
+            name = found.key[len(self._prefix) + 1 :]
+            self._enter(name, json.loads(self._objects.get(found.key))["folder"])
+
+    async def find(self, request_id: str) -> WeightsRef | None:
+        folder = self._folders.get(pin_name(request_id))
+        return None if folder is None else await self._weights.reference(folder)
+
+    async def pin(self, request_id: str, folder: str, _: Path) -> WeightsRef:
+        name = pin_name(request_id)
+        content = json.dumps({"folder": folder}).encode()
+        put = self._objects.put
+        await patiently(lambda: asyncio.to_thread(put, f"{self._prefix}/{name}", content))
+        self._enter(name, folder)
+        return await self._weights.reference(folder)
+
+    def folders(self) -> set[str]:
+        """Those that must not be deleted."""
+        return set(self._folders.values())
+
+    def drop(self, request_id: str) -> None:
+        self._drop(pin_name(request_id))
+
+    def keep_only(self, request_ids: Iterable[str]) -> None:
+        wanted = {pin_name(request_id) for request_id in request_ids}
+        for name in self._folders.keys() - wanted:
+            self._drop(name)
+
+    def _enter(self, name: str, folder: str) -> None:
+        if name not in self._folders:
+            self._cache.hold(self._weights.path(folder))
+        self._folders[name] = folder
+
+    def _drop(self, name: str) -> None:
+        folder = self._folders.pop(name, None)
+        if folder is not None:
+            self._cache.let_go(self._weights.path(folder))
+            self._due.add(name)
+        self.delete_due()
+
+    def delete_due(self) -> None:
+        """Delete what could not be deleted before."""
+        for name in sorted(self._due):
+            try:
+                self._objects.delete([f"{self._prefix}/{name}"])
+            except StoreDown:
+                return
+            self._due.discard(name)

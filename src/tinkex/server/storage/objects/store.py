@@ -1,0 +1,216 @@
+"""An object store as this server uses it: put, get, list, delete, and links for others to get by.
+
+Blocks; call it from threads. Retries with jitter are obstore's. What still fails raises
+`StoreDown`, and `trouble` says so in words until something works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import random
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PART_BYTES = 16 * 1024 * 1024
+"""Larger objects go up, and come down, in parts of this size."""
+_PARTS_AT_ONCE = 6
+_BLOCK_BYTES = 4 * 1024 * 1024
+_RETRY = {
+    "max_retries": 10,
+    "retry_timeout": timedelta(seconds=6),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=2),
+        "base": 2,
+    },
+}
+_PAUSE_S = 1.0
+_CLIENT = {"connect_timeout": "3s", "timeout": "60s"}
+_SIGNING = re.compile(r"^(s3|s3a|gs|az|azure|adl|abfss?)://")
+_PLAIN_ENDPOINTS = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_ENDPOINT")
+
+
+class StoreDown(OSError):
+    """The object store does not answer, or refuses; it may be asked again."""
+
+
+class NoSuchObject(OSError):
+    """The store answers, and has no such object."""
+
+
+class BadStore(Exception):
+    """A store cannot be used as it was named. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object, and when it was written in Unix seconds."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class ObjectStore:
+    """Everything under one address. Raises `BadStore` for one that cannot be understood."""
+
+    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self.trouble: str | None = None
+        self._ranges: bool | None = None
+        self._signs = _SIGNING.match(url) is not None
+        self._api = _obstore()
+        self._store = _open(url, os.environ if environ is None else environ)
+
+    def put(self, key: str, content: bytes | Path | Iterable[bytes]) -> None:
+        """Write an object; it is whole and there to stay when this returns."""
+        put = self._api.put
+        self._try(lambda: put(self._store, key, content, chunk_size=PART_BYTES))
+
+    def get(self, key: str) -> bytes:
+        return self._try(lambda: bytes(self._api.get(self._store, key).bytes()))
+
+    def has(self, key: str) -> bool:
+        try:
+            self._try(lambda: self._api.head(self._store, key))
+        except NoSuchObject:
+            return False
+        return True
+
+    def written_at(self, key: str) -> float:
+        """When an object was written, by the store's clock, in Unix seconds."""
+        found = self._try(lambda: self._api.head(self._store, key))
+        return float(found["last_modified"].timestamp())
+
+    def fetch(self, key: str, size: int, target: Path) -> None:
+        """Get an object of known size into a new file, a large one's parts at the same time."""
+        if size > PART_BYTES and self._has_ranges(key):
+            self._fetch_parts(key, size, target)
+        else:
+            self._try(lambda: self._fetch_whole(key, target))
+
+    def _fetch_whole(self, key: str, target: Path) -> None:
+        with target.open("wb") as file:
+            for block in self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES):
+                file.write(block)
+
+    def _fetch_parts(self, key: str, size: int, target: Path) -> None:
+        with target.open("wb") as file, ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
+            file.truncate(size)
+            spans = [(at, min(PART_BYTES, size - at)) for at in range(0, size, PART_BYTES)]
+            for _ in pool.map(lambda span: self._part(key, file.fileno(), *span), spans):
+                pass
+
+    def _has_ranges(self, key: str) -> bool:
+        """Whether the store gives parts of objects; some services only say that they do."""
+        if self._ranges is None:
+            try:
+                self._api.get_range(self._store, key, start=1, length=1)
+            except Exception as error:
+                if "non-partial" not in str(error):
+                    return False
+                self._ranges = False
+            else:
+                self._ranges = True
+        return self._ranges
+
+    def _part(self, key: str, descriptor: int, start: int, length: int) -> None:
+        get = self._api.get_range
+        data = self._try(lambda: get(self._store, key, start=start, length=length))
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(descriptor, view, start)
+            view, start = view[written:], start + written
+
+    def found(self, prefix: str) -> list[Found]:
+        """Every object below a prefix."""
+        return self._try(lambda: list(self._list(prefix)))
+
+    def _list(self, prefix: str) -> Iterator[Found]:
+        for page in self._api.list(self._store, prefix=prefix):
+            for entry in page:
+                yield Found(entry["path"], entry["size"], entry["last_modified"].timestamp())
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """What is gone already is no error."""
+        for key in keys:
+            try:
+                self._try(lambda key=key: self._api.delete(self._store, key))  # type: ignore[misc]
+            except NoSuchObject:
+                continue
+
+    @property
+    def signs(self) -> bool:
+        """Whether it makes links."""
+        return self._signs
+
+    def link(self, key: str, seconds: float) -> str | None:
+        """An address anybody can get an object by for so long; None where the store has none."""
+        if not self._signs:
+            return None
+        sign, lasting = self._api.sign, timedelta(seconds=seconds)
+        return str(self._try(lambda: sign(self._store, "GET", key, expires_in=lasting)))
+
+    def _try(self, work: Callable[[], T]) -> T:
+        try:
+            done = work()
+        except FileNotFoundError as error:
+            self.trouble = None
+            raise NoSuchObject(_short(error)) from error
+        except (self._api.exceptions.BaseError, OSError) as error:
+            self.trouble = f"the object store does not answer: {_short(error)}"
+            raise StoreDown(self.trouble) from error
+        self.trouble = None
+        return done
+
+
+def _obstore() -> Any:
+    try:
+        importlib.import_module("obstore.store")
+        return importlib.import_module("obstore")
+    except ModuleNotFoundError as error:
+        raise BadStore("an object store needs the extra s3: pip install 'tinkex[s3]'") from error
+
+
+def _open(url: str, environ: Mapping[str, str]) -> Any:
+    options: dict[str, Any] = {}
+    if url.startswith("file://"):
+        options["mkdir"] = True
+    elif _SIGNING.match(url):
+        plain = any(environ.get(name, "").startswith("http://") for name in _PLAIN_ENDPOINTS)
+        options |= {
+            "client_options": _CLIENT | ({"allow_http": True} if plain else {}),
+            "retry_config": _RETRY,
+        }
+    else:
+        raise BadStore(
+            f"{url} is no object store: give s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
+        )
+    try:
+        return importlib.import_module("obstore.store").from_url(url, **options)
+    except Exception as error:
+        raise BadStore(f"{url} cannot be used as an object store: {_short(error)}") from error
+
+
+def _short(error: BaseException) -> str:
+    """The store's own words, on one line."""
+    words = " ".join(str(error).partition("Debug source:")[0].split())
+    return words[:300] or type(error).__name__
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Do what needs the store, again and again while that does not answer."""
+    while True:
+        try:
+            return await work()
+        except StoreDown:
+            await asyncio.sleep(_PAUSE_S * random.uniform(0.5, 1.5))

@@ -1,0 +1,233 @@
+"""A real S3 service behind the server's storage: folders, blobs, pins, the cache, and trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from support.object_service import BUCKET, ObjectService
+from tinkex.server.storage import manifest
+from tinkex.server.storage.objects import store as store_module
+from tinkex.server.storage.objects.binding import bound, open_objects
+from tinkex.server.storage.objects.blobs import ObjectBlobs
+from tinkex.server.storage.objects.cache import Cache
+from tinkex.server.storage.objects.folders import ObjectFolders
+from tinkex.server.storage.objects.pins import ObjectPins
+from tinkex.server.storage.objects.store import (
+    PART_BYTES,
+    BadStore,
+    NoSuchObject,
+    ObjectStore,
+    StoreDown,
+)
+
+ROOM = 1 << 30
+
+
+@pytest.fixture
+def prefix() -> str:
+    return secrets.token_hex(4)
+
+
+@pytest.fixture
+def store(service: ObjectService, prefix: str) -> ObjectStore:
+    return ObjectStore(f"s3://{BUCKET}/{prefix}")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up on a store that does not answer almost at once."""
+    monkeypatch.setattr(store_module, "_RETRY", {"max_retries": 0})
+    monkeypatch.setattr(store_module, "_PAUSE_S", 0.05)
+
+
+def folders(root: Path, store: ObjectStore, room: int = ROOM) -> ObjectFolders:
+    made = ObjectFolders(root, store, "weights", Cache(room))
+    made.open()
+    return made
+
+
+def seal(made: ObjectFolders, content: bytes, name: str | None = None) -> str:
+    draft = made.begin(name)
+    (draft / "adapter_model.safetensors").write_bytes(content)
+    manifest.write(draft)
+    return made.seal(draft)
+
+
+async def test_a_folder_comes_back_byte_for_byte_where_the_cache_is_gone(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    content = secrets.token_bytes(PART_BYTES + 12345)
+    name = seal(folders(tmp_path / "one", store), content)
+    other = folders(tmp_path / "two", store)
+    assert other.has(name)
+    found = await other.here(name)
+    manifest.verify(found, await other.digest(name))
+    assert (found / "adapter_model.safetensors").read_bytes() == content
+    assert other.size(name) >= len(content)
+
+
+async def test_a_reference_has_links_that_need_no_key(store: ObjectStore, tmp_path: Path) -> None:
+    made = folders(tmp_path, store)
+    ref = await made.reference(seal(made, b"numbers"))
+    (link,) = ref.files
+    with urllib.request.urlopen(link.url) as answer:
+        assert answer.read() == b"numbers"
+    assert link.size == 7
+    assert len(ref.digest) == 64
+
+
+def test_a_folder_without_its_manifest_was_never_sealed(
+    service: ObjectService, prefix: str, store: ObjectStore, tmp_path: Path
+) -> None:
+    name = seal(folders(tmp_path / "one", store), b"x")
+    (stored,) = service.keys(f"{prefix}/weights/{name}")[:1]
+    store.put("weights/half/digest/adapter_model.safetensors", b"x")
+    again = folders(tmp_path / "two", store)
+    assert again.names() == {name}
+    assert service.keys(f"{prefix}/weights/half") == []
+    assert stored
+
+
+def test_an_operation_repeated_keeps_what_its_first_try_sealed(
+    service: ObjectService, prefix: str, store: ObjectStore, tmp_path: Path
+) -> None:
+    made = folders(tmp_path, store)
+    seal(made, b"first", "op")
+    before = service.keys(f"{prefix}/weights/op")
+    seal(made, b"other", "op")
+    assert service.keys(f"{prefix}/weights/op") == before
+
+
+def test_deleting_a_folder_deletes_its_objects(
+    service: ObjectService, prefix: str, store: ObjectStore, tmp_path: Path
+) -> None:
+    made = folders(tmp_path, store)
+    name = seal(made, b"x")
+    made.delete(name)
+    assert service.keys(f"{prefix}/weights") == []
+    assert not made.has(name)
+    assert not made.path(name).exists()
+
+
+async def test_the_cache_lets_go_of_the_least_recently_used_and_never_of_what_is_in_use(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    made = folders(tmp_path, store, room=2500)
+    one, two = seal(made, bytes(900), "one"), seal(made, bytes(900), "two")
+    await made.here(one)
+    seal(made, bytes(900), "three")
+    assert made.path(one).exists()
+    assert not made.path(two).exists()
+    with made.using(one), made.using("three"):
+        await made.here(two)
+        assert made.path(one).exists()
+        assert made.path("three").exists()
+    assert (await made.here(two)).is_dir()
+
+
+async def test_a_pinned_folder_outlives_its_checkpoint_until_it_is_dropped(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    cache = Cache(ROOM)
+    made = ObjectFolders(tmp_path / "w", store, "weights", cache)
+    pins = ObjectPins(store, "pins", made, cache)
+    name = seal(made, b"x")
+    await pins.pin("run:3", name, made.path(name))
+    again = ObjectPins(store, "pins", made, cache)
+    again.open()
+    assert again.folders() == {name}
+    found = await again.find("run:3")
+    assert found is not None
+    assert found.path == str(made.path(name))
+    again.keep_only([])
+    assert await again.find("run:3") is None
+    assert store.found("pins/") == []
+
+
+def test_blobs_are_there_when_put_returns_and_orphans_are_swept(store: ObjectStore) -> None:
+    blobs = ObjectBlobs(store, "payloads")
+    names = [blobs.reserve(3) for _ in range(3)]
+    looked: list[str] = []
+    for name in names:
+        blobs.put(name, b"abc", lambda: looked.append("meanwhile"))
+    assert looked == ["meanwhile"] * 3
+    assert blobs.get(names[0]) == b"abc"
+    assert blobs.missing([*names, "never"]) == {"never"}
+    blobs.keep_only(names[:2])
+    assert blobs.missing(names) == {names[2]}
+    blobs.delete(names[0])
+    blobs.delete_due()
+    assert blobs.missing(names) == {names[0], names[2]}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_while_the_store_is_down_it_says_so_and_nothing_is_lost(
+    service: ObjectService, prefix: str, tmp_path: Path
+) -> None:
+    store = ObjectStore(f"s3://{BUCKET}/{prefix}")
+    made = folders(tmp_path / "one", store)
+    name = seal(made, b"kept")
+    service.proxy.cut()
+    draft = made.begin()
+    (draft / "file").write_bytes(b"y")
+    manifest.write(draft)
+    with pytest.raises(StoreDown, match="the object store does not answer: "):
+        made.seal(draft)
+    assert store.trouble is not None
+    made.delete(name)
+    waiting = asyncio.create_task(
+        store_module.patiently(lambda: asyncio.to_thread(made.seal, draft))
+    )
+    await asyncio.sleep(0)
+    service.proxy.refusing = False
+    sealed = await waiting
+    assert store.trouble is None
+    made.delete_due()
+    assert folders(tmp_path / "two", store).names() == {sealed}
+
+
+def test_what_is_not_there_is_no_trouble(store: ObjectStore) -> None:
+    with pytest.raises(NoSuchObject):
+        store.get("nothing")
+    assert store.trouble is None
+
+
+def test_a_prefix_belongs_to_one_home_and_a_home_to_one_store(
+    service: ObjectService, prefix: str, tmp_path: Path
+) -> None:
+    url = f"s3://{BUCKET}/{prefix}"
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    for root in (one, two, three):
+        root.mkdir()
+    assert open_objects(one, None) is None
+    assert open_objects(one, f"{url}/") is not None
+    assert bound(one) == url
+    again = open_objects(one, None)
+    assert again is not None
+    with pytest.raises(BadStore, match="belongs to another home"):
+        open_objects(two, url)
+    with pytest.raises(BadStore, match="keeps its objects in"):
+        open_objects(one, f"{url}-other")
+    (three / "weights" / "w").mkdir(parents=True)
+    with pytest.raises(BadStore, match="tinkex home migrate"):
+        open_objects(three, f"{url}-three")
+
+
+@pytest.mark.parametrize("url", ["models", "http://host/x", "s3:/models", "memory:///"])
+def test_what_is_no_object_store_is_refused_with_what_is(url: str) -> None:
+    with pytest.raises(BadStore, match=r"s3://BUCKET/PREFIX"):
+        ObjectStore(url)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(store_module.importlib, "import_module", missing)
+    with pytest.raises(BadStore, match=r"pip install 'tinkex\[s3\]'"):
+        ObjectStore("s3://models/x")
