@@ -27,9 +27,9 @@ def home(root: Path, *words: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("word", ["du", "gc"])
-def test_looking_at_a_home_that_is_none_makes_none(tmp_path: Path, word: str) -> None:
-    ran = CommandLine()("home", word, "--home", str(tmp_path / "none"))
+@pytest.mark.parametrize("words", [["du"], ["gc"], ["migrate", "--objects", "s3://b/p"]])
+def test_looking_at_a_home_that_is_none_makes_none(tmp_path: Path, words: list[str]) -> None:
+    ran = CommandLine()("home", *words, "--home", str(tmp_path / "none"))
     assert ran.code == 1
     assert "no home of a server yet" in ran.err
     assert not (tmp_path / "none").exists()

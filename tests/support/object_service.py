@@ -86,7 +86,7 @@ class ObjectService:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / BUCKET).mkdir(parents=True)
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.proxy = Proxy(self._port)
         self.start()
@@ -153,7 +153,8 @@ def object_service(folder: Path) -> Iterator[ObjectService]:
         service.proxy.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -18,6 +18,7 @@ from tinkex.cli.terminal.output import LineOutput, TableOutput
 if TYPE_CHECKING:
     from tinkex.server.sampling.unnamed_weights import Freed
     from tinkex.server.storage.home_usage import HomeUsage
+    from tinkex.server.storage.objects.migration import Moved
 
 
 class Usage(TableOutput):
@@ -105,6 +106,56 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
         return Cleaned(clean(existing(home), dry_run=dry_run), dry_run)
     except (HomeTaken, OSError) as error:
         raise CliError(f"The home could not be cleaned: {error}") from error
+
+
+class Migrated(LineOutput):
+    """What is in the object store now."""
+
+    def __init__(self, moved: Moved) -> None:
+        self.moved = moved
+
+    def to_dict(self) -> dict[str, Any]:
+        moved = self.moved
+        return {
+            "objects": moved.url,
+            "moved": moved.moved,
+            "present": moved.present,
+            "size_bytes": moved.size_bytes,
+        }
+
+    def lines(self) -> list[str]:
+        moved, size = self.moved, format_size(self.moved.size_bytes)
+        return [
+            f"Moved {moved.moved} to {moved.url}, {moved.present} were there; {size} checked",
+            "Next: tinkex serve",
+        ]
+
+
+@command
+@HOME
+@click.option("--objects", required=True, metavar="URL", help="Such as s3://BUCKET/PREFIX.")
+def migrate(context: CommandContext, home: Path | None, objects: str) -> Migrated:
+    """Move a home's weights, snapshots and payloads from files into an object store.
+
+    Stop the server first. What is stopped half-way goes on from there when it is started again;
+    every byte is read back and compared before the home lets go of its files.
+
+    Example: tinkex home migrate --objects s3://my-bucket/tinkex
+    """
+    require_server()
+    from tinkex.server.storage.home import Home, HomeTaken
+    from tinkex.server.storage.manifest import CorruptCheckpoint
+    from tinkex.server.storage.objects.migration import Migration
+    from tinkex.server.storage.objects.store import BadStore
+
+    try:
+        taken = Home(existing(home))
+        try:
+            return Migrated(Migration(taken, objects, context.narrate).run())
+        finally:
+            taken.release()
+    except (HomeTaken, BadStore, OSError, CorruptCheckpoint) as error:
+        raise CliError(f"The home could not be moved: {error}") from error
 
 
 def existing(home: Path | None) -> Path:

@@ -16,6 +16,7 @@ KINDS = {
     "other weights": "weights that samplers or copies still hold: they go by themselves",
     "snapshots": "states that live runs are rebuilt from: they go with their runs",
     "payloads": "data and results of operations: they go with their runs, or after a day",
+    "cache": "copies of what is in the object store: they go when room is needed",
     "exports": "files made for downloads: they go after an hour",
     "database": "the records of everything",
 }
@@ -60,6 +61,7 @@ def _places(root: Path) -> dict[str, list[Path]]:
         "other weights": [weights[name] for name in sorted(weights.keys() - named - unnamed)],
         "snapshots": [*_inside(root / "snapshots"), *_inside(root / "pins")],
         "payloads": _inside(root / "payloads"),
+        "cache": [path for kind in _inside(root / "cache") for path in _inside(kind)],
         "exports": _inside(root / "exports"),
         "database": sorted(root.glob("tinkex.db*")),
     }

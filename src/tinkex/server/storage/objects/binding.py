@@ -6,6 +6,7 @@ store's prefix belongs to one home: a second one would delete what its own datab
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tinkex.server.storage.objects.store import BadStore, NoSuchObject, ObjectStore, StoreDown
 
-_FILE, _OBJECT = "objects.json", "home.json"
+_FILE, _BEGUN, _OBJECT = "objects.json", "objects-begun.json", "home.json"
 _LOCAL = ("payloads", "weights", "snapshots", "pins")
 
 
@@ -47,6 +48,11 @@ def open_objects(
 
 def bind(root: Path, store: ObjectStore) -> None:
     """Make sure that home and store belong together, and write it down if they do from now on."""
+    _write(root / _FILE, store.url, claim(root, store))
+
+
+def claim(root: Path, store: ObjectStore) -> str:
+    """Take a store for a home, or find that it has it; the name of the home there."""
     known = _identity(root)
     owner = _owner(store)
     if owner is None:
@@ -58,7 +64,12 @@ def bind(root: Path, store: ObjectStore) -> None:
             f"{store.url}/{root.name.lstrip('.')}, or copy {_FILE} from the home it belongs to"
         )
     assert known is not None
-    _write(root, store.url, known)
+    return known
+
+
+def begin(root: Path, store: ObjectStore) -> None:
+    """Take a store for a home that goes on using its files until `bind`."""
+    _write(root / _BEGUN, store.url, claim(root, store))
 
 
 def _has_files(root: Path) -> bool:
@@ -66,10 +77,10 @@ def _has_files(root: Path) -> bool:
 
 
 def _identity(root: Path) -> str | None:
-    try:
-        return str(json.loads((root / _FILE).read_text())["home"])
-    except FileNotFoundError:
-        return None
+    for name in (_FILE, _BEGUN):
+        with contextlib.suppress(FileNotFoundError):
+            return str(json.loads((root / name).read_text())["home"])
+    return None
 
 
 def _owner(store: ObjectStore) -> str | None:
@@ -88,7 +99,7 @@ def _put(store: ObjectStore, identity: str) -> None:
         raise BadStore(f"{store.url} cannot be written: {error}") from error
 
 
-def _write(root: Path, url: str, identity: str) -> None:
-    draft = root / f"{_FILE}.part"
+def _write(path: Path, url: str, identity: str) -> None:
+    draft = path.with_name(f"{path.name}.part")
     draft.write_text(json.dumps({"url": url, "home": identity}) + "\n")
-    os.replace(draft, root / _FILE)
+    os.replace(draft, path)

@@ -78,17 +78,34 @@ class ObjectFolders(Folders):
         if name in self._stored:
             self.abandon(draft)
             return name
-        raw = (draft / manifest.MANIFEST_NAME).read_bytes()
-        digest, written = hashlib.sha256(raw).hexdigest(), manifest.read(draft)
+        self.upload(name, draft)
+        self.keep(name, draft)
+        return name
+
+    def upload(self, name: str, source: Path) -> None:
+        """Put a whole folder into the store. Raises `StoreDown`."""
+        raw = (source / manifest.MANIFEST_NAME).read_bytes()
+        digest, written = hashlib.sha256(raw).hexdigest(), manifest.read(source)
         for file in sorted(written.files):
-            self._objects.put(self._key(name, digest, file), draft / file)
+            self._objects.put(self._key(name, digest, file), source / file)
         last = self._key(name, digest, manifest.MANIFEST_NAME)
         self._objects.put(last, raw)
         made = self._objects.written_at(last)
-        draft.rename(self.path(name))
         self._stored[name] = _Stored(digest, written.size_bytes, made)
+
+    def keep(self, name: str, source: Path) -> None:
+        """Let a folder that is in the store become its copy here."""
+        source.rename(self.path(name))
         self._cache.enter(self.path(name))
-        return name
+
+    def verify(self, name: str, source: Path) -> None:
+        """Read a stored folder back. Raises `OSError` unless every byte is that of `source`."""
+        digest, expected = manifest.digest_of(source), manifest.read(source).files
+        if not self.has(name) or self._stored[name].digest != digest:
+            raise OSError(f"{name} in the object store is another folder than {source}")
+        for file, record in expected.items():
+            if self._objects.sha256(self._key(name, digest, file)) != record.sha256:
+                raise OSError(f"{file} of {name} came back from the object store with other bytes")
 
     def has(self, name: str) -> bool:
         return name in self._stored

@@ -7,6 +7,7 @@ Blocks; call it from threads. Retries with jitter are obstore's. What still fail
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import os
 import random
@@ -78,6 +79,19 @@ class ObjectStore:
 
     def get(self, key: str) -> bytes:
         return self._try(lambda: bytes(self._api.get(self._store, key).bytes()))
+
+    def sha256(self, key: str) -> str | None:
+        """The hash of an object's bytes, read to the end; None if there is none."""
+        try:
+            return self._try(lambda: self._hash(key))
+        except NoSuchObject:
+            return None
+
+    def _hash(self, key: str) -> str:
+        digest = hashlib.sha256()
+        for block in self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES):
+            digest.update(block)
+        return digest.hexdigest()
 
     def has(self, key: str) -> bool:
         try:

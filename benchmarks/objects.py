@@ -1,0 +1,154 @@
+"""What an object store costs: weights that are not in the cache, and writing, against plain files.
+
+    python benchmarks/objects.py
+
+The adapter has the tensors of an 8B model's at rank 32. The S3 service is `rclone serve s3` on this
+machine. A first answer on another engine is: the files come here, are checked against their
+hashes, and are read as the engine reads them; the model's own pass is left out, as this machine has
+no such model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import torch
+from report import Row, write
+
+from support.object_service import BUCKET, object_service
+from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
+from tinkex.engine.process.fetched_weights import FetchedWeights
+from tinkex.server.storage import manifest
+from tinkex.server.storage.blobs import BlobStore, SegmentBlobs
+from tinkex.server.storage.folders import Folders
+from tinkex.server.storage.objects.blobs import ObjectBlobs
+from tinkex.server.storage.objects.cache import Cache
+from tinkex.server.storage.objects.folders import ObjectFolders
+from tinkex.server.storage.objects.store import ObjectStore
+
+RANK, LAYERS = 32, 36
+SHAPES = {
+    "self_attn.q_proj": (4096, 4096),
+    "self_attn.k_proj": (4096, 1024),
+    "self_attn.v_proj": (4096, 1024),
+    "self_attn.o_proj": (4096, 4096),
+    "mlp.gate_proj": (4096, 12288),
+    "mlp.up_proj": (4096, 12288),
+    "mlp.down_proj": (12288, 4096),
+}
+"""Of Qwen3-8B: in and out of each module."""
+BLOB, BLOBS, AT_ONCE = bytes(256 * 1024), 64, 8
+ROUNDS = 3
+CPU = torch.device("cpu")
+
+
+def adapter(folder: Path) -> int:
+    """Write the adapter; its bytes."""
+    factors = {
+        (layer, name): (torch.randn(RANK, inner), torch.randn(outer, RANK))
+        for layer in range(LAYERS)
+        for name, (inner, outer) in SHAPES.items()
+    }
+    write_adapter(AdapterWeights(RANK, 1.0, factors), folder)
+    return manifest.write(folder).size_bytes
+
+
+def took(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def sealing(folders: Folders, source: Path) -> float:
+    """Seconds until a written folder is there to stay."""
+    draft = folders.begin()
+    for path in source.iterdir():
+        shutil.copyfile(path, draft / path.name)
+    return took(lambda: folders.seal(draft))
+
+
+def cold(folders: ObjectFolders, name: str) -> tuple[float, float]:
+    """Seconds until the adapter is read from an empty cache: files here, and all."""
+    shutil.rmtree(folders.path(name))
+    begun = time.perf_counter()
+    path = asyncio.run(folders.here(name))
+    here = time.perf_counter() - begun
+    read_adapter(path, CPU)
+    return here, time.perf_counter() - begun
+
+
+def elsewhere(folders: ObjectFolders, name: str) -> float:
+    """Seconds until an engine on another host has read it by its links."""
+    ref = asyncio.run(folders.reference(name))
+    far = type(ref)("/not/on/this/host", ref.digest, ref.files)
+    fetched = FetchedWeights()
+    try:
+        return took(lambda: read_adapter(Path(fetched.bring(far, "me").path), CPU))
+    finally:
+        fetched.close()
+
+
+def many_blobs(blobs: BlobStore) -> float:
+    """Blobs a second, several at once, each durable."""
+
+    def one(_: int) -> None:
+        blobs.put(blobs.reserve(len(BLOB)), BLOB)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return BLOBS / took(lambda: list(pool.map(one, range(BLOBS))))
+
+
+def measure(root: Path) -> list[Row]:
+    source = root / "adapter"
+    source.mkdir()
+    size = adapter(source) / 1e6
+    plain = Folders(root / "plain")
+    stored = ObjectFolders(
+        root / "cache", ObjectStore(f"s3://{BUCKET}/x"), "weights", Cache(1 << 40)
+    )
+    files = [sealing(plain, source) for _ in range(ROUNDS)]
+    objects = [sealing(stored, source) for _ in range(ROUNDS)]
+    name = sorted(stored.names())[0]
+    local = [took(lambda: read_adapter(source, CPU)) for _ in range(ROUNDS)]
+    checked = [took(lambda: manifest.verify(source)) for _ in range(ROUNDS)]
+    here, first = zip(*(cold(stored, name) for _ in range(ROUNDS)), strict=True)
+    far = [elsewhere(stored, name) for _ in range(ROUNDS)]
+    blobs = many_blobs(ObjectBlobs(ObjectStore(f"s3://{BUCKET}/x"), "payloads"))
+    segments = many_blobs(SegmentBlobs(root / "segments"))
+    median = statistics.median
+    return [
+        Row("adapter of an 8B model, rank 32", size, "MB"),
+        Row("first answer, local disk: read", median(local), "s", target="≤0.5 s"),
+        Row("its hashes checked", median(checked), "s"),
+        Row("first answer, object store, cold cache: here and read", median(first), "s",
+            target="≤0.5 s"),
+        Row("of that: the files here", median(here), "s"),
+        Row("first answer on another host, by links: fetched, checked and read", median(far), "s"),
+        Row("weights written, against files", size / median(objects), "MB/s",
+            size / median(files), higher_is_better=True),
+        Row(f"256 KiB bodies made durable, {AT_ONCE} at once, against files", blobs, "/s",
+            segments, higher_is_better=True),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        with object_service(root / "s3"):
+            rows = measure(root)
+    write("objects", "An object store against plain files", rows, __doc__ or "")
+
+
+if __name__ == "__main__":
+    main()
