@@ -243,7 +243,7 @@ async def test_an_encrypted_export_holds_only_encrypted_files(
     identity = pyrage.x25519.Identity.generate()
     save = Save(RUN, "external_weights", "out", recipients=(str(identity.to_public()),))
     row = await saved(checkpoints, store, folders, save)
-    folder, names = checkpoints.files(row)
+    folder, names = await checkpoints.folder(row), tuple(await checkpoints.files(row))
     assert names == ("adapter_config.json.age", "adapter_model.safetensors.age")
     sealed = (folder / names[1]).read_bytes()
     assert pyrage.decrypt(sealed, [identity]) == b"w"

@@ -151,11 +151,14 @@ class Checkpoints:
                 raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
         return folder
 
-    async def files(self, row: CheckpointRow) -> tuple[Path, tuple[str, ...]]:
-        """A checkpoint's folder and the relative names of its files, the manifest excluded."""
+    async def folder(self, row: CheckpointRow) -> Path:
+        """A checkpoint's folder on this disk."""
+        return await self._folders.here(row.folder)
+
+    async def files(self, row: CheckpointRow) -> dict[str, manifest.FileRecord]:
+        """A checkpoint's files by their relative names, the manifest excluded."""
         try:
-            folder = await self._folders.here(row.folder)
-            return folder, tuple(sorted(manifest.read(folder, row.digest or None).files))
+            return dict((await self._folders.files(row.folder, row.digest or None)).files)
         except (manifest.CorruptCheckpoint, NoSuchObject) as error:
             raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
 

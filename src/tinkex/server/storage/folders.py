@@ -73,6 +73,14 @@ class Folders:
         """Whether the sealed folder is there."""
         return self.path(name).is_dir()
 
+    def is_here(self, _: str) -> bool:
+        """Whether a folder that there is lies on this disk."""
+        return True
+
+    async def files(self, name: str, digest: str | None = None) -> manifest.Manifest:
+        """What is in a sealed folder; refused unless it is what `digest` names, if given."""
+        return await asyncio.to_thread(manifest.read, self.path(name), digest)
+
     def using(self, _: str) -> AbstractContextManager[None]:
         """Keep a folder on this disk for the length of a `with`: here it stays anyway."""
         return nullcontext()

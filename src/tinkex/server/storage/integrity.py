@@ -95,6 +95,8 @@ class Integrity:
         return []
 
     async def _verify(self, folders: Folders, name: str, digest: str | None = None) -> None:
+        if not folders.is_here(name):
+            return  # it is checked when it is brought here; the store keeps its own
         with folders.using(name):
             await asyncio.to_thread(manifest.verify, await folders.here(name), digest)
 

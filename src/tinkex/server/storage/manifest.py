@@ -69,6 +69,11 @@ def read(folder: Path, digest: str | None = None) -> Manifest:
         raw = (folder / MANIFEST_NAME).read_bytes()
     except OSError as error:
         raise CorruptCheckpoint(f"{MANIFEST_NAME} cannot be read: {error.strerror}") from error
+    return parse(raw, digest)
+
+
+def parse(raw: bytes, digest: str | None = None) -> Manifest:
+    """The same from its bytes."""
     if digest is not None and hashlib.sha256(raw).hexdigest() != digest:
         raise CorruptCheckpoint(f"{MANIFEST_NAME} is not the one that was saved")
     return _decode(raw)

@@ -9,14 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.checkpoints.archive import Archive
 from tinkex.server.checkpoints.links import LINK_LIFETIME_S
 from tinkex.server.http.answers import Link, TraceExport
 from tinkex.server.http.exchange import answer, core_of, is_owner, origin_of, tenant_of
 from tinkex.server.http.routes.checkpoints import one, path_of
+from tinkex.server.http.routes.files import archive_of
 from tinkex.server.http.routing import route
 from tinkex.server.refusals import Refusal
-from tinkex.server.storage import manifest
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.views import json_shapes
 from tinkex.types.checkpoints import ExternalWeightsUrlsResponse
@@ -33,14 +32,14 @@ async def external_urls(request: Request) -> Response:
     row = core.checkpoints.find(tenant, path_of(request))
     if row.kind != EXTERNAL_WEIGHTS:
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
-    return await _links(request, tenant, row, (await core.checkpoints.files(row))[1])
+    return await _links(request, tenant, row, sorted(await core.checkpoints.files(row)))
 
 
 async def adapter_urls(request: Request) -> Response:
     """One link per file of any checkpoint, its optimizer's state left out. An addition."""
     core, tenant = core_of(request), tenant_of(request)
     row = core.checkpoints.find(tenant, path_of(request))
-    files = (await core.checkpoints.files(row))[1]
+    files = sorted(await core.checkpoints.files(row))
     names = [name for name in files if name != _OPTIMIZER_STATE]
     return await _links(request, tenant, row, names)
 
@@ -52,8 +51,7 @@ async def archive_url(request: Request) -> Response:
     if not is_owner(request):
         url = await core.checkpoints.archive_link(row)
         return _found(request, {"url": url or core.links.archive(origin_of(request), tenant, row)})
-    folder, names = await core.checkpoints.files(row)
-    tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
+    tar = await archive_of(core.checkpoints, row)
     path = await asyncio.to_thread(core.exports.write, f"{row.name}.tar", tar)
     return _found(request, {"url": path.as_uri()})
 
@@ -76,7 +74,7 @@ async def _links(
 ) -> Response:
     core = core_of(request)
     if is_owner(request):
-        folder, _ = await core.checkpoints.files(row)
+        folder = await core.checkpoints.folder(row)
         return _found(request, {"urls": {name: (folder / name).as_uri() for name in names}})
     origin = origin_of(request)
     urls = {

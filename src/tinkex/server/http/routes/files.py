@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from tinkex.server.checkpoints import byte_ranges
 from tinkex.server.checkpoints.archive import Archive
+from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.checkpoints.signing import LINK_FIELDS, SignatureRefused
 from tinkex.server.http.answers import Refused
 from tinkex.server.http.exchange import core_of
@@ -40,13 +41,13 @@ class Forbidden(Refusal):
 async def file(request: Request) -> Response:
     core = core_of(request)
     row = _row(request)
-    folder, _ = await core.checkpoints.files(row)
     name = request.path_params["file"]
-    record = manifest.read(folder).files.get(name)
+    record = (await core.checkpoints.files(row)).get(name)
     if record is None:
         raise NotFound(f"{row.path} has no file {name[:200]!r}")
     digest = base64.b64encode(bytes.fromhex(record.sha256)).decode()
     headers = {"etag": f'"sha256-{record.sha256}"', "repr-digest": f"sha-256=:{digest}:"}
+    folder = await core.checkpoints.folder(row)
     return FileResponse(folder / name, media_type=_BYTES, headers=headers)
 
 
@@ -56,8 +57,7 @@ async def archive(request: Request) -> Response:
     elsewhere = await core.checkpoints.archive_link(row)
     if elsewhere is not None:
         return RedirectResponse(elsewhere, 302)
-    folder, names = await core.checkpoints.files(row)
-    tar = Archive(folder, [*names, manifest.MANIFEST_NAME])
+    tar = await archive_of(core.checkpoints, row)
     headers = {"etag": f'"{row.digest}"', "accept-ranges": "bytes"}
     same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
     try:
@@ -67,6 +67,12 @@ async def archive(request: Request) -> Response:
     if span is None:
         return _tar(request, tar, 200, byte_ranges.Span(0, tar.size, tar.size), headers)
     return _tar(request, tar, 206, span, {**headers, "content-range": span.header})
+
+
+async def archive_of(checkpoints: Checkpoints, row: CheckpointRow) -> Archive:
+    """All files of a checkpoint in one tar."""
+    names = await checkpoints.files(row)
+    return Archive(await checkpoints.folder(row), [*names, manifest.MANIFEST_NAME])
 
 
 def _tar(

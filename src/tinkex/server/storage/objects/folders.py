@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import math
 import shutil
+import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,8 +91,7 @@ class ObjectFolders(Folders):
             self._objects.put(self._key(name, digest, file), source / file)
         last = self._key(name, digest, manifest.MANIFEST_NAME)
         self._objects.put(last, raw)
-        made = self._objects.written_at(last)
-        self._stored[name] = _Stored(digest, written.size_bytes, made)
+        self._stored[name] = _Stored(digest, written.size_bytes, time.time())
 
     def keep(self, name: str, source: Path) -> None:
         """Let a folder that is in the store become its copy here."""
@@ -109,6 +109,18 @@ class ObjectFolders(Folders):
 
     def has(self, name: str) -> bool:
         return name in self._stored
+
+    def is_here(self, name: str) -> bool:
+        return self.path(name).is_dir()
+
+    async def files(self, name: str, digest: str | None = None) -> manifest.Manifest:
+        if self.is_here(name):
+            return await super().files(name, digest)
+        get, key = (
+            self._objects.get,
+            self._key(name, self._known(name).digest, manifest.MANIFEST_NAME),
+        )
+        return manifest.parse(await patiently(lambda: asyncio.to_thread(get, key)), digest)
 
     def using(self, name: str) -> AbstractContextManager[None]:
         return self._cache.using(self.path(name))
@@ -128,18 +140,18 @@ class ObjectFolders(Folders):
     async def reference(self, name: str, digest: str = "") -> WeightsRef:
         path = await self.here(name)
         return WeightsRef(
-            str(path), self._stored[name].digest, await asyncio.to_thread(self._links, name, path)
+            str(path), self._known(name).digest, await asyncio.to_thread(self._links, name, path)
         )
 
     def link(self, name: str, file: str, seconds: float) -> str | None:
         """An address for one file, straight from the store."""
-        return self._objects.link(self._key(name, self._stored[name].digest, file), seconds)
+        return self._objects.link(self._key(name, self._known(name).digest, file), seconds)
 
     async def archive_link(self, name: str, pack: Pack, seconds: float) -> str | None:
         """An address for the whole folder as one object, made when it is first asked for."""
         if not self._objects.signs:
             return None
-        key = f"{self._prefix}/{name}/{self._stored[name].digest}.tar"
+        key = f"{self._prefix}/{name}/{self._known(name).digest}.tar"
         with self.using(name):
             path = await self.here(name)
             await patiently(lambda: asyncio.to_thread(self._pack, key, path, pack))
@@ -150,7 +162,7 @@ class ObjectFolders(Folders):
             self._objects.put(key, pack(path))
 
     async def digest(self, name: str) -> str:
-        return self._stored[name].digest
+        return self._known(name).digest
 
     def _links(self, name: str, path: Path) -> tuple[FileLink, ...]:
         found = []
@@ -162,9 +174,7 @@ class ObjectFolders(Folders):
         return tuple(found)
 
     def _fetch(self, name: str) -> None:
-        stored = self._stored.get(name)
-        if stored is None:
-            raise NoSuchObject(f"{self._prefix}/{name} is not in the object store")
+        stored = self._known(name)
         draft = self.begin()
         try:
             raw = self._objects.get(self._key(name, stored.digest, manifest.MANIFEST_NAME))
@@ -176,6 +186,12 @@ class ObjectFolders(Folders):
             self.abandon(draft)
             raise
         self._cache.enter(self.path(name))
+
+    def _known(self, name: str) -> _Stored:
+        stored = self._stored.get(name)
+        if stored is None:
+            raise NoSuchObject(f"{self._prefix}/{name} is not in the object store")
+        return stored
 
     def delete(self, name: str) -> None:
         """Gone here at once, in the store at once or, while it does not answer, a little later."""

@@ -100,11 +100,6 @@ class ObjectStore:
             return False
         return True
 
-    def written_at(self, key: str) -> float:
-        """When an object was written, by the store's clock, in Unix seconds."""
-        found = self._try(lambda: self._api.head(self._store, key))
-        return float(found["last_modified"].timestamp())
-
     def fetch(self, key: str, size: int, target: Path) -> None:
         """Get an object of known size into a new file, a large one's parts at the same time."""
         if size > PART_BYTES and self._has_ranges(key):
