@@ -6,24 +6,24 @@ One server for the module; the disturbed run's weights must be those of a run no
 from __future__ import annotations
 
 import io
-import random
+import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tinker
 
-import tinkex
 from support.live_server import LiveServer, start
 from support.object_service import BUCKET, ObjectService, free_port
 
 MODEL = "tinkex/tiny-llama"
-SDKS = {"tinker": tinker, "tinkex": tinkex}
+TRAINER = Path(__file__).parent / "trainer.py"
 
 
 class Served:
@@ -54,6 +54,33 @@ class Served:
         return LiveServer(start(self.home, self._arguments))
 
 
+class Client:
+    """One SDK in a process of its own, asked line by line."""
+
+    def __init__(self, sdk: str, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(TRAINER), sdk, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TINKER_TELEMETRY": "0"},
+        )
+
+    def ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        for answer in self._process.stdout:
+            if answer.startswith("answer "):
+                return answer.removeprefix("answer ").strip()
+        raise AssertionError(f"the client raised at {line!r}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 @pytest.fixture(scope="module")
 def served(service: ObjectService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made = Served(tmp_path_factory.mktemp("home"), f"s3://{BUCKET}/both-sdks")
@@ -61,71 +88,45 @@ def served(service: ObjectService, tmp_path_factory: pytest.TempPathFactory) -> 
     made.end()
 
 
-def batch(number: int, sdk: Any) -> list[Any]:
-    """Large enough that neither body nor result fits into a row."""
-    dice = random.Random(number)
-    found = []
-    for _ in range(12):
-        tokens = [dice.randrange(1, 200) for _ in range(1501)]
-        inputs = {"target_tokens": tokens[1:], "weights": [dice.random() for _ in range(1500)]}
-        found.append(
-            sdk.types.Datum(
-                model_input=sdk.types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs
-            )
-        )
-    return found
+@contextmanager
+def meanwhile(thread: threading.Thread) -> Iterator[None]:
+    thread.start()
+    yield
+    thread.join()
 
 
-def train(run: Any, steps: range, sdk: Any) -> list[Any]:
-    """Futures of each step's forward pass, all sent."""
-    sent = []
-    for number in steps:
-        sent.append(run.forward_backward(batch(number, sdk), "cross_entropy"))
-        sent.append(run.optim_step(sdk.types.AdamParams(learning_rate=1e-2)))
-    return sent
-
-
-def weights(service: Any, path: str, store: ObjectService) -> bytes:
-    """A checkpoint's tensors, by a link that leads straight to the store and takes no key."""
-    rest = service.create_rest_client()
-    url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+def fetched(url: str, store: ObjectService) -> bytes:
+    """What a link leads to: straight to the store, and no key is asked for."""
     assert url.startswith(f"http://127.0.0.1:{store.proxy.port}/{BUCKET}/")
     with urllib.request.urlopen(url) as answer:
-        content = io.BytesIO(answer.read())
-    with tarfile.open(fileobj=content) as archive:
+        return bytes(answer.read())
+
+
+def tensors(content: bytes) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         found = archive.extractfile("adapter_model.safetensors")
         assert found is not None
         return found.read()
 
 
-@pytest.mark.parametrize("name", SDKS)
+@pytest.mark.parametrize("sdk", ["tinker", "tinkex"])
 def test_killed_and_emptied_it_goes_on_with_the_same_bits(
-    name: str, served: Served, service: ObjectService, monkeypatch: pytest.MonkeyPatch
+    sdk: str, served: Served, service: ObjectService
 ) -> None:
-    monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    sdk = SDKS[name]
-    client = sdk.ServiceClient(base_url=served.url, api_key=f"tml-{name}")
-    whole = client.create_lora_training_client(base_model=MODEL, rank=4, seed=5)
-    run = client.create_lora_training_client(base_model=MODEL, rank=4, seed=5)
-    for future in train(whole, range(4), sdk) + train(run, range(2), sdk):
-        future.result()
-    undisturbed = whole.save_state(name=f"whole-{name}").result().path
-    run.save_state(name=f"half-{name}").result()
-    served.kill_and_empty()
-    restart = threading.Thread(target=served.again)
-    restart.start()
-    for future in train(run, range(2, 3), sdk):
-        future.result()
-    restart.join()
-    service.stop()
-    waiting = threading.Thread(target=service.start)
-    waiting.start()
-    for future in train(run, range(3, 4), sdk):
-        future.result()
-    waiting.join()
-    disturbed = run.save_state(name=f"disturbed-{name}").result().path
-    assert weights(client, disturbed, service) == weights(client, undisturbed, service)
-    rest = client.create_rest_client()
-    rest.delete_checkpoint_from_tinker_path(undisturbed).result()
-    left = rest.list_checkpoints(run.model_id).result().checkpoints
-    assert {each.checkpoint_id for each in left} >= {f"weights/half-{name}"}
+    client = Client(sdk, served.url)
+    try:
+        client.ask("train whole 0 3")
+        client.ask("train run 0 1")
+        whole = client.ask("save whole whole")
+        client.ask("save run half")
+        served.kill_and_empty()
+        with meanwhile(threading.Thread(target=served.again)):
+            client.ask("train run 1 2")
+        service.stop()
+        with meanwhile(threading.Thread(target=service.start)):
+            client.ask("train run 2 3")
+        undisturbed = tensors(fetched(client.ask(f"archive {whole}"), service))
+        assert fetched(client.ask("export run disturbed"), service) == undisturbed
+        client.ask(f"delete {whole}")
+    finally:
+        client.end()

@@ -19,8 +19,8 @@ from support.object_service import BUCKET, ObjectService
 from support.served import Api, served
 from tinkex.server.storage.objects import store as store_module
 
-LONG = 12_000
-"""Tokens of a body that is too large for a row."""
+LONG = 20_000
+"""Tokens of a body, and of a result, that are too large for a row."""
 
 
 @pytest.fixture

@@ -180,7 +180,9 @@ class ObjectFolders(Folders):
             raw = self._objects.get(self._key(name, stored.digest, manifest.MANIFEST_NAME))
             (draft / manifest.MANIFEST_NAME).write_bytes(raw)
             for file, record in manifest.read(draft, stored.digest).files.items():
-                self._objects.fetch(self._key(name, stored.digest, file), record.size, draft / file)
+                key = self._key(name, stored.digest, file)
+                if self._objects.fetch(key, record.size, draft / file) != record.sha256:
+                    raise manifest.CorruptCheckpoint(f"{file} is not the one that was saved")
             draft.rename(self.path(name))
         except BaseException:
             self.abandon(draft)

@@ -12,14 +12,17 @@ import importlib
 import os
 import random
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 T = TypeVar("T")
+Buffer: TypeAlias = Any
+"""What obstore gives of an object; it supports the buffer protocol."""
 
 PART_BYTES = 16 * 1024 * 1024
 """Larger objects go up, and come down, in parts of this size."""
@@ -89,7 +92,7 @@ class ObjectStore:
 
     def _hash(self, key: str) -> str:
         digest = hashlib.sha256()
-        for block in self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES):
+        for block in self._blocks(key):
             digest.update(block)
         return digest.hexdigest()
 
@@ -100,24 +103,33 @@ class ObjectStore:
             return False
         return True
 
-    def fetch(self, key: str, size: int, target: Path) -> None:
-        """Get an object of known size into a new file, a large one's parts at the same time."""
-        if size > PART_BYTES and self._has_ranges(key):
-            self._fetch_parts(key, size, target)
-        else:
-            self._try(lambda: self._fetch_whole(key, target))
-
-    def _fetch_whole(self, key: str, target: Path) -> None:
+    def fetch(self, key: str, size: int, target: Path) -> str:
+        """Get an object of known size into a new file, a large one's parts at the same time; the
+        SHA-256 of what came."""
         with target.open("wb") as file:
-            for block in self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES):
-                file.write(block)
+            if size > PART_BYTES and self._has_ranges(key):
+                return _written(self._parts(key, size), file)
+            return self._try(lambda: _written(self._blocks(key), file))
 
-    def _fetch_parts(self, key: str, size: int, target: Path) -> None:
-        with target.open("wb") as file, ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-            file.truncate(size)
-            spans = [(at, min(PART_BYTES, size - at)) for at in range(0, size, PART_BYTES)]
-            for _ in pool.map(lambda span: self._part(key, file.fileno(), *span), spans):
-                pass
+    def _blocks(self, key: str) -> Iterator[Buffer]:
+        yield from self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES)
+
+    def _parts(self, key: str, size: int) -> Iterator[Buffer]:
+        get = self._api.get_range
+
+        def part(start: int) -> Buffer:
+            length = min(PART_BYTES, size - start)
+            found: Buffer = self._try(lambda: get(self._store, key, start=start, length=length))
+            return found
+
+        with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
+            coming: deque[Future[Buffer]] = deque()
+            for start in range(0, size, PART_BYTES):
+                coming.append(pool.submit(part, start))
+                if len(coming) == _PARTS_AT_ONCE:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
 
     def _has_ranges(self, key: str) -> bool:
         """Whether the store gives parts of objects; some services only say that they do."""
@@ -131,14 +143,6 @@ class ObjectStore:
             else:
                 self._ranges = True
         return self._ranges
-
-    def _part(self, key: str, descriptor: int, start: int, length: int) -> None:
-        get = self._api.get_range
-        data = self._try(lambda: get(self._store, key, start=start, length=length))
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(descriptor, view, start)
-            view, start = view[written:], start + written
 
     def found(self, prefix: str) -> list[Found]:
         """Every object below a prefix."""
@@ -172,14 +176,27 @@ class ObjectStore:
     def _try(self, work: Callable[[], T]) -> T:
         try:
             done = work()
-        except FileNotFoundError as error:
+        except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
             self.trouble = None
             raise NoSuchObject(_short(error)) from error
-        except (self._api.exceptions.BaseError, OSError) as error:
+        except self._api.exceptions.BaseError as error:
             self.trouble = f"the object store does not answer: {_short(error)}"
             raise StoreDown(self.trouble) from error
         self.trouble = None
         return done
+
+
+def _written(blocks: Iterable[Buffer], file: BinaryIO) -> str:
+    """Write blocks as they come, hashing each while the next is on its way; the hash."""
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(1) as pool:
+        hashing: list[Future[None]] = []
+        for block in blocks:
+            hashing.append(pool.submit(digest.update, block))
+            file.write(block)
+        for each in hashing:
+            each.result()
+    return digest.hexdigest()
 
 
 def _obstore() -> Any:
