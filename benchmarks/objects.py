@@ -124,6 +124,11 @@ def measure(root: Path) -> list[Row]:
     checked = [took(lambda: manifest.verify(source)) for _ in range(ROUNDS)]
     here, first = zip(*(cold(stored, name) for _ in range(ROUNDS)), strict=True)
     far = [elsewhere(stored, name) for _ in range(ROUNDS)]
+    shared = ObjectFolders(
+        root / "near", ObjectStore(f"file://{root}/shared"), "weights", Cache(1 << 40)
+    )
+    near_write = sealing(shared, source)
+    near = [cold(shared, sorted(shared.names())[0])[1] for _ in range(ROUNDS)]
     blobs = many_blobs(ObjectBlobs(ObjectStore(f"s3://{BUCKET}/x"), "payloads"))
     segments = many_blobs(SegmentBlobs(root / "segments"))
     median = statistics.median
@@ -134,8 +139,12 @@ def measure(root: Path) -> list[Row]:
         Row("first answer, object store, cold cache: here and read", median(first), "s",
             target="≤0.5 s"),
         Row("of that: the files here", median(here), "s"),
+        Row("the same from a folder as the store, which leaves the service out", median(near), "s",
+            target="≤0.5 s"),
         Row("first answer on another host, by links: fetched, checked and read", median(far), "s"),
         Row("weights written, against files", size / median(objects), "MB/s",
+            size / median(files), higher_is_better=True),
+        Row("weights written to a folder as the store, against files", size / near_write, "MB/s",
             size / median(files), higher_is_better=True),
         Row(f"256 KiB bodies made durable, {AT_ONCE} at once, against files", blobs, "/s",
             segments, higher_is_better=True),

@@ -26,6 +26,7 @@ PARTS = {
     "encoding": "the client's encoding alone",
     "server_overhead": "the server alone, over an engine that computes nothing",
     "durability": "the server's log beside the engine",
+    "objects": "the server's storage alone, and how an engine reads from it",
 }
 """What a result holds for, by the beginning of its name. Those not named here hold as users get it:
 `tinkex serve`, or the command, as a process."""

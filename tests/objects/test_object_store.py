@@ -71,6 +71,30 @@ async def test_a_folder_comes_back_byte_for_byte_where_the_cache_is_gone(
     assert other.size(name) >= len(content)
 
 
+async def test_a_folder_can_be_the_store_and_signs_nothing(tmp_path: Path) -> None:
+    store = ObjectStore(f"file://{tmp_path}/shared")
+    name = seal(folders(tmp_path / "one", store), bytes(PART_BYTES + 1))
+    other = folders(tmp_path / "two", store)
+    ref = await other.reference(name)
+    assert manifest.verify(Path(ref.path), ref.digest).size_bytes == PART_BYTES + 1
+    assert ref.files == ()
+    assert await other.archive_link(name, lambda _: [], 60.0) is None
+    other.delete(name)
+    assert store.found("weights/") == []
+
+
+async def test_bytes_the_store_changed_are_refused(
+    service: ObjectService, prefix: str, store: ObjectStore, tmp_path: Path
+) -> None:
+    name = seal(folders(tmp_path / "one", store), b"as saved")
+    (key,) = [
+        key for key in service.keys(f"{prefix}/weights/{name}") if key.endswith(".safetensors")
+    ]
+    (service.folder / BUCKET / prefix / "weights" / name / key).write_bytes(b"as found")
+    with pytest.raises(manifest.CorruptCheckpoint, match="not the one that was saved"):
+        await folders(tmp_path / "two", store).here(name)
+
+
 async def test_a_reference_has_links_that_need_no_key(store: ObjectStore, tmp_path: Path) -> None:
     made = folders(tmp_path, store)
     ref = await made.reference(seal(made, b"numbers"))

@@ -2,7 +2,8 @@
 
 train RUN FIRST LAST     steps of a run, all sent before the first is awaited
 save RUN NAME            its path
-link PATH                an archive's address
+export RUN NAME          the address of an export's tensors
+archive PATH             the address of all files in one; the official SDK has no such call
 delete PATH
 """
 

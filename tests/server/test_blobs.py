@@ -97,7 +97,7 @@ async def test_a_sealed_folder_stays_and_can_be_pinned_beyond_its_end(tmp_path: 
     draft = folders.begin()
     (draft / "weights").write_bytes(b"numbers")
     name = folders.seal(draft)
-    pinned = await pins.pin("run:3", folders.path(name))
+    pinned = await pins.pin("run:3", name, folders.path(name))
     folders.delete(name)
     assert Path(pinned.path, "weights").read_bytes() == b"numbers"
     assert await pins.find("run:3") == pinned

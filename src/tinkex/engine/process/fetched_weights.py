@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 from typing import TypeAlias
@@ -27,7 +28,7 @@ Fetch: TypeAlias = Callable[[WeightsRef, Path], None]
 _TRIES = 6
 _FIRST_PAUSE_S = 0.25
 _TIMEOUT_S = 60.0
-_BLOCK = 1 << 20
+_BLOCK = 1 << 22
 
 
 class FetchedWeights:
@@ -114,13 +115,15 @@ def _persist(link: FileLink, target: Path) -> None:
 
 
 def _get(link: FileLink, target: Path) -> None:
+    """Each block is hashed while the next is on its way."""
     digest, size = hashlib.sha256(), 0
     with (
         urllib.request.urlopen(link.url, timeout=_TIMEOUT_S) as source,
         target.open("wb") as file,
+        ThreadPoolExecutor(1) as hashing,
     ):
         while block := source.read(_BLOCK):
-            digest.update(block)
+            hashing.submit(digest.update, block)
             file.write(block)
             size += len(block)
     if size != link.size or digest.hexdigest() != link.sha256:
