@@ -71,7 +71,7 @@ def folders(tmp_path: Path) -> Folders:
 
 @pytest.fixture
 def checkpoints(store: Store, folders: Folders, clock: Hands) -> Checkpoints:
-    return Checkpoints(store, folders, clock, name_limit=128, tenant_bytes=10_000)
+    return Checkpoints(store, folders, clock, name_limit=128, tenant_bytes=lambda _: 10_000)
 
 
 def draft(folders: Folders, content: bytes = b"weights") -> Path:

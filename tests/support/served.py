@@ -15,7 +15,7 @@ import numpy as np
 from support.fake_engine import FakeEngine
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
-from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, Timings
+from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, Terms, Timings
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
 from tinkex.wire.protobuf import encode_forward_backward
@@ -126,6 +126,7 @@ async def served(
     scheduling: Scheduling | None = None,
     keys: Mapping[str, str] | None = None,
     operators: Container[str] = (),
+    terms: Mapping[str, Terms] | None = None,
     model: str = MODEL,
     engines_on_demand: bool = False,
     record_samples: bool = True,
@@ -139,6 +140,7 @@ async def served(
         models=(ModelSpec(model, "nowhere"),),
         keys=keys,
         operators=operators,
+        terms=terms or {},
         engines_on_demand=engines_on_demand,
         record_samples=record_samples,
         engines=engines,

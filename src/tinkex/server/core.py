@@ -137,9 +137,12 @@ class Core:
 
     def _make_weights(self) -> None:
         storage, settings, clock = self.storage, self.settings, self.clock
-        limits = settings.limits
         self.checkpoints = Checkpoints(
-            self.store, self.weights, clock, limits.name_length, limits.checkpoint_bytes_per_tenant
+            self.store,
+            self.weights,
+            clock,
+            settings.limits.name_length,
+            lambda tenant: settings.limits_of(tenant).checkpoint_bytes_per_tenant,
         )
         self.unwritten = UnwrittenWeights()
         self.samplers = Samplers(storage, self.checkpoints, self.engines, self.unwritten, clock)
@@ -201,7 +204,7 @@ class Core:
         storage, settings, clock = self.storage, self.settings, self.clock
         self.sampling = Sampling(
             self.samplers,
-            Lanes(self.engines, self.unwritten, clock, settings.scheduling),
+            Lanes(self.engines, self.unwritten, clock, settings),
             self.promises,
             SampleRecords(self.meter, self.traces, self.samples.sampled, self.routes),
             clock,

@@ -1,4 +1,4 @@
-"""Whose turn it is: the tenant that has been served the fewest tokens goes first.
+"""Whose turn it is: the tenant that has been served the fewest tokens for its weight goes first.
 
 A tenant that comes back after a pause starts level with the others: it neither pays for what it
 took when nobody else wanted it nor collects what it left. Knows nothing of what is scheduled.
@@ -6,7 +6,7 @@ took when nobody else wanted it nor collects what it left. Knows nothing of what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _REMEMBERED = 10_000
 
@@ -14,7 +14,8 @@ _REMEMBERED = 10_000
 class Fairness:
     """Tokens served per tenant, on a common scale."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight_of: Callable[[str], float] = lambda _: 1) -> None:
+        self._weight_of = weight_of
         self._served: dict[str, float] = {}
         self._waiting: dict[str, set[str]] = {}
 
@@ -34,7 +35,10 @@ class Fairness:
         return sorted(now, key=lambda tenant: (self._served[tenant], tenant))
 
     def charge(self, tenant: str, tokens: int) -> None:
-        self._served[tenant] = self._served.get(tenant, 0.0) + max(tokens, 1)
+        self._served[tenant] = self._served.get(tenant, 0.0) + self._cost(tenant, tokens)
 
     def _floor(self) -> float:
         return max(self._served.values(), default=0.0)
+
+    def _cost(self, tenant: str, tokens: int) -> float:
+        return max(tokens, 1) / self._weight_of(tenant)

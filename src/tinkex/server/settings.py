@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 KIB = 1024
@@ -134,11 +134,21 @@ class RaySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What one tenant has instead of the usual: parts of an engine for each part that others get,
+    and limits by name."""
+
+    weight: int = 1
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """A whole server.
 
     `keys` maps a key's hash to its tenant; without it any well-formed key is a tenant of its own,
     which is only right on loopback. `operators` are the hashes of the keys that see everything.
+    `terms` are those of single tenants, by name.
     `aliases` maps further public names to the name of a model in `models`: the same engine serves
     both. `objects` is the address of an object store that has everything but the rows. `engine`
     holds numbers of an engine's own settings, by name. Every model has `engines`
@@ -153,6 +163,7 @@ class Settings:
     port: int = 8000
     keys: Mapping[str, str] | None = None
     operators: Container[str] = ()
+    terms: Mapping[str, Terms] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     objects: str | None = None
     device: str = "auto"
@@ -167,6 +178,15 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)
     scheduling: Scheduling = field(default_factory=Scheduling)
+
+    def limits_of(self, tenant: str) -> Limits:
+        terms = self.terms.get(tenant)
+        return self.limits if terms is None else replace(self.limits, **terms.limits)
+
+    def weight_of(self, tenant: str) -> int:
+        """Its parts of an engine for each part that others get."""
+        terms = self.terms.get(tenant)
+        return 1 if terms is None else terms.weight
 
     @property
     def is_private(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,12 @@ class Checkpoints:
     """The checkpoints of one home. Blocking disk work is done off the event loop."""
 
     def __init__(
-        self, store: Store, folders: Folders, clock: Clock, name_limit: int, tenant_bytes: int
+        self,
+        store: Store,
+        folders: Folders,
+        clock: Clock,
+        name_limit: int,
+        tenant_bytes: Callable[[str], int],
     ) -> None:
         self._store = store
         self._folders = folders
@@ -66,9 +71,10 @@ class Checkpoints:
         check_recipients(save.recipients)
         await self._store.query(_check_free, save)
         used = await self._store.query(checkpoints.bytes_of, save.run.tenant)
-        if used >= self._tenant_bytes:
+        limit = self._tenant_bytes(save.run.tenant)
+        if used >= limit:
             raise Refusal(
-                f"checkpoints of this key hold {used} bytes; the limit is {self._tenant_bytes}: "
+                f"checkpoints of this key hold {used} bytes; the limit is {limit}: "
                 "delete some, or give them a ttl_seconds"
             )
 

@@ -30,6 +30,7 @@ from tinkex.server.storage.home import Home, HomeTaken, default_home
 from tinkex.server.storage.objects.binding import bound, open_objects
 from tinkex.server.storage.objects.store import BadStore
 from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
+from tinkex.server.tenancy.terms import TenantTerms
 
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
@@ -119,6 +120,7 @@ def _settings(
         port=listener.getsockname()[1],
         keys=keys,
         operators=OperatorKeys(KeyFile(home)),
+        terms=TenantTerms(home),
         record_samples=options.record_samples,
         aliases=catalog.aliases,
         device=options.device,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tinkex.server.refusals import Busy
-from tinkex.server.settings import Limits
+from tinkex.server.settings import Settings
 
 
 class Admission:
     """Counts what is in flight and what lies here unfetched."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._per_tenant: dict[str, int] = {}
         self._waiting_bytes = 0
         self._result_bytes = 0
@@ -30,7 +30,7 @@ class Admission:
 
     def check(self, tenant: str, size: int) -> None:
         """Raises `Busy` where a sample whose body has `size` bytes finds no room."""
-        limits = self._limits
+        limits = self._settings.limits_of(tenant)
         if self._per_tenant.get(tenant, 0) >= limits.samples_per_tenant:
             raise Busy(f"{limits.samples_per_tenant} samples of this key are in flight", 1.0)
         if len(self) >= limits.samples:

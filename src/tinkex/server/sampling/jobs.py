@@ -87,7 +87,7 @@ class Sampling:
         self._records = records
         self._clock = clock
         self._timings = settings.timings
-        self.admission = Admission(settings.limits)
+        self.admission = Admission(settings)
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}

@@ -25,7 +25,7 @@ from tinkex.server.engines.loaded_weights import BASE, Find, LoadedWeights
 from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.sampling.routing import Candidate, Prefixes, choose, prefix_keys
-from tinkex.server.settings import Scheduling
+from tinkex.server.settings import Settings
 from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
@@ -143,12 +143,14 @@ class Lanes:
     """All samples of all engines."""
 
     def __init__(
-        self, engines: Engines, unwritten: UnwrittenWeights, clock: Clock, limits: Scheduling
+        self, engines: Engines, unwritten: UnwrittenWeights, clock: Clock, settings: Settings
     ) -> None:
+        limits = settings.scheduling
         self._unwritten = unwritten
         self._clock = clock
         self._limits = limits
-        self._ops = itertools.count()
+        self._weight_of = settings.weight_of
+        self._ops, self._turns = itertools.count(), itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._prefixes = Prefixes()
         self._models = {pool.spec.name: _Lanes(pool) for pool in engines.pools}
@@ -176,7 +178,12 @@ class Lanes:
         if stream and params.seed is None:
             params = replace(params, seed=secrets.randbits(64))
         command = replace(
-            command, op=op, weights=weights.name, lane=tenant, stream=stream, params=params
+            command,
+            op=op,
+            weights=weights.name,
+            lane=self._turn_of(tenant),
+            stream=stream,
+            params=params,
         )
         result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
         entered = self._clock.monotonic()
@@ -184,6 +191,11 @@ class Lanes:
         self._lane(ride).queue.append(ride)
         self.pump()
         return ride
+
+    def _turn_of(self, tenant: str) -> str:
+        """Engines give equal parts to lanes: a tenant of more weight has more of them, in turn."""
+        weight = self._weight_of(tenant)
+        return tenant if weight == 1 else f"{tenant}/{next(self._turns) % weight}"
 
     def cancel(self, ride: Ride) -> None:
         """Stop a sample nobody wants any more; the engine's rows are free within a step."""

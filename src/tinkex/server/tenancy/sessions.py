@@ -133,6 +133,6 @@ class Sessions:
         )
 
     def _check_quota(self, tenant: str) -> None:
-        limit = self._settings.limits.sessions_per_tenant
+        limit = self._settings.limits_of(tenant).sessions_per_tenant
         if sum(row.tenant == tenant for row in self._alive.values()) >= limit:
             raise Busy(f"{limit} sessions are open for this key: finish some first", 30.0)

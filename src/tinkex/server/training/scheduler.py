@@ -76,7 +76,7 @@ class Scheduler:
         self._placement = Placement(clock, settings)
         self._windows = {
             engine.name: _Window(fairness)
-            for pool, fairness in ((pool, Fairness()) for pool in engines.pools)
+            for pool, fairness in ((pool, Fairness(settings.weight_of)) for pool in engines.pools)
             for engine in pool
         }
         self._crews: Crews = {}

@@ -73,7 +73,7 @@ class Submissions:
         known = self._runs.find(row.model_id)
         if known is not None:
             return await self.submit(known, asked)
-        limit = self._settings.limits.runs_per_tenant
+        limit = self._settings.limits_of(row.tenant).runs_per_tenant
         if self._runs.count(row.tenant) >= limit:
             raise Busy(f"{limit} training runs are live for this key: finish some sessions", 30.0)
         return await self._accept(self._runs.add(row), asked, row)
@@ -240,7 +240,7 @@ class Submissions:
         self._check_bytes(run.tenant, len(asked.body))
 
     def _check_bytes(self, tenant: str, size: int) -> None:
-        limits = self._settings.limits
+        limits = self._settings.limits_of(tenant)
         retained = {other: other.log.retained_bytes for other in self._runs}
         mine = sum(held for other, held in retained.items() if other.tenant == tenant)
         if mine + size > limits.pending_bytes_per_tenant:

@@ -201,9 +201,9 @@ class Now:
         }
 
     def _limits(self, viewer: Viewer) -> list[dict[str, Any]]:
-        limits = self._settings.limits
         found = []
         for tenant in self._active(viewer):
+            limits = self._settings.limits_of(tenant)
             runs = [run for run in self._runs if run.tenant == tenant]
             busiest = max((run.log.pending_count() for run in runs), default=0)
             held = sum(run.log.retained_bytes for run in runs)
