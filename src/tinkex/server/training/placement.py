@@ -9,6 +9,7 @@ come back on any other at once.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -78,12 +79,17 @@ class Placement:
                 crews[engine.name].append(run)
             elif not run.active and (run.refusal is not None or run.log.unfinished()):
                 afloat.append(run)
+        if not afloat:
+            return
+        now = self._clock.monotonic()
+        busy = {name: len(_busy(crew, now)) for name, crew in crews.items()}
         for run in sorted(afloat, key=lambda run: run.used_at):
-            engine = self._choose(pool, crews, run)
+            engine = self._choose(pool, crews, busy, run)
             if engine is not None:
                 crews[engine.name].append(run)
+                busy[engine.name] += 1
 
-    def _choose(self, pool: Pool, crews: Crews, run: Run) -> Engine | None:
+    def _choose(self, pool: Pool, crews: Crews, busy: dict[str, int], run: Run) -> Engine | None:
         """The engine for a run that is nowhere. One that waits for room keeps waiting where it
         does, lest others are asked to go on every engine for its sake."""
         engines = pool.open()
@@ -91,11 +97,9 @@ class Placement:
         waits = self._waits_for[pool.spec.name]
         if not roomy and (waited := pool.find(waits.get(run.model_id, ""))) in engines:
             return waited
-        now = self._clock.monotonic()
 
         def burden(engine: Engine) -> tuple[int, int, int]:
-            crew = crews[engine.name]
-            return len(_busy(crew, now)), len(crew), engine.under_way
+            return busy[engine.name], len(crews[engine.name]), engine.under_way
 
         chosen = min(roomy or engines, key=burden, default=None)
         if roomy or chosen is None:
@@ -106,8 +110,9 @@ class Placement:
 
     def _has_room(self, engine: Engine, crew: list[Run], run: Run) -> bool:
         room = Room.of(self._places, engine.facts)
-        taken = sum(map(room.size, crew))
-        return not crew or (len(crew) < room.runs and taken + room.size(run) <= room.total_bytes)
+        if not crew or len(crew) >= room.runs or room.total_bytes == math.inf:
+            return len(crew) < max(1, room.runs)
+        return sum(map(room.size, crew)) + room.size(run) <= room.total_bytes
 
     def _send_away(self, crew: list[Run], why: str) -> None:
         now = self._clock.monotonic()
