@@ -51,7 +51,7 @@ class Served:
         self._server.stop()
 
     def _start(self) -> LiveServer:
-        return LiveServer(start(self.home, self._arguments))
+        return LiveServer(start(self.home, self._arguments), self.home)
 
 
 class Client:
