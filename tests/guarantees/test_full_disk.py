@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tinkex.server.settings import Scheduling
 from tinkex.server.storage import blobs as segments
 from tinkex.server.storage import folders
 from tinkex.server.storage.database import commit, writer
+from tinkex.server.storage.database.transactions import DatabaseUnavailable
 from tinkex.server.training import results
 
 LARGE = 30_000
@@ -41,10 +41,10 @@ class Disk:
             self._refuse(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
             sync(path)
 
-        def committed(connection: sqlite3.Connection, jobs: Any) -> None:
+        def committed(connection: Any, jobs: Any) -> None:
             try:
-                self._refuse(sqlite3.OperationalError("database or disk is full"))
-            except sqlite3.OperationalError as error:
+                self._refuse(DatabaseUnavailable("database or disk is full"))
+            except DatabaseUnavailable as error:
                 for job in jobs:
                     job.error = error
             else:

@@ -95,7 +95,7 @@ async def test_a_saved_checkpoint_is_found_checked_and_knows_how_to_be_loaded(
 ) -> None:
     save = Save(RUN, "weights", "step-3", user_metadata={"note": "x"})
     await saved(checkpoints, store, folders, save)
-    row = checkpoints.find("alice", "tinker://s1:train:0/weights/step-3")
+    row = await checkpoints.find("alice", "tinker://s1:train:0/weights/step-3")
     assert (row.rank, row.train_mlp, row.base_model, row.step) == (8, False, "Qwen/Qwen3-8B", 3)
     assert (row.user_metadata, row.project_id) == ({"note": "x"}, "p1")
     folder = await checkpoints.verified(row)
@@ -126,7 +126,7 @@ async def test_names_are_unique_per_run_and_kind_unless_overwriting_was_asked(
         await checkpoints.admit(Save(RUN, "sampler_weights", "a"))
     again = Save(RUN, "weights", "a", overwrite=True)
     second = await saved(checkpoints, store, folders, again, b"other")
-    assert checkpoints.find("alice", first.path).folder == second.folder != first.folder
+    assert (await checkpoints.find("alice", first.path)).folder == second.folder != first.folder
     assert folders.path(first.folder).exists(), "samplers may still point at it"
 
 
@@ -139,7 +139,7 @@ async def test_two_saves_racing_for_one_name_leave_one(
     await store.write(lambda db: checkpoints.record(db, save, one))
     with pytest.raises(TakenName):
         await store.write(lambda db: checkpoints.record(db, save, two))
-    assert checkpoints.find("alice", save.path).folder == one.folder
+    assert (await checkpoints.find("alice", save.path)).folder == one.folder
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ async def test_a_checkpoint_ends_with_its_ttl_and_clearing_it_keeps_it(
     assert await checkpoints.expire() == 0
     clock.time += 3600
     with pytest.raises(NotFound):
-        checkpoints.find("alice", short.path)
+        await checkpoints.find("alice", short.path)
     assert await checkpoints.expire() == 1
-    assert checkpoints.find("alice", kept.path).expires_at is None
+    assert (await checkpoints.find("alice", kept.path)).expires_at is None
     assert [entry.event for entry in await log(store)][-1] == "checkpoint.expire"
 
 
@@ -187,11 +187,11 @@ async def test_others_see_a_checkpoint_only_while_it_is_published_and_never_chan
 ) -> None:
     path = (await saved(checkpoints, store, folders, Save(RUN, "weights", "a"))).path
     with pytest.raises(NotFound):
-        checkpoints.find("bob", path)
-    assert checkpoints.find("bob", path, bearer="alice").path == path
+        await checkpoints.find("bob", path)
+    assert (await checkpoints.find("bob", path, bearer="alice")).path == path
     await checkpoints.set_public("alice", path, True)
     await checkpoints.set_public("alice", path, True)
-    assert checkpoints.find("bob", path).public
+    assert (await checkpoints.find("bob", path)).public
     for change in (
         checkpoints.delete("bob", path),
         checkpoints.set_public("bob", path, False),
@@ -201,7 +201,7 @@ async def test_others_see_a_checkpoint_only_while_it_is_published_and_never_chan
             await change
     await checkpoints.set_public("alice", path, False)
     with pytest.raises(NotFound):
-        checkpoints.find("bob", path)
+        await checkpoints.find("bob", path)
     events = [entry.event for entry in await log(store)]
     assert events == ["checkpoint.create", "checkpoint.publish", "checkpoint.unpublish"]
 
@@ -211,17 +211,17 @@ async def test_a_copy_outlives_its_source_and_the_same_key_copies_once(
 ) -> None:
     source = await saved(checkpoints, store, folders, Save(RUN, "weights", "a"))
     await checkpoints.set_public("alice", source.path, True)
-    found = checkpoints.find("bob", source.path)
+    found = await checkpoints.find("bob", source.path)
     path = await checkpoints.copy("bob", found, "proj", 3600, "key-1")
     assert await checkpoints.copy("bob", found, "proj", 3600, "key-1") == path
     other = await checkpoints.copy("bob", found, None, None, "key-2")
     assert other != path
     await checkpoints.delete("alice", source.path)
-    copy = checkpoints.owned("bob", path)
+    copy = await checkpoints.owned("bob", path)
     assert (copy.project_id, copy.public, copy.name) == ("proj", False, "a")
     await checkpoints.verified(copy)
     run, _, _ = rules.parse_path(path)
-    row = store.read(lambda db: runs.get(db, run))
+    row = await store.read(lambda db: runs.get(db, run))
     assert row is not None
     assert (row.tenant, row.rank, row.state) == ("bob", 8, "ended")
 
@@ -283,6 +283,6 @@ async def test_what_checkpoints_use_is_counted_by_hour(
         "tinker:///weights/a",
     ],
 )
-def test_a_malformed_path_is_refused(checkpoints: Checkpoints, path: str) -> None:
+async def test_a_malformed_path_is_refused(checkpoints: Checkpoints, path: str) -> None:
     with pytest.raises(Refusal, match="is not tinker://"):
-        checkpoints.find("alice", path)
+        await checkpoints.find("alice", path)

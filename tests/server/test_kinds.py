@@ -116,7 +116,7 @@ async def test_an_operation_of_a_kind_that_is_not_known_fails_and_says_so(tmp_pa
     """As after going back to an earlier version of the server."""
     async with served(tmp_path) as api:
         model = await api.model(await api.session())
-        run = api.core.runs.owned(api.core.tenants.identify(api.key), model)
+        run = await api.core.runs.owned(api.core.tenants.identify(api.key), model)
         strange = named("rotate")
         assert isinstance(strange, OperationKind)
         assert strange not in KINDS

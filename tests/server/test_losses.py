@@ -37,8 +37,8 @@ def _use(model: str, seq: int, loss_id: str) -> bytes:
     return forward_body(model, seq, loss="custom", config={"loss_id": loss_id})
 
 
-def _kept(api: Api) -> list[str]:
-    return api.core.store.read(
+async def _kept(api: Api) -> list[str]:
+    return await api.core.store.read(
         lambda db: [row[0] for row in db.execute("SELECT loss_id FROM losses ORDER BY loss_id")]
     )
 
@@ -63,10 +63,10 @@ async def test_a_loss_is_freed_with_its_session_once_its_last_run_has_ended(tmp_
             f"sessions/{session}/finish", {"reason": {"type": "success"}, "detail": None}
         )
         await api.result(f"{model}:1")
-        assert loss in _kept(api), "not before its session's run is over"
+        assert loss in await _kept(api), "not before its session's run is over"
         await api.core.maintenance.tick()
         await api.core.maintenance.tick()
-        assert _kept(api) == [kept]
+        assert await _kept(api) == [kept]
 
 
 async def test_a_loss_works_in_its_own_session_only(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_loss_that_cannot_be_kept_ends_its_upload(
     async with served(tmp_path) as api:
         session = await api.session()
         with monkeypatch.context() as full:
-            full.setattr(custom_losses.table, "insert", _disk_full)
+            full.setattr(custom_losses.table, "insert_once", _disk_full)
             made = await api.post("create_custom_loss", _request(session, 0))
             assert (await api.result(made["request_id"]))["category"] == "server"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from support.fake_engine import FakeEngine
 from support.served import Api, served
 from tinkex.server.storage.database.migrations import MIGRATIONS, migrate
+from tinkex.server.storage.database.sqlite import connect
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def test_another_tenant_can_change_nothing_and_reads_no_notes(api: Api, mo
 
 
 def test_runs_of_an_older_home_are_counted_from_what_is_left(tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    db = connect(tmp_path / "x.db")
     before = next(n for n, step in enumerate(MIGRATIONS) if step.__name__ == "_described_runs")
     for step in MIGRATIONS[:before]:
         step(db)
@@ -171,5 +171,5 @@ def test_runs_of_an_older_home_are_counted_from_what_is_left(tmp_path: Path) -> 
         )
     migrate(db)
     row = db.execute("SELECT step, tokens, name, note, loss FROM runs").fetchone()
-    assert row == (2, 10, None, None, None)
+    assert tuple(row) == (2, 10, None, None, None)
     db.close()

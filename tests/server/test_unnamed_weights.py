@@ -88,9 +88,9 @@ class _World:
             self.clock.at += min(seconds, 60.0)
             self.listening.look()
 
-    def left(self) -> set[str]:
+    async def left(self) -> set[str]:
         """Samplers that are there with their weights; none may be there without."""
-        rows = self.store.read(samplers.unnamed)
+        rows = await self.store.read(samplers.unnamed)
         assert all(self.folders.path(row.folder).is_dir() for row in rows)
         assert len(self.folders.names()) == len({row.folder for row in rows})
         return {row.sampler_id for row in rows}
@@ -110,11 +110,11 @@ async def test_over_the_limit_the_least_recently_used_go_and_it_is_said_why(
     caplog.set_level("INFO")
     ids = [await world.save("s", number) for number in range(10)]
     world.listen(HOUR)
-    world.samplers.owned("t", ids[0])
+    await world.samplers.owned("t", ids[0])
     world.listen(HOUR)
-    world.samplers.owned("t", ids[1])
+    await world.samplers.owned("t", ids[1])
     last = await world.save("s", 10)
-    assert world.left() == {ids[0], ids[1], *ids[3:], last}
+    assert await world.left() == {ids[0], ids[1], *ids[3:], last}
     assert f"the limit {LIMIT}" in caplog.text
 
 
@@ -124,7 +124,7 @@ async def test_live_ones_are_never_touched_and_a_save_is_refused_with_the_reason
     ids = {await world.save("s", number) for number in range(10)}
     with pytest.raises(Refusal, match="unnamed_sampler_bytes_per_tenant"):
         await world.save("s", 10)
-    assert world.left() == ids
+    assert await world.left() == ids
 
 
 async def test_a_sample_under_way_and_the_newest_keep_theirs(world: _World) -> None:
@@ -133,7 +133,7 @@ async def test_a_sample_under_way_and_the_newest_keep_theirs(world: _World) -> N
     world.listen(HOUR)
     freed = await world.weights.collect("asked")
     kept = {ids[1], *ids[-NEWEST_KEPT:]}
-    assert world.left() == kept
+    assert await world.left() == kept
     assert freed == Freed(8 - len(kept), (8 - len(kept)) * SIZE)
 
 
@@ -145,8 +145,8 @@ async def test_of_an_ended_session_all_may_go_and_go_first(world: _World) -> Non
     await world.store.write(lambda db: sessions.end(db, "old", "finished", None, None, at))
     world.listen(HOUR)
     await world.save("s", 7)
-    assert len(world.left() & ended) == 2
-    assert live <= world.left()
+    assert len(await world.left() & ended) == 2
+    assert live <= await world.left()
 
 
 async def test_one_tenant_makes_no_room_at_the_cost_of_another(world: _World) -> None:
@@ -157,23 +157,23 @@ async def test_one_tenant_makes_no_room_at_the_cost_of_another(world: _World) ->
         await world.save("s", number)
     world.listen(HOUR)
     await world.save("s", 10)
-    assert theirs <= world.left()
+    assert theirs <= await world.left()
 
 
 async def test_what_was_let_go_is_not_served_and_the_answer_says_why(world: _World) -> None:
     first = await world.save("s", 0)
-    world.samplers.owned("t", first)
+    await world.samplers.owned("t", first)
     for number in range(1, 6):
         await world.save("s", number)
     world.listen(HOUR)
     await world.weights.collect("asked")
     with pytest.raises(NotFound, match="weights saved with a name stay"):
-        world.samplers.owned("t", first)
+        await world.samplers.owned("t", first)
 
 
 async def test_weights_that_a_checkpoint_names_are_not_unnamed(world: _World) -> None:
     ids = [await world.save("s", number) for number in range(6)]
-    row = world.samplers.find(ids[0])
+    row = await world.samplers.find(ids[0])
     assert row is not None
     folder = row.folder
     saved = checkpoints.CheckpointRow(
@@ -199,7 +199,7 @@ async def test_weights_that_a_checkpoint_names_are_not_unnamed(world: _World) ->
     world.listen(HOUR)
     await world.weights.collect("asked")
     assert world.folders.path(str(folder)).is_dir()
-    assert world.samplers.owned("t", ids[0]).folder == folder
+    assert (await world.samplers.owned("t", ids[0])).folder == folder
 
 
 async def test_two_saves_at_once_are_admitted_one_after_the_other(world: _World) -> None:
@@ -207,7 +207,7 @@ async def test_two_saves_at_once_are_admitted_one_after_the_other(world: _World)
         await world.save("s", number)
     world.listen(HOUR)
     await asyncio.gather(*(world.save("s", number) for number in (9, 10, 11)))
-    assert len(world.left()) * SIZE <= LIMIT + 2 * SIZE
+    assert len(await world.left()) * SIZE <= LIMIT + 2 * SIZE
 
 
 async def test_a_jump_of_the_clock_makes_no_weights_expendable(world: _World) -> None:
@@ -215,6 +215,6 @@ async def test_a_jump_of_the_clock_makes_no_weights_expendable(world: _World) ->
     world.clock.at += 100 * HOUR  # asleep
     world.listening.look()
     assert await world.weights.collect("asked") == Freed()
-    assert world.left() == made
+    assert await world.left() == made
     world.listen(HOUR)
     assert (await world.weights.collect("asked")).samplers == 2

@@ -61,8 +61,8 @@ async def _trained(api: Api, steps: int = 1) -> str:
     return model
 
 
-def _state(api: Api, request_id: str) -> str:
-    row = api.core.store.read(lambda db: operations.get(db, request_id))
+async def _state(api: Api, request_id: str) -> str:
+    row = await api.core.store.read(lambda db: operations.get(db, request_id))
     assert row is not None
     return row.state
 
@@ -82,10 +82,10 @@ async def test_a_sampler_answers_before_its_weights_are_on_disk_and_training_goe
         assert "error" not in await api.result(f"{model}:3")
         size, weights = await _sample(api, sampler)
         assert (size, weights.digest) == (2, None), "of the moment it was saved at, not yet hashed"
-        assert _state(api, f"{model}:2") == "accepted"
+        assert await _state(api, f"{model}:2") == "accepted"
         assert _folders(tmp_path) == []
         _written(engine)
-        while _state(api, f"{model}:2") != "done":
+        while await _state(api, f"{model}:2") != "done":
             await asyncio.sleep(0.01)
         size, weights = await _sample(api, sampler, 1)
         assert size == 2

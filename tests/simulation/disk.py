@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from tinkex.server.storage.blobs import Meanwhile, SegmentBlobs
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database.commit import Job, Work, commit_batch
 from tinkex.server.storage.database.migrations import migrate
+from tinkex.server.storage.database.sqlite import SqliteConnection, connect
+from tinkex.server.storage.database.transactions import DatabaseUnavailable
 
 
 class Disk:
@@ -34,7 +35,7 @@ class Disk:
 class SimulatedWriter:
     """Commits batches after a drawn delay; a power cut loses those not committed."""
 
-    def __init__(self, connection: sqlite3.Connection, disk: Disk) -> None:
+    def __init__(self, connection: SqliteConnection, disk: Disk) -> None:
         self._connection, self._disk = connection, disk
         self._queue: list[tuple[Job, asyncio.Future[Any] | None]] = []
         self._armed = False
@@ -67,7 +68,7 @@ class SimulatedWriter:
         jobs = [job for job, _ in batch]
         if self._disk.is_full():
             for job in jobs:
-                job.error = sqlite3.OperationalError("database or disk is full")
+                job.error = DatabaseUnavailable("database or disk is full")
         elif jobs:
             commit_batch(self._connection, jobs)
         for job, waiter in batch:
@@ -103,14 +104,6 @@ class SimulatedBlobs(SegmentBlobs):
 
 def open_simulated(path: Path, disk: Disk) -> Store:
     """The same database as the server's; only the writer's thread and the syncs are ours."""
-    writing, reading, querying = _connect(path), _connect(path), _connect(path)
+    writing, reading, querying = (connect(path, "OFF") for _ in range(3))
     migrate(writing)
     return Store(SimulatedWriter(writing, disk), reading, querying)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.row_factory = sqlite3.Row
-    return connection

@@ -12,7 +12,6 @@ import json
 import logging
 import random
 import shutil
-import sqlite3
 import tempfile
 import uuid
 from collections.abc import Awaitable, Callable
@@ -36,6 +35,7 @@ from tinkex.server.promises import Outcome
 from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
+from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
@@ -274,7 +274,7 @@ class World:
             if error is None:
                 return answer.result()
             busy = isinstance(error, Refusal) and error.status in (429, 503)
-            if busy or isinstance(error, OSError | sqlite3.Error):
+            if busy or isinstance(error, OSError | DatabaseError):
                 await asyncio.sleep(1.0)
                 continue
             raise Wrong(f"refused: {error!r}") from error

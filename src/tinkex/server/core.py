@@ -263,7 +263,7 @@ class Core:
         await self.sessions.load()
         await self.runs.load()
         for run in self.runs:
-            self._promise(run)
+            await self._promise(run)
         await recovery.clear_pins(self.storage, kinds.PINNING)
         await self.unnamed.delete_orphans(all_ages=True)
         if not self.samples.recording:
@@ -353,8 +353,8 @@ class Core:
         self.scheduler.pump()
         await self.endings.end_runs()
 
-    def _promise(self, run: Run) -> None:
+    async def _promise(self, run: Run) -> None:
         for entry in run.log.entries.values():
             if entry.state == "waiting":
                 self.promises.add(entry.request_id, run.tenant)
-                save.expect(self.around, entry)
+                await save.expect(self.around, entry)

@@ -80,7 +80,7 @@ class Futures:
         outcome = await self._results.find(tenant, request_id)
         if outcome is not None:
             return outcome
-        lost = self._sampling.lost(tenant, request_id)
+        lost = await self._sampling.lost(tenant, request_id)
         if lost is not None:
             raise lost
         outcome = await self._losses.outcome(tenant, request_id)

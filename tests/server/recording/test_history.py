@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from tinkex.server.recording import folding
 from tinkex.server.recording.folding import BLOCK, next_fold
 from tinkex.server.recording.history import Wanted, read
 from tinkex.server.recording.steps import Measured, single
-from tinkex.server.storage.database import connect, curves, points
+from tinkex.server.storage.database import curves, points
 from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.points import Point
+from tinkex.server.storage.database.sqlite import SqliteConnection, connect
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def db(tmp_path: Path) -> Iterator[SqliteConnection]:
     connection = connect(tmp_path / "x.db")
     migrate(connection)
     connection.execute("BEGIN")
@@ -27,13 +27,13 @@ def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def add(db: sqlite3.Connection, first: int, last: int) -> None:
+def add(db: SqliteConnection, first: int, last: int) -> None:
     for n in range(first, last + 1):
         values = {"loss": single(1000.0 / n), **({"rare": float(n)} if n % 10 == 0 else {})}
         points.put(db, "r", Point(n, n, n, 100.0 + n, True, values))
 
 
-def fold(db: sqlite3.Connection, owner: str) -> int:
+def fold(db: SqliteConnection, owner: str) -> int:
     """All that is to be done, as `Watch` does it; how many pieces it was."""
     pieces = 0
     while (found := next_fold(db, owner)) is not None:
@@ -42,7 +42,7 @@ def fold(db: sqlite3.Connection, owner: str) -> int:
     return pieces
 
 
-def test_what_is_folded_reads_as_it_did_before(db: sqlite3.Connection) -> None:
+def test_what_is_folded_reads_as_it_did_before(db: SqliteConnection) -> None:
     add(db, 1, 3 * BLOCK)
     before = read(db, "r", Wanted(buckets=10_000))
     assert fold(db, "r") == 2
@@ -53,7 +53,7 @@ def test_what_is_folded_reads_as_it_did_before(db: sqlite3.Connection) -> None:
     assert before["series"]["rare"]["x"][:2] == [10.0, 20.0]
 
 
-def test_no_extreme_is_lost_at_any_resolution(db: sqlite3.Connection) -> None:
+def test_no_extreme_is_lost_at_any_resolution(db: SqliteConnection) -> None:
     add(db, 1, 2 * BLOCK)
     spike = Point(700, 700, 700, 800.0, True, {"loss": 12345.0})
     points.put(db, "r", spike)
@@ -66,7 +66,7 @@ def test_no_extreme_is_lost_at_any_resolution(db: sqlite3.Connection) -> None:
         assert sum(series["count"]) == 2 * BLOCK
 
 
-def test_a_range_holds_what_lies_in_it_and_no_more(db: sqlite3.Connection) -> None:
+def test_a_range_holds_what_lies_in_it_and_no_more(db: SqliteConnection) -> None:
     add(db, 1, 2 * BLOCK)
     fold(db, "r")
     found = read(db, "r", Wanted(("loss",), low=10.0, high=20.0))
@@ -77,7 +77,7 @@ def test_a_range_holds_what_lies_in_it_and_no_more(db: sqlite3.Connection) -> No
 
 
 def test_a_history_stops_growing_and_its_newest_part_stays_whole(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    db: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "MOST_BLOCKS", 4)
     for part in range(20):
@@ -98,7 +98,7 @@ def test_a_history_stops_growing_and_its_newest_part_stays_whole(
 
 
 def test_a_fold_of_a_run_that_was_deleted_meanwhile_leaves_nothing(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    db: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folding, "MOST_BLOCKS", 1)
     add(db, 1, 3 * BLOCK)
@@ -119,7 +119,7 @@ def test_a_fold_of_a_run_that_was_deleted_meanwhile_leaves_nothing(
     assert curves.metrics(db, "r") == []
 
 
-def test_chunks_of_a_step_become_one_point(db: sqlite3.Connection) -> None:
+def test_chunks_of_a_step_become_one_point(db: SqliteConnection) -> None:
     first = {"loss:sum": 6.0, "tokens:sum": 2.0, "e_max_violation:max": 3.0, "ratio:mean": 1.0}
     second = {"loss:sum": 2.0, "tokens:sum": 6.0, "e_max_violation:max": 1.0, "ratio:mean": 2.0}
     Measured("r", 1, 10.0, first, tokens=4, datums=1, wait_s=0.5).write(db)
@@ -143,14 +143,14 @@ def test_chunks_of_a_step_become_one_point(db: sqlite3.Connection) -> None:
     assert following.values["tokens_per_s"] == 2.0
 
 
-def test_an_operation_that_is_written_down_twice_counts_once(db: sqlite3.Connection) -> None:
+def test_an_operation_that_is_written_down_twice_counts_once(db: SqliteConnection) -> None:
     call = Measured("r", 1, 10.0, {"loss:sum": 6.0, "tokens:sum": 2.0}, tokens=4, datums=1)
     assert call.write(db) is not None
     assert call.write(db) is None
     assert read(db, "r", Wanted())["series"]["tokens"]["mean"] == [4.0]
 
 
-def test_what_is_no_number_and_what_is_too_much_is_left_out(db: sqlite3.Connection) -> None:
+def test_what_is_no_number_and_what_is_too_much_is_left_out(db: SqliteConnection) -> None:
     wild = {f"m{n}": 1.0 for n in range(500)} | {"inf": float("inf"), "x" * 100: 1.0}
     point = Measured("r", 1, 10.0, {"nan": float("nan"), **wild}, ends_step=True).write(db)
     assert point is not None

@@ -94,7 +94,9 @@ async def test_training_examples_are_kept_and_go_with_their_run(api: Api, run: s
     assert not (await get(api, "samples", shapes.Samples))["samples"]
     await get(api, f"samples?run={run}", None, expect=404)
     await get(api, f"runs/{run}/history", None, expect=404)
-    left = api.core.store.read(lambda db: db.execute("SELECT COUNT(*) FROM points").fetchone())
+    left = await api.core.store.read(
+        lambda db: db.execute("SELECT COUNT(*) FROM points").fetchone()
+    )
     assert left[0] == 0
 
 

@@ -110,7 +110,7 @@ async def test_batched_polls_keep_the_samples_of_their_client_and_hear_of_those_
         other = await sample(api, sampler, 10**9, ENDLESS)
         poll = asyncio.create_task(api.post("retrieve_futures", asked))
         alice = api.core.tenants.identify("tml-alice")
-        stream = api.core.sampling.completions(alice, sampler, 0)
+        stream = await api.core.sampling.completions(alice, sampler, 0)
         await until(lambda: not stream.idle_since(float("inf")))
         api.core.sampling.expire()
         assert api.core.sampling.find(alice, mine) is not None

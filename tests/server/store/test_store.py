@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.storage.database import connect, open_store
+from tinkex.server.storage.database import open_store
 from tinkex.server.storage.database.commit import Job, commit_batch
 from tinkex.server.storage.database.migrations import MIGRATIONS, NewerDatabase, migrate
+from tinkex.server.storage.database.sqlite import SqliteConnection, connect
+from tinkex.server.storage.database.transactions import DatabaseError
 
 
 async def test_writes_are_there_when_they_return_and_values_come_back(tmp_path: Path) -> None:
     store = open_store(tmp_path / "x.db")
 
     def insert(number: int) -> object:
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: SqliteConnection) -> int:
             db.execute(
                 """INSERT INTO sessions (session_id, tenant, created_at, seen_at, tags,
                     user_metadata) VALUES (?, 't', 0, 0, '[]', '{}')""",
@@ -40,7 +42,7 @@ def test_a_failing_job_undoes_itself_only(tmp_path: Path) -> None:
     db = connect(tmp_path / "x.db")
     db.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
 
-    def bad(connection: sqlite3.Connection) -> None:
+    def bad(connection: SqliteConnection) -> None:
         connection.execute("INSERT INTO t VALUES (99)")
         raise ValueError("no")
 
@@ -59,7 +61,7 @@ def test_a_failing_commit_fails_and_undoes_every_job(tmp_path: Path) -> None:
     jobs = [Job(lambda c: c.execute("INSERT INTO t VALUES (1)")) for _ in range(1)]
     jobs.append(Job(lambda c: c.execute("CREATE TABLE fat AS SELECT randomblob(1000000) AS b")))
     commit_batch(db, jobs)
-    assert isinstance(jobs[1].error, sqlite3.Error)
+    assert isinstance(jobs[1].error, DatabaseError)
     assert not db.in_transaction
     db.execute("PRAGMA max_page_count = 100000")
     later = Job(lambda c: c.execute("INSERT INTO t VALUES (5)"))

@@ -130,17 +130,17 @@ class Checkpoints:
 
     # ---- finding and reading
 
-    def find(self, tenant: str, path: str, bearer: str | None = None) -> CheckpointRow:
+    async def find(self, tenant: str, path: str, bearer: str | None = None) -> CheckpointRow:
         """A checkpoint that `tenant`, or `bearer` whose token it holds, may read."""
         parse_path(path)
-        row = self._store.read(checkpoints.get, path)
+        row = await self._store.read(checkpoints.get, path)
         if row is None or row.expired(self._clock.now()) or not _readable(row, tenant, bearer):
             raise NotFound(f"no checkpoint {path}: it does not exist, has expired, or is not yours")
         return row
 
-    def owned(self, tenant: str, path: str) -> CheckpointRow:
+    async def owned(self, tenant: str, path: str) -> CheckpointRow:
         """A checkpoint that `tenant` may change."""
-        row = self.find(tenant, path)
+        row = await self.find(tenant, path)
         if row.tenant != tenant:
             raise NotFound(
                 f"checkpoint {path} belongs to another key: only its owner can change it"
@@ -180,7 +180,7 @@ class Checkpoints:
 
     async def set_public(self, tenant: str, path: str, public: bool) -> None:
         """Publish or withdraw. Doing it twice changes nothing."""
-        row = self.owned(tenant, path)
+        row = await self.owned(tenant, path)
         if row.public == public:
             return
         event = "checkpoint.publish" if public else "checkpoint.unpublish"
@@ -194,7 +194,7 @@ class Checkpoints:
     async def set_ttl(self, tenant: str, path: str, ttl_seconds: int | None) -> None:
         """Let a checkpoint end so many seconds from now, or never."""
         check_ttl(ttl_seconds)
-        row = self.owned(tenant, path)
+        row = await self.owned(tenant, path)
         expires_at = None if ttl_seconds is None else self._clock.now() + ttl_seconds
 
         def work(connection: Transaction) -> None:
@@ -209,17 +209,17 @@ class Checkpoints:
         The same `key` again is the same request, whose answer got lost: it has succeeded already.
         """
         try:
-            row = self.owned(tenant, path)
+            row = await self.owned(tenant, path)
         except NotFound:
-            if key and self._was_deleted(tenant, path, key):
+            if key and await self._was_deleted(tenant, path, key):
                 return
             raise
         details = {"request": key} if key else {}
         await self._store.write(self._remove, row, "checkpoint.delete", details)
 
-    def _was_deleted(self, tenant: str, path: str, key: str) -> bool:
+    async def _was_deleted(self, tenant: str, path: str, key: str) -> bool:
         since = self._clock.now() - REPEAT_S
-        return self._store.read(
+        return await self._store.read(
             lambda connection: any(
                 row.path == path and row.details.get("request") == key
                 for row in audit.of_kind(connection, tenant, "checkpoint.delete", since)

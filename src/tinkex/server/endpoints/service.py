@@ -57,7 +57,7 @@ async def work_on_text(request: Request, size: int, work: Callable[[], T]) -> T:
 
 async def target_of(request: Request, name: str) -> Target:
     """The weights a request names, if its key may use them."""
-    bearer = bearer_of(request, name)
+    bearer = await bearer_of(request, name)
     return await endpoints_of(request).targets.find(tenant_of(request), name, bearer)
 
 

@@ -77,7 +77,7 @@ class Targets:
         return self._engines.get(name)
 
     async def _saved(self, tenant: str, path: str, bearer: str | None) -> Target:
-        row = self._checkpoints.find(tenant, path, bearer)
+        row = await self._checkpoints.find(tenant, path, bearer)
         if row.kind == EXTERNAL_WEIGHTS:
             raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
         pool = self.served(row.base_model)

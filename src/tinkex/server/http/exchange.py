@@ -55,10 +55,15 @@ def tenant_of(request: Request) -> str:
 
     Who sees everything may do with a run or session in its path what the key it belongs to may.
     """
-    core, tenant = core_of(request), _asking(request)
-    if not sees_all(request):
-        return tenant
-    return core.belongings.tenant(request.path_params) or tenant
+    tenant = _asking(request)
+    owner: str | None = getattr(request.state, "owner", None)
+    return owner or tenant
+
+
+async def look_up_owner(request: Request) -> None:
+    """Whose run or session the path names, for who sees everything; `tenant_of` asks then."""
+    if request.path_params and sees_all(request):
+        request.state.owner = await core_of(request).belongings.tenant(request.path_params)
 
 
 def _asking(request: Request) -> str:
@@ -80,11 +85,11 @@ def viewer_of(request: Request) -> str | None:
     return None if sees_all(request) else tenant
 
 
-def bearer_of(request: Request, path: str | None) -> str | None:
+async def bearer_of(request: Request, path: str | None) -> str | None:
     """As whom a checkpoint named in a body may be read: by who sees everything as its owner."""
     if path is None or not sees_all(request):
         return None
-    return core_of(request).belongings.of_checkpoint(path)
+    return await core_of(request).belongings.of_checkpoint(path)
 
 
 def origin_of(request: Request) -> str:
@@ -215,6 +220,7 @@ def guarded(
 
     async def guard(request: Request) -> Response:
         try:
+            await look_up_owner(request)
             return await handler(request)
         except Refusal as refusal:
             core_of(request).narrator.refused(path, refusal.status, refusal.detail)

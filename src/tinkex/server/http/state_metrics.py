@@ -69,7 +69,7 @@ async def state(core: Core) -> list[Metric]:
         _gauge(
             "tinkex_advice",
             "What the dashboard gives advice about, by kind.",
-            _advice(core),
+            await _advice(core),
         ),
         _gauge(
             "tinkex_event_streams",
@@ -177,8 +177,9 @@ def _waiting(core: Core) -> dict[Labels, float]:
     return {(("model", model),): count for model, count in found.items()}
 
 
-def _advice(core: Core) -> dict[Labels, float]:
-    counts = Counter(each["kind"] for each in core.now.advice(Viewer("", operator=True)))
+async def _advice(core: Core) -> dict[Labels, float]:
+    found = await core.now.advice(Viewer("", operator=True))
+    counts = Counter(each["kind"] for each in found)
     return {(("kind", kind),): counts[kind] for kind in get_args(Kind)}
 
 

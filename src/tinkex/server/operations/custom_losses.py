@@ -25,7 +25,7 @@ from tinkex.server.settings import MIB, Limits
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database import losses as table
 from tinkex.server.storage.database.losses import LossRow
-from tinkex.server.storage.database.transactions import DatabaseError
+from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ class Losses:
         loss_id = f"{session_id}:loss:{number}"
         digest = hashlib.sha256(json.dumps([name, spec], sort_keys=True).encode()).digest()
         row = LossRow(loss_id, session_id, tenant, name, spec, digest, self._clock.now())
+        known, taken = await self._store.read(_known, tenant, loss_id)
         under_way = self._tasks.get(loss_id)
-        known = self._store.read(table.get, loss_id)
         before = under_way[0] if under_way else known.digest if known else digest
         if before != digest:
             raise Refusal(f"custom_loss_seq_id {number} was already used for another loss")
         if under_way is None and known is None:
-            self._check_quota(tenant)
+            self._check_quota(taken)
             self._promises.add(loss_id, tenant)
             task = asyncio.get_running_loop().create_task(self._check(row))
             self._tasks[loss_id] = (digest, task)
@@ -91,9 +91,9 @@ class Losses:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _check_quota(self, tenant: str) -> None:
+    def _check_quota(self, taken: int) -> None:
         limit = self._limits.loss_bytes_per_tenant
-        if self._store.read(table.size, tenant) >= limit:
+        if taken >= limit:
             raise Refusal(
                 f"the custom losses of this key's open sessions take {limit // MIB} MiB, the "
                 f"limit: finish sessions that are no longer needed"
@@ -126,7 +126,7 @@ class Losses:
                 await engine.submit(CheckLoss(f"{row.loss_id}:check", _as_sent(row)))
             except EngineLost:
                 continue
-            await self._store.write(table.insert, row)
+            await self._store.write(table.insert_once, row)
             return
 
     def _remember(self, refused: Promise) -> None:
@@ -135,6 +135,11 @@ class Losses:
         newest.append(refused.request_id)
         while len(newest) > REFUSED_KEPT:
             self._promises.drop(newest.popleft())
+
+
+def _known(db: Transaction, tenant: str, loss_id: str) -> tuple[LossRow | None, int]:
+    """The loss, if it is kept already, and the bytes of all of its tenant's."""
+    return table.get(db, loss_id), table.size(db, tenant)
 
 
 def _created(loss_id: str) -> Outcome:

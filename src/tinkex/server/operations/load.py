@@ -24,11 +24,11 @@ from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.types.tinker_path import EXTERNAL_WEIGHTS
 
 
-def source(
+async def source(
     around: Around, tenant: str, path: str, bearer: str | None, base_model: str
 ) -> CheckpointRow:
     """A checkpoint that can be trained on, of the right base model."""
-    row = around.checkpoints.find(tenant, path, bearer)
+    row = await around.checkpoints.find(tenant, path, bearer)
     if row.kind == EXTERNAL_WEIGHTS:
         raise Refusal(f"{path} is an export for use elsewhere: load a training checkpoint")
     if around.engines.get(row.base_model) is not around.engines.get(base_model):
@@ -94,7 +94,7 @@ async def _pinned(
     pinned = await around.pins.find(entry.request_id)
     if pinned is not None:
         return pinned
-    row = source(around, run.tenant, path, bearer, run.row.base_model)
+    row = await source(around, run.tenant, path, bearer, run.row.base_model)
     if optimizer and row.kind != "weights":
         raise Refusal(f"{path} holds no optimizer state: load it with optimizer=false")
     folder = await around.checkpoints.verified(row)

@@ -57,15 +57,15 @@ class Runs:
     def find(self, model_id: str) -> Run | None:
         return self._runs.get(model_id)
 
-    def owned(self, tenant: str, model_id: str) -> Run:
+    async def owned(self, tenant: str, model_id: str) -> Run:
         """The tenant's live run."""
         run = self._runs.get(model_id)
         if run is None or run.tenant != tenant:
-            raise NotFound(self._missing(tenant, model_id))
+            raise NotFound(await self._missing(tenant, model_id))
         return run
 
-    def _missing(self, tenant: str, model_id: str) -> str:
-        row = self._store.read(table.get, model_id)
+    async def _missing(self, tenant: str, model_id: str) -> str:
+        row = await self._store.read(table.get, model_id)
         if row is None or row.tenant != tenant:
             return f"no training run {model_id[:200]!r}"
         return f"training run {model_id!r} has ended: it was stopped, or its session is over"

@@ -118,7 +118,7 @@ async def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepa
 
 async def _admit(around: Around, row: SamplerRow, number: int) -> None:
     """Refuse what cannot succeed; a repetition finds its own sampler there."""
-    known = around.unnamed.known(row.sampler_id)
+    known = await around.unnamed.known(row.sampler_id)
     if known is None:
         await around.unnamed.admit(row.tenant)
     elif known.folder != row.folder:
@@ -136,10 +136,10 @@ def folder_of(entry: Entry) -> str:
     return hashlib.sha256(entry.request_id.encode()).hexdigest()[:32]
 
 
-def expect(around: Around, entry: Entry) -> None:
+async def expect(around: Around, entry: Entry) -> None:
     """After a restart: an operation still to be carried out, from which a sampler may already have
     been promised."""
-    if entry.kind.saves and around.unnamed.promised(folder_of(entry)):
+    if entry.kind.saves and await around.unnamed.promised(folder_of(entry)):
         around.unwritten.expect(folder_of(entry))
 
 

@@ -111,14 +111,19 @@ class Recorder:
             self.failing.pop(run, None)
             self._recent.pop(run, None)
 
-    def recent(self, run: Run) -> Sequence[Point]:
+    async def recent(self, run: Run) -> Sequence[Point]:
         """The newest finished points of a live run, oldest first."""
         known = self._recent.get(run.model_id)
-        if known is None:
-            found = self._store.read(points.newest, run.model_id, RECENT)
-            done = [point for point in reversed(found) if point.done]
-            known = self._recent[run.model_id] = deque(done, maxlen=RECENT)
-        return known
+        if known is not None:
+            return known
+        arriving = self._recent[run.model_id] = deque[Point](maxlen=RECENT)
+        found = await self._store.read(points.newest, run.model_id, RECENT)
+        stored = {point.n: point for point in reversed(found) if point.done}
+        both = stored | {point.n: point for point in arriving}
+        joined = deque(both.values(), maxlen=RECENT)
+        if self._recent.get(run.model_id) is arriving:
+            self._recent[run.model_id] = joined
+        return joined
 
     def _note_failure(self, run: Run, conclusion: Conclusion) -> None:
         if not conclusion.outcome.failed:

@@ -40,7 +40,7 @@ class SampleWindows:
         """Make a range durable that reaches from `oldest`, the lowest number not yet collected, to
         some way beyond `number`. Ranges asked for at the same time include each other."""
         key = sampler_id, clone
-        self._remember(key)
+        await self._remember(key)
         claims = self._claims.setdefault(key, set())
         claims.add(number)
         known = self._ranges.get(key)
@@ -53,13 +53,15 @@ class SampleWindows:
         finally:
             claims.discard(number)
 
-    def lost(self, sampler_id: str, clone: int) -> range:
+    async def lost(self, sampler_id: str, clone: int) -> range:
         """The numbers an earlier life of the server may have accepted; told once."""
-        window = self._remember((sampler_id, clone))
+        window = await self._remember((sampler_id, clone))
         self._before[sampler_id, clone] = None
         return range(0) if window is None else range(window.low, window.high)
 
-    def _remember(self, key: tuple[str, int]) -> Window | None:
+    async def _remember(self, key: tuple[str, int]) -> Window | None:
         if key not in self._before:
-            self._before[key] = self._store.read(table.get_window, *key)
+            found = await self._store.read(table.get_window, *key)
+            # Who asked at the same time and was answered first may have written since.
+            self._before.setdefault(key, found)
         return self._before[key]

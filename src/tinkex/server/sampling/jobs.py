@@ -103,7 +103,7 @@ class Sampling:
         on_progress: OnProgress | None = None,
     ) -> Job:
         """Admit a sample; the same number again gives the same one."""
-        sampler = self._samplers.owned(tenant, request.sampler_id)
+        sampler = await self._samplers.owned(tenant, request.sampler_id)
         request_id = f"{request.sampler_id}:{request.seq_id}"
         known = self._jobs.get(request_id)
         if known is not None:
@@ -192,20 +192,25 @@ class Sampling:
 
     # ---- out
 
-    def completions(self, tenant: str, sampler_id: str, clone: int) -> Completions:
+    async def completions(self, tenant: str, sampler_id: str, clone: int) -> Completions:
         """The stream of ends of one client; begun with what ended before it first asked, and with
         the samples that an earlier life of the server may have lost."""
-        self._samplers.owned(tenant, sampler_id)
-        stream = self._streams.get((sampler_id, clone))
-        if stream is None:
-            stream = self._streams[sampler_id, clone] = Completions(self._clock)
-            for number in self._windows.lost(sampler_id, clone):
-                request_id = f"{sampler_id}:{number}"
-                if request_id not in self._jobs:
-                    stream.add(request_id, True, 0)
-            for job in self._finished:
-                if job.stream == (sampler_id, clone):
-                    self._announce(stream, job)
+        await self._samplers.owned(tenant, sampler_id)
+        if (sampler_id, clone) not in self._streams:
+            lost = await self._windows.lost(sampler_id, clone)
+            if (sampler_id, clone) not in self._streams:
+                self._streams[sampler_id, clone] = self._begin(sampler_id, clone, lost)
+        return self._streams[sampler_id, clone]
+
+    def _begin(self, sampler_id: str, clone: int, lost: range) -> Completions:
+        stream = Completions(self._clock)
+        for number in lost:
+            request_id = f"{sampler_id}:{number}"
+            if request_id not in self._jobs:
+                stream.add(request_id, True, 0)
+        for job in self._finished:
+            if job.stream == (sampler_id, clone):
+                self._announce(stream, job)
         return stream
 
     def _announce(self, stream: Completions, job: Job) -> None:
@@ -249,10 +254,10 @@ class Sampling:
         ahead = self.lanes.ahead_of(job.ride)
         return QUEUE_ACTIVE, f"{ahead} samples of this key are queued before it"
 
-    def lost(self, tenant: str, request_id: str) -> Gone | None:
+    async def lost(self, tenant: str, request_id: str) -> Gone | None:
         """The answer to a poll for a sample of the tenant's that is not here any more."""
         sampler_id, _, number = request_id.rpartition(":")
-        sampler = self._samplers.find(sampler_id) if number.isdecimal() else None
+        sampler = await self._samplers.find(sampler_id) if number.isdecimal() else None
         if sampler is None or sampler.tenant != tenant:
             return None
         return Gone(f"sample {request_id!r} is lost or was dropped: submit it again")

@@ -38,6 +38,7 @@ class Samplers:
         self._clock = clock
         self._recent: dict[str, SamplerRow] = {}
         self._used: dict[str, float] = {}
+        self._forgotten = 0
 
     async def create(
         self,
@@ -51,7 +52,7 @@ class Samplers:
         """A sampler of a checkpoint or a base model; the same number again gives the same one.
         The checkpoint may be `bearer`'s, who has shown a right to it."""
         sampler_id = f"{session_id}:sample:{number}"
-        known = self._store.read(table.get, sampler_id)
+        known = await self._store.read(table.get, sampler_id)
         row = await self._row(tenant, session_id, sampler_id, model_path, base_model, bearer)
         if known is None:
             stored = await self._store.write(table.insert_once, row)
@@ -61,18 +62,22 @@ class Samplers:
             raise Refusal(f"sampling_session_seq_id {number} was already used for other weights")
         return sampler_id
 
-    def find(self, sampler_id: str) -> SamplerRow | None:
+    async def find(self, sampler_id: str) -> SamplerRow | None:
         row = self._recent.get(sampler_id)
         if row is None:
-            row = self._store.read(table.get, sampler_id)
-            if row is not None:
-                if len(self._recent) >= _CACHED:
-                    self._recent.pop(next(iter(self._recent)))
-                self._recent[sampler_id] = row
+            before = self._forgotten
+            row = await self._store.read(table.get, sampler_id)
+            if row is not None and before == self._forgotten:
+                self._keep(row)
         return row
 
-    def owned(self, tenant: str, sampler_id: str) -> SamplerRow:
-        row = self.find(sampler_id)
+    def _keep(self, row: SamplerRow) -> None:
+        if len(self._recent) >= _CACHED:
+            self._recent.pop(next(iter(self._recent)))
+        self._recent[row.sampler_id] = row
+
+    async def owned(self, tenant: str, sampler_id: str) -> SamplerRow:
+        row = await self.find(sampler_id)
         if row is None or row.tenant != tenant:
             raise NotFound(
                 f"no sampler {sampler_id[:200]!r}: it was never made, or it had no name and was "
@@ -90,14 +95,15 @@ class Samplers:
         return self._used.get(sampler_id)
 
     def forget(self, sampler_ids: Iterable[str]) -> None:
-        """These are no more."""
+        """These are no more; what is being read of them meanwhile is not kept."""
+        self._forgotten += 1
         for sampler_id in sampler_ids:
             self._recent.pop(sampler_id, None)
             self._used.pop(sampler_id, None)
 
     async def join(self, tenant: str, sampler_id: str) -> int:
         """A number for one more client of a sampler; never 0, which is the original's."""
-        self.owned(tenant, sampler_id)
+        await self.owned(tenant, sampler_id)
         return await self._store.write(table.next_clone, sampler_id)
 
     async def _row(
@@ -114,7 +120,7 @@ class Samplers:
                 raise Refusal("give model_path or base_model")
             self._engines.get(base_model)
             return SamplerRow(sampler_id, session_id, tenant, base_model, self._clock.now())
-        checkpoint = self._checkpoints.find(tenant, model_path, bearer)
+        checkpoint = await self._checkpoints.find(tenant, model_path, bearer)
         if checkpoint.kind == EXTERNAL_WEIGHTS:
             raise Refusal(f"{model_path} is an export for use elsewhere: it cannot be sampled")
         served = self._engines.get(checkpoint.base_model)

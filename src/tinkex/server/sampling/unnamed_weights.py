@@ -82,12 +82,12 @@ class UnnamedWeights:
                     "or raise --limit unnamed_sampler_bytes_per_tenant"
                 )
 
-    def known(self, sampler_id: str) -> SamplerRow | None:
-        return self._store.read(table.get, sampler_id)
+    async def known(self, sampler_id: str) -> SamplerRow | None:
+        return await self._store.read(table.get, sampler_id)
 
-    def promised(self, folder: str) -> bool:
+    async def promised(self, folder: str) -> bool:
         """Whether a sampler was told that it serves this folder."""
-        return self._store.read(table.serves, folder)
+        return await self._store.read(table.serves, folder)
 
     async def promise(self, row: SamplerRow) -> None:
         """Make a sampler whose folder is there or will be; once."""

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinkex.server.storage.database import checkpoints, only_reading, samplers
+from tinkex.server.storage.database import checkpoints, samplers
+from tinkex.server.storage.database.sqlite import only_reading
 
 KINDS = {
     "checkpoints": "checkpoints with a name: delete some, or give them a time to live",

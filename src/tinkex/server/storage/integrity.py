@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from tinkex.server.storage import manifest
-from tinkex.server.storage.database import checkpoints, problems, snapshots
+from tinkex.server.storage.database import checkpoints, snapshots
 from tinkex.server.storage.database import operations as operations_table
 from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.folders import Folders
@@ -44,7 +44,7 @@ class Integrity:
     async def check(self) -> list[str]:
         """One round; what is not as it should be, in words."""
         found = [
-            *(f"database: {each}" for each in await self._store.query(problems)),
+            *(f"database: {each}" for each in await self._store.problems()),
             *await self._missing(operations_table.blob_names, self._blobs.missing, "blob"),
             *await self._missing(snapshots.folders, _lacking(self._snapshots), "snapshot"),
             *await self._missing(checkpoints.folders, _lacking(self._weights), "weights"),

@@ -15,7 +15,7 @@ class Belongings:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def tenant(self, named: Mapping[str, Any]) -> str | None:
+    async def tenant(self, named: Mapping[str, Any]) -> str | None:
         """Of the run or session among a request's path parameters."""
 
         def find(db: Transaction) -> str | None:
@@ -23,8 +23,8 @@ class Belongings:
             row = runs.get(db, run_id) if run_id else sessions.get(db, session_id or "")
             return None if row is None else row.tenant
 
-        return self._store.read(find)
+        return await self._store.read(find)
 
-    def of_checkpoint(self, path: str) -> str | None:
-        row = self._store.read(checkpoints.get, path)
+    async def of_checkpoint(self, path: str) -> str | None:
+        row = await self._store.read(checkpoints.get, path)
         return None if row is None else row.tenant

@@ -56,7 +56,7 @@ class Sessions:
 
     async def create(self, tenant: str, asked: NewSession) -> str:
         """Open a session; the same idempotency key again gives the same one."""
-        known = self._known(tenant, asked.idempotency_key)
+        known = await self._known(tenant, asked.idempotency_key)
         if known is not None:
             return known.session_id
         self._check_quota(tenant)
@@ -66,16 +66,16 @@ class Sessions:
         self._heard.setdefault(stored.session_id, self._listening.seconds)
         return stored.session_id
 
-    def owned(self, tenant: str, session_id: str) -> SessionRow:
+    async def owned(self, tenant: str, session_id: str) -> SessionRow:
         """The tenant's session, alive or ended."""
-        row = self._alive.get(session_id) or self._store.read(table.get, session_id)
+        row = self._alive.get(session_id) or await self._store.read(table.get, session_id)
         if row is None or row.tenant != tenant:
             raise NotFound(f"no session {session_id!r}")
         return row
 
-    def alive(self, tenant: str, session_id: str) -> SessionRow:
+    async def alive(self, tenant: str, session_id: str) -> SessionRow:
         """The tenant's session, for which something new is asked; it counts as a sign of life."""
-        row = self.owned(tenant, session_id)
+        row = await self.owned(tenant, session_id)
         if session_id not in self._alive:
             raise Gone(f"session {session_id!r} has ended ({row.status}): open a new one")
         return self._touch(row)
@@ -85,7 +85,7 @@ class Sessions:
 
     async def finish(self, tenant: str, session_id: str, reason: str, detail: str | None) -> None:
         """End a session at its client's wish; the first reason wins."""
-        self.owned(tenant, session_id)
+        await self.owned(tenant, session_id)
         await self._end(session_id, "finished", reason, detail)
 
     async def expire_silent(self) -> list[str]:
@@ -114,8 +114,8 @@ class Sessions:
             self._store.post(table.touch, row.session_id, now)
         return row
 
-    def _known(self, tenant: str, key: str | None) -> SessionRow | None:
-        return None if key is None else self._store.read(table.by_key, tenant, key)
+    async def _known(self, tenant: str, key: str | None) -> SessionRow | None:
+        return None if key is None else await self._store.read(table.by_key, tenant, key)
 
     def _new(self, tenant: str, asked: NewSession) -> SessionRow:
         now = self._clock.now()

@@ -54,7 +54,7 @@ class Training:
     async def create_model(self, tenant: str, asked: CreateModelRequest) -> Accepted:
         """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
         lora = _lora(asked)
-        row = self._row(
+        row = await self._row(
             tenant,
             asked.session_id,
             asked.model_seq_id,
@@ -79,11 +79,11 @@ class Training:
         assert asked.session_id is not None
         assert asked.model_seq_id is not None
         path, bearer = asked.path, self._bearer(asked.weights_access_token) or bearer
-        self._sessions.alive(tenant, asked.session_id)
-        found = self._around.checkpoints.find(tenant, path, bearer)
+        await self._sessions.alive(tenant, asked.session_id)
+        found = await self._around.checkpoints.find(tenant, path, bearer)
         base_model = asked.base_model or found.base_model
-        source = load.source(self._around, tenant, path, bearer, base_model)
-        row = self._row(
+        source = await load.source(self._around, tenant, path, bearer, base_model)
+        row = await self._row(
             tenant,
             asked.session_id,
             asked.model_seq_id,
@@ -135,19 +135,19 @@ class Training:
         return await self.operation(tenant, load.LOAD_WEIGHTS, values, body)
 
     async def _submit(self, tenant: str, model_id: str, asked: Submission) -> Accepted:
-        run = self._runs.owned(tenant, model_id)
-        self._sessions.alive(tenant, run.row.session_id)
+        run = await self._runs.owned(tenant, model_id)
+        await self._sessions.alive(tenant, run.row.session_id)
         return Accepted(await self._submissions.submit(run, asked), model_id)
 
     async def _create(
         self, row: RunRow, kind: OperationKind, body: bytes, asked: bytes
     ) -> Accepted:
-        self._sessions.alive(row.tenant, row.session_id)
+        await self._sessions.alive(row.tenant, row.session_id)
         digest = hashlib.sha256(asked).digest()
         submission = Submission(0, kind, body, digest)
         return Accepted(await self._submissions.create(row, submission), row.model_id)
 
-    def _row(
+    async def _row(
         self,
         tenant: str,
         session_id: str,
@@ -155,7 +155,7 @@ class Training:
         base_model: str,
         **settings: Any,
     ) -> RunRow:
-        self._sessions.alive(tenant, session_id)
+        await self._sessions.alive(tenant, session_id)
         self._around.engines.get(base_model)
         now = self._around.clock.now()
         return RunRow(

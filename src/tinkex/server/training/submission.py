@@ -85,9 +85,10 @@ class Submissions:
             return await self._again(known.request_id, known.digest, asked)
         request_id = f"{run.model_id}:{asked.seq_id}"
         if run.log.is_late(asked.seq_id):
-            row = self._store.read(table.get, request_id)
-            if row is not None:
-                return await self._again(request_id, row.digest, asked)
+            row = await self._store.read(table.get, request_id)
+            twin = row or run.log.find(asked.seq_id)  # a copy may have come meanwhile
+            if twin is not None:
+                return await self._again(request_id, twin.digest, asked)
             return await self._accept_late(run, asked)
         self._check_quota(run, asked)
         return await self._accept(run, asked, None)

@@ -70,7 +70,7 @@ class Dashboard:
     async def runs(
         self, viewer: Viewer, page: Page, state: RunState, search: str | None
     ) -> dict[str, Any]:
-        advice = self._advice(viewer)
+        advice = await self._advice(viewer)
 
         def work(db: Transaction) -> tuple[list[dict[str, Any]], int]:
             rows, total = listing.search_runs(
@@ -82,7 +82,7 @@ class Dashboard:
         return {"runs": shown, "cursor": cursor(page.offset, page.limit, total)}
 
     async def run(self, viewer: Viewer, run: str) -> dict[str, Any]:
-        advice = self._advice(viewer)
+        advice = await self._advice(viewer)
 
         def work(db: Transaction) -> dict[str, Any]:
             row = _seen(db, viewer, run)
@@ -108,10 +108,10 @@ class Dashboard:
         found = await self._store.query(history.read, SERVER, wanted)
         return {"run": None, **found}
 
-    def _advice(self, viewer: Viewer) -> dict[str, list[dict[str, Any]]]:
+    async def _advice(self, viewer: Viewer) -> dict[str, list[dict[str, Any]]]:
         """By run; made here, on the event loop, whose things it looks at."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for each in self._now.advice(viewer):
+        for each in await self._now.advice(viewer):
             if each["run"] is not None:
                 found.setdefault(each["run"], []).append(each)
         return found

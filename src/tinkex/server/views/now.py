@@ -6,7 +6,7 @@ be done every second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -56,7 +56,7 @@ class Now:
         self._advised_at = float("-inf")
         self._advice: list[Advice] = []
 
-    def show(self, viewer: Viewer) -> dict[str, Any]:
+    async def show(self, viewer: Viewer) -> dict[str, Any]:
         """The answer of `/api/dashboard/now`."""
         speeds = self._watch.speeds()
         return {
@@ -71,14 +71,15 @@ class Now:
             "tenants": [self._tenant(tenant) for tenant in self._active(viewer)],
             "limits": [each for each in self._limits(viewer) if each["used"] > each["limit"] / 2],
             "disk": {"free_bytes": _free(self._settings.home)},
-            "advice": self.advice(viewer),
+            "advice": await self.advice(viewer),
         }
 
-    def advice(self, viewer: Viewer) -> list[dict[str, Any]]:
+    async def advice(self, viewer: Viewer) -> list[dict[str, Any]]:
         """What a viewer should look at."""
         now = self._clock.monotonic()
         if now - self._advised_at >= _ADVICE_S:
-            self._advised_at, self._advice = now, list(self._all_advice())
+            self._advised_at = now
+            self._advice = [each async for each in self._all_advice()]
         return [asdict(each) for each in self._advice if viewer.sees(each.tenant)]
 
     # ---- engines
@@ -226,7 +227,7 @@ class Now:
         everything = Viewer("", operator=True)
         return max((each["waited_s"] for each in self._queue(everything)), default=0.0)
 
-    def _all_advice(self) -> Iterable[Advice]:
+    async def _all_advice(self) -> AsyncIterator[Advice]:
         now = self._clock.now()
         for engine in self._engines:
             if engine.phase == "restarting" or (engine.phase == "starting" and engine.deaths):
@@ -238,11 +239,12 @@ class Now:
             if found is not None:
                 yield found
         for run in self._runs:
-            yield from advices.about_run(self._facts(run, now))
+            for each in advices.about_run(await self._facts(run, now)):
+                yield each
 
-    def _facts(self, run: Run, now: float) -> RunFacts:
+    async def _facts(self, run: Run, now: float) -> RunFacts:
         failures = self._recorder.failing.get(run.model_id, Failures())
-        recent = self._recorder.recent(run)
+        recent = await self._recorder.recent(run)
         busy = run.active or run.log.unfinished()
         idle = 0.0 if busy or not recent else max(0.0, now - recent[-1].at)
         return RunFacts(

@@ -38,7 +38,8 @@ async def get_model(request: Request) -> Response:
     target = await target_of(request, request.path_params["model_name"])
     if target.made_by.path is None:
         return answer(_base(target.name, target.pool.spec.name))
-    return answer(_saved(core_of(request).checkpoints.find(tenant_of(request), target.name)))
+    row = await core_of(request).checkpoints.find(tenant_of(request), target.name)
+    return answer(_saved(row))
 
 
 def _bases(engines: Engines) -> list[dict[str, Any]]:

@@ -46,18 +46,17 @@ async def of_tenant(request: Request) -> Response:
 async def weights_info(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     path = (await read(request, requests.WEIGHTS_INFO)).tinker_path
-    return answer(
-        json_shapes.weights_info(core.checkpoints.find(tenant, path, bearer_of(request, path)))
-    )
+    row = await core.checkpoints.find(tenant, path, await bearer_of(request, path))
+    return answer(json_shapes.weights_info(row))
 
 
 async def copy_weights(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     asked = await read(request, requests.COPY_WEIGHTS)
     token = asked.weights_access_token or request.headers.get(HEADER_WEIGHTS_ACCESS_TOKEN)
-    owner = bearer_of(request, asked.source_path)
+    owner = await bearer_of(request, asked.source_path)
     bearer = owner if token is None else core.tenants.identify(token)
-    source = core.checkpoints.find(tenant, asked.source_path, bearer)
+    source = await core.checkpoints.find(tenant, asked.source_path, bearer)
     key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
     project, ttl_seconds = asked.destination_project_id, asked.ttl_seconds
     copy = await core.checkpoints.copy(tenant, source, project, ttl_seconds, key)

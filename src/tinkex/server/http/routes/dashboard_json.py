@@ -32,7 +32,7 @@ _STATES: tuple[RunState, ...] = ("any", "live", "ended")
 
 async def now(request: Request) -> Response:
     """The server at this moment."""
-    return answer(core_of(request).now.show(viewing(request)))
+    return answer(await core_of(request).now.show(viewing(request)))
 
 
 async def list_runs(request: Request) -> Response:

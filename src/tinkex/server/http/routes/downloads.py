@@ -29,7 +29,7 @@ _OPTIMIZER_STATE = "training.safetensors"
 async def external_urls(request: Request) -> Response:
     """One link per file of an export."""
     core, tenant = core_of(request), tenant_of(request)
-    row = core.checkpoints.find(tenant, path_of(request))
+    row = await core.checkpoints.find(tenant, path_of(request))
     if row.kind != EXTERNAL_WEIGHTS:
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
     return await _links(request, tenant, row, sorted(await core.checkpoints.files(row)))
@@ -38,7 +38,7 @@ async def external_urls(request: Request) -> Response:
 async def adapter_urls(request: Request) -> Response:
     """One link per file of any checkpoint, its optimizer's state left out. An addition."""
     core, tenant = core_of(request), tenant_of(request)
-    row = core.checkpoints.find(tenant, path_of(request))
+    row = await core.checkpoints.find(tenant, path_of(request))
     files = sorted(await core.checkpoints.files(row))
     names = [name for name in files if name != _OPTIMIZER_STATE]
     return await _links(request, tenant, row, names)
@@ -47,7 +47,7 @@ async def adapter_urls(request: Request) -> Response:
 async def archive_url(request: Request) -> Response:
     """A link to all files of any checkpoint in one tar."""
     core, tenant = core_of(request), tenant_of(request)
-    row = core.checkpoints.find(tenant, path_of(request))
+    row = await core.checkpoints.find(tenant, path_of(request))
     if not is_owner(request):
         url = await core.checkpoints.archive_link(row)
         return _found(request, {"url": url or core.links.archive(origin_of(request), tenant, row)})
@@ -60,7 +60,7 @@ async def trace_export(request: Request) -> Response:
     """A link to a session's trace: made when it is fetched, so it is ready at once."""
     core, tenant = core_of(request), tenant_of(request)
     session_id = request.path_params["session_id"]
-    core.sessions.owned(tenant, session_id)
+    await core.sessions.owned(tenant, session_id)
     if not is_owner(request):
         url = core.links.trace(origin_of(request), tenant, session_id)
         return answer({"status": "ready", "url": url})

@@ -40,7 +40,7 @@ class Forbidden(Refusal):
 
 async def file(request: Request) -> Response:
     core = core_of(request)
-    row = _row(request)
+    row = await _row(request)
     name = request.path_params["file"]
     record = (await core.checkpoints.files(row)).get(name)
     if record is None:
@@ -53,7 +53,7 @@ async def file(request: Request) -> Response:
 
 async def archive(request: Request) -> Response:
     core = core_of(request)
-    row = _row(request)
+    row = await _row(request)
     elsewhere = await core.checkpoints.archive_link(row)
     if elsewhere is not None:
         return RedirectResponse(elsewhere, 302)
@@ -92,10 +92,10 @@ async def session_trace(request: Request) -> Response:
     return Response(body, media_type=trace_events.CONTENT_TYPE)
 
 
-def _row(request: Request) -> CheckpointRow:
+async def _row(request: Request) -> CheckpointRow:
     tenant, parts = _tenant(request), request.path_params
     path = checkpoint_path(parts["run"], parts["kind"], parts["name"])
-    return core_of(request).checkpoints.find(tenant, path)
+    return await core_of(request).checkpoints.find(tenant, path)
 
 
 def _tenant(request: Request) -> str:

@@ -59,7 +59,8 @@ async def retrieve_many(request: Request) -> Response:
     core = core_of(request)
     asked = await read(request, requests.RETRIEVE_FUTURES)
     target, cursor = asked.target, asked.prev_cursor
-    stream = core.sampling.completions(tenant, target.sampling_session_id, target.cloned_sampler_id)
+    sampler_id, clone = target.sampling_session_id, target.cloned_sampler_id
+    stream = await core.sampling.completions(tenant, sampler_id, clone)
     core.sampling.acknowledge(tenant, asked.retrieved_request_ids)
     stream.trim(cursor)
     hold = core.settings.timings.poll_hold_s

@@ -26,14 +26,14 @@ async def create_sampler(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
     asked = await read(request, requests.CREATE_SAMPLER)
-    core.sessions.alive(tenant, asked.session_id)
+    await core.sessions.alive(tenant, asked.session_id)
     sampler_id = await core.samplers.create(
         tenant,
         asked.session_id,
         asked.sampling_session_seq_id,
         asked.model_path,
         asked.base_model,
-        bearer_of(request, asked.model_path),
+        await bearer_of(request, asked.model_path),
     )
     return answer({"type": "create_sampling_session", "sampling_session_id": sampler_id})
 
@@ -59,7 +59,8 @@ async def sample(request: Request) -> Response:
 
 
 async def get_sampler(request: Request) -> Response:
-    row = core_of(request).samplers.owned(tenant_of(request), request.path_params["sampler_id"])
+    samplers, sampler_id = core_of(request).samplers, request.path_params["sampler_id"]
+    row = await samplers.owned(tenant_of(request), sampler_id)
     values = {"sampler_id": row.sampler_id, "base_model": row.base_model}
     return answer({**values, "model_path": row.model_path} if row.model_path else values)
 

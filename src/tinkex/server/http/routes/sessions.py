@@ -35,7 +35,7 @@ async def create(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     tenant = tenant_of(request)
     asked = await read(request, requests.SESSION_HEARTBEAT)
-    core_of(request).sessions.alive(tenant, asked.session_id)
+    await core_of(request).sessions.alive(tenant, asked.session_id)
     return answer({"type": "session_heartbeat"})
 
 

@@ -54,7 +54,7 @@ async def load_weights(request: Request) -> Response:
     values, body = await read_values(request)
     training = core_of(request).training
     path = values.get("path") if sees_all(request) else None
-    owner = bearer_of(request, path if isinstance(path, str) else None)
+    owner = await bearer_of(request, path if isinstance(path, str) else None)
     if values.get("session_id") is not None:
         asked = requests.CREATE_FROM.read(values)
         return _future(await training.create_from(tenant, asked, owner))
@@ -78,7 +78,7 @@ async def create_custom_loss(request: Request) -> Response:
     asked = await read(request, requests.CREATE_CUSTOM_LOSS)
     if not asked.inputs or asked.inputs[0].name != "logprobs":
         raise Refusal("inputs[0] must be logprobs")
-    core.sessions.alive(tenant, asked.session_id)
+    await core.sessions.alive(tenant, asked.session_id)
     loss_id = await core.losses.create(
         tenant,
         asked.session_id,
@@ -93,7 +93,7 @@ async def get_info(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
     model_id = (await read(request, requests.GET_INFO)).model_id
-    row = core.runs.owned(tenant, model_id).row
+    row = (await core.runs.owned(tenant, model_id)).row
     pool = core.engines.get(row.base_model)
     data = {
         "arch": None if pool.facts is None else pool.facts.architecture,

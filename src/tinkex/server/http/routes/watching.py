@@ -87,7 +87,7 @@ async def _texts(request: Request, last: str | None) -> AsyncIterator[str]:
             )
         if clock.monotonic() - shown_at >= NOW_EVERY_S:
             shown_at = clock.monotonic()
-            yield _event("now", core.now.show(viewer))
+            yield _event("now", await core.now.show(viewer))
         await asyncio.sleep(BATCH_EVERY_S)
         rest = max(0.0, NOW_EVERY_S - (clock.monotonic() - shown_at))
         with suppress(TimeoutError):

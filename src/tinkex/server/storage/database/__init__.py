@@ -1,21 +1,22 @@
 """The database: rows only, one module per table with plain SQL, all writes through one thread.
 
-A table module is functions of a transaction and frozen rows. `Store` says where they run, with the
-arguments they are given: `write` returns when the work is on disk, `post` queues it in the same
-order without waiting, `query` reads off the loop, `read` at once: only short lookups by key may.
+A table module is functions of a transaction and frozen rows: with `Store`, which says where they
+run, they are the server's repositories. `write` returns when the work is on disk, `post` queues it
+in the same order without waiting, `read` looks up a few rows, `query` anything: none of them works
+on the event loop. Which database it is, only `sqlite` knows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from tinkex.server.storage.database.connections import Connection
 from tinkex.server.storage.database.migrations import migrate
+from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.writer import ThreadWriter, Writer
 
@@ -26,14 +27,10 @@ P = ParamSpec("P")
 class Store:
     """An open database. Close it, or the last posted writes may be lost."""
 
-    def __init__(
-        self, writer: Writer, reader: sqlite3.Connection, querier: sqlite3.Connection
-    ) -> None:
+    def __init__(self, writer: Writer, reader: Connection, querier: Connection) -> None:
         self._writer = writer
-        self._reader = reader
-        self._reading = threading.Lock()
-        self._querier = querier
-        self._querying = threading.Lock()
+        self._reader = _Reader(reader, "tinkex-reader")
+        self._querier = _Reader(querier, "tinkex-querier")
 
     def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -47,30 +44,54 @@ class Store:
         """Run `work` in the next commit, in order with all other writes, without waiting."""
         self._writer.post(_bound(work, *args, **kwargs))
 
-    def read(
+    async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Look up something by its key, now. What takes longer is for `query`."""
-        with self._reading:
-            return work(self._reader, *args, **kwargs)
+        """Look up something by its key. What takes longer is for `query`."""
+        return await self._reader.run(_bound(work, *args, **kwargs))
 
     async def query(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a lookup of any size off the event loop, on a connection of its own: however long it
-        takes, no `read` waits for it."""
+        """Run a lookup of any size on a connection and a thread of its own: however long it takes,
+        no `read` waits for it."""
+        return await self._querier.run(_bound(work, *args, **kwargs))
 
-        def look() -> T:
-            with self._querying:
-                return work(self._querier, *args, **kwargs)
-
-        return await asyncio.to_thread(look)
+    async def problems(self) -> list[str]:
+        """What the database finds wrong with its own files."""
+        return await self._querier.problems()
 
     def close(self) -> None:
         self._writer.close()
-        with self._reading, self._querying:
-            self._reader.close()
-            self._querier.close()
+        self._reader.close()
+        self._querier.close()
+
+
+class _Reader:
+    """A connection and the one thread that reads through it."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._thread = ThreadPoolExecutor(1, name)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        def look() -> T:
+            try:
+                return work(self._connection)
+            except Exception as error:
+                ours = self._connection.translated(error)
+                if ours is error:
+                    raise
+                raise ours from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, look)
+
+    async def problems(self) -> list[str]:
+        return await self.run(lambda connection: connection.problems())
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._connection.close()
 
 
 def _bound(
@@ -89,25 +110,3 @@ def open_store(path: Path) -> Store:
         writing.close()
         raise
     return Store(ThreadWriter(writing), reading, querying)
-
-
-@contextmanager
-def only_reading(path: Path) -> Iterator[Transaction]:
-    """The database of a home that somebody else may be serving."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        yield connection
-
-
-def problems(transaction: Transaction) -> list[str]:
-    """What the database finds wrong with its own file."""
-    found = [str(row[0]) for row in transaction.execute("PRAGMA quick_check(5)")]
-    return [] if found == ["ok"] else found
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection whose commits survive a power cut, in autocommit mode."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.row_factory = sqlite3.Row
-    return connection

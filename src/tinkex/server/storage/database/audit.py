@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from tinkex.server.storage.database.transactions import Row, Transaction
 
 Category = Literal["checkpoints", "projects"]
 
@@ -24,8 +25,8 @@ class AuditRow:
     path: str | None = None
 
 
-def add(connection: sqlite3.Connection, row: AuditRow) -> None:
-    connection.execute(
+def add(db: Transaction, row: AuditRow) -> None:
+    db.execute(
         """INSERT INTO audit (at, tenant, category, event, details, model_id, path)
             VALUES (?, ?, ?, ?, ?, ?, ?)""",
         (
@@ -41,7 +42,7 @@ def add(connection: sqlite3.Connection, row: AuditRow) -> None:
 
 
 def between(
-    connection: sqlite3.Connection,
+    db: Transaction,
     tenant: str,
     category: str | None,
     start: float,
@@ -49,7 +50,7 @@ def between(
     limit: int,
 ) -> list[AuditRow]:
     """A tenant's newest `limit` events in [start, end), oldest first."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT at, tenant, category, event, details, model_id, path FROM audit
             WHERE tenant = ? AND at >= ? AND at < ? AND (? IS NULL OR category = ?)
             ORDER BY id DESC LIMIT ?""",
@@ -58,11 +59,9 @@ def between(
     return [_row(row) for row in reversed(rows)]
 
 
-def of_kind(
-    connection: sqlite3.Connection, tenant: str, event: str, since: float
-) -> list[AuditRow]:
+def of_kind(db: Transaction, tenant: str, event: str, since: float) -> list[AuditRow]:
     """A tenant's events of one kind from `since` on."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT at, tenant, category, event, details, model_id, path FROM audit
             WHERE tenant = ? AND at >= ? AND event = ?""",
         (tenant, since, event),
@@ -70,7 +69,7 @@ def of_kind(
     return [_row(row) for row in rows]
 
 
-def _row(row: sqlite3.Row) -> AuditRow:
+def _row(row: Row) -> AuditRow:
     values = dict(row)
     values["details"] = json.loads(values["details"])
     return AuditRow(**values)

@@ -7,11 +7,11 @@ goes away when nobody does. `digest` is that of the folder's manifest.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from tinkex.server.storage.database.transactions import Row, Transaction
 from tinkex.types.tinker_path import CheckpointKind
 
 Kind = CheckpointKind
@@ -53,27 +53,27 @@ _NAMES = ", ".join(_COLUMNS)
 _BOOLEANS = ("train_attn", "train_mlp", "train_unembed", "public")
 
 
-def put(connection: sqlite3.Connection, row: CheckpointRow) -> None:
+def put(db: Transaction, row: CheckpointRow) -> None:
     """Store a checkpoint in place of any other of the same path."""
     values = {name: getattr(row, name) for name in _COLUMNS}
     if row.user_metadata is not None:
         values["user_metadata"] = json.dumps(dict(row.user_metadata))
     marks = ", ".join(f":{name}" for name in _COLUMNS)
-    connection.execute(
+    db.execute(
         f"""INSERT OR REPLACE INTO checkpoints ({_NAMES}, accrued_at)
             VALUES ({marks}, :created_at)""",
         values,
     )
 
 
-def get(connection: sqlite3.Connection, path: str) -> CheckpointRow | None:
-    row = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE path = ?", (path,)).fetchone()
+def get(db: Transaction, path: str) -> CheckpointRow | None:
+    row = db.execute(f"SELECT {_NAMES} FROM checkpoints WHERE path = ?", (path,)).fetchone()
     return None if row is None else from_row(row)
 
 
-def of_run(connection: sqlite3.Connection, model_id: str) -> list[CheckpointRow]:
+def of_run(db: Transaction, model_id: str) -> list[CheckpointRow]:
     """All checkpoints of a run, newest first."""
-    rows = connection.execute(
+    rows = db.execute(
         f"SELECT {_NAMES} FROM checkpoints WHERE model_id = ? ORDER BY created_at DESC, path",
         (model_id,),
     )
@@ -81,25 +81,23 @@ def of_run(connection: sqlite3.Connection, model_id: str) -> list[CheckpointRow]
 
 
 def of_tenant(
-    connection: sqlite3.Connection, tenant: str | None, limit: int, offset: int
+    db: Transaction, tenant: str | None, limit: int, offset: int
 ) -> tuple[list[CheckpointRow], int]:
     """A page of a tenant's checkpoints, or everybody's, newest first, and how many there are."""
     whose = "? IS NULL" if tenant is None else "tenant = ?"
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT {_NAMES} FROM checkpoints WHERE {whose}
             ORDER BY created_at DESC, path LIMIT ? OFFSET ?""",
         (tenant, limit, offset),
     )
     page = [from_row(row) for row in rows]
-    (total,) = connection.execute(
-        f"SELECT COUNT(*) FROM checkpoints WHERE {whose}", (tenant,)
-    ).fetchone()
+    (total,) = db.execute(f"SELECT COUNT(*) FROM checkpoints WHERE {whose}", (tenant,)).fetchone()
     return page, total
 
 
-def stored(connection: sqlite3.Connection, tenant: str | None) -> list[tuple[str, int, int]]:
+def stored(db: Transaction, tenant: str | None) -> list[tuple[str, int, int]]:
     """(tenant, checkpoints, bytes) of one tenant or of all, largest first."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT tenant, COUNT(*), SUM(size_bytes) AS size FROM checkpoints
             WHERE ?1 IS NULL OR tenant = ?1 GROUP BY tenant ORDER BY size DESC""",
         (tenant,),
@@ -107,11 +105,9 @@ def stored(connection: sqlite3.Connection, tenant: str | None) -> list[tuple[str
     return [(owner, count, size) for owner, count, size in rows]
 
 
-def samplers_for(
-    connection: sqlite3.Connection, tenant: str, now: float, limit: int
-) -> list[CheckpointRow]:
+def samplers_for(db: Transaction, tenant: str, now: float, limit: int) -> list[CheckpointRow]:
     """Sampler weights that a tenant may read, its own and published ones, newest first."""
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT {_NAMES} FROM checkpoints
             WHERE kind = 'sampler_weights' AND (tenant = ? OR public)
               AND (expires_at IS NULL OR expires_at > ?)
@@ -121,49 +117,49 @@ def samplers_for(
     return [from_row(row) for row in rows]
 
 
-def expired(connection: sqlite3.Connection, now: float) -> list[CheckpointRow]:
-    rows = connection.execute(f"SELECT {_NAMES} FROM checkpoints WHERE expires_at <= ?", (now,))
+def expired(db: Transaction, now: float) -> list[CheckpointRow]:
+    rows = db.execute(f"SELECT {_NAMES} FROM checkpoints WHERE expires_at <= ?", (now,))
     return [from_row(row) for row in rows]
 
 
-def delete(connection: sqlite3.Connection, path: str) -> bool:
-    return connection.execute("DELETE FROM checkpoints WHERE path = ?", (path,)).rowcount == 1
+def delete(db: Transaction, path: str) -> bool:
+    return db.execute("DELETE FROM checkpoints WHERE path = ?", (path,)).rowcount == 1
 
 
-def set_public(connection: sqlite3.Connection, path: str, public: bool) -> None:
-    connection.execute("UPDATE checkpoints SET public = ? WHERE path = ?", (public, path))
+def set_public(db: Transaction, path: str, public: bool) -> None:
+    db.execute("UPDATE checkpoints SET public = ? WHERE path = ?", (public, path))
 
 
-def set_expiry(connection: sqlite3.Connection, path: str, expires_at: float | None) -> None:
-    connection.execute("UPDATE checkpoints SET expires_at = ? WHERE path = ?", (expires_at, path))
+def set_expiry(db: Transaction, path: str, expires_at: float | None) -> None:
+    db.execute("UPDATE checkpoints SET expires_at = ? WHERE path = ?", (expires_at, path))
 
 
-def set_project(connection: sqlite3.Connection, session_id: str, project_id: str) -> None:
-    connection.execute(
+def set_project(db: Transaction, session_id: str, project_id: str) -> None:
+    db.execute(
         "UPDATE checkpoints SET project_id = ? WHERE session_id = ?", (project_id, session_id)
     )
 
 
-def bytes_of(connection: sqlite3.Connection, tenant: str) -> int:
-    (total,) = connection.execute(
+def bytes_of(db: Transaction, tenant: str) -> int:
+    (total,) = db.execute(
         "SELECT COALESCE(SUM(size_bytes), 0) FROM checkpoints WHERE tenant = ?", (tenant,)
     ).fetchone()
     return int(total)
 
 
-def total(connection: sqlite3.Connection) -> tuple[int, int]:
+def total(db: Transaction) -> tuple[int, int]:
     """How many there are, and their bytes."""
-    count, size = connection.execute(
+    count, size = db.execute(
         "SELECT COUNT(*), COALESCE(SUM(size_bytes), 0) FROM checkpoints"
     ).fetchone()
     return int(count), int(size)
 
 
 def storage_of(
-    connection: sqlite3.Connection, tenant: str, project_id: str | None
+    db: Transaction, tenant: str, project_id: str | None
 ) -> list[tuple[str | None, int, int]]:
     """Per project of a tenant: (project, number of checkpoints, bytes)."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT project_id, COUNT(*), SUM(size_bytes) FROM checkpoints
             WHERE tenant = ? AND (? IS NULL OR project_id = ?) GROUP BY project_id""",
         (tenant, project_id, project_id),
@@ -171,13 +167,11 @@ def storage_of(
     return [(project, count, size) for project, count, size in rows]
 
 
-def of_sessions(
-    connection: sqlite3.Connection, session_ids: Iterable[str]
-) -> dict[str, tuple[int, int]]:
+def of_sessions(db: Transaction, session_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
     """Per session that has any: (number of checkpoints, bytes)."""
     ids = list(session_ids)
     marks = ", ".join("?" * len(ids))
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT session_id, COUNT(*), SUM(size_bytes) FROM checkpoints
             WHERE session_id IN ({marks}) GROUP BY session_id""",
         ids,
@@ -185,26 +179,26 @@ def of_sessions(
     return {session: (count, size) for session, count, size in rows}
 
 
-def folders(connection: sqlite3.Connection) -> set[str]:
+def folders(db: Transaction) -> set[str]:
     """Every folder that some checkpoint points at."""
-    return {folder for (folder,) in connection.execute("SELECT DISTINCT folder FROM checkpoints")}
+    return {folder for (folder,) in db.execute("SELECT DISTINCT folder FROM checkpoints")}
 
 
-def copied(connection: sqlite3.Connection, tenant: str, key: str) -> str | None:
+def copied(db: Transaction, tenant: str, key: str) -> str | None:
     """Where an earlier copy with this idempotency key went."""
-    row = connection.execute(
+    row = db.execute(
         "SELECT path FROM copies WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
     ).fetchone()
     return None if row is None else str(row[0])
 
 
-def remember_copy(connection: sqlite3.Connection, tenant: str, key: str, path: str) -> None:
-    connection.execute(
+def remember_copy(db: Transaction, tenant: str, key: str, path: str) -> None:
+    db.execute(
         "INSERT INTO copies (tenant, idempotency_key, path) VALUES (?, ?, ?)", (tenant, key, path)
     )
 
 
-def from_row(row: sqlite3.Row) -> CheckpointRow:
+def from_row(row: Row) -> CheckpointRow:
     values = dict(row)
     if values["user_metadata"] is not None:
         values["user_metadata"] = json.loads(values["user_metadata"])

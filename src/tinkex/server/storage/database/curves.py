@@ -7,9 +7,10 @@ two neighbours may be replaced by one of the next level. Bytes only: `recording`
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from tinkex.server.storage.database.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,25 +22,25 @@ class Block:
     level: int
 
 
-def blocks(connection: sqlite3.Connection, owner: str, metric: str) -> list[Block]:
+def blocks(db: Transaction, owner: str, metric: str) -> list[Block]:
     """The blocks in which a metric occurs, oldest first."""
-    rows = connection.execute(
+    rows = db.execute(
         "SELECT first, last, level FROM curves WHERE owner = ? AND metric = ? ORDER BY first",
         (owner, metric),
     )
     return [Block(*row) for row in rows]
 
 
-def metrics(connection: sqlite3.Connection, owner: str) -> list[str]:
-    rows = connection.execute("SELECT DISTINCT metric FROM curves WHERE owner = ?", (owner,))
+def metrics(db: Transaction, owner: str) -> list[str]:
+    rows = db.execute("SELECT DISTINCT metric FROM curves WHERE owner = ?", (owner,))
     return [metric for (metric,) in rows]
 
 
 def read(
-    connection: sqlite3.Connection, owner: str, metric: str, first: int, last: int
+    db: Transaction, owner: str, metric: str, first: int, last: int
 ) -> list[tuple[Block, bytes]]:
     """A metric's blocks that begin with the points `first` to `last`, oldest first."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT first, last, level, data FROM curves
             WHERE owner = ? AND metric = ? AND first BETWEEN ? AND ? ORDER BY first""",
         (owner, metric, first, last),
@@ -47,17 +48,17 @@ def read(
     return [(Block(*block), data) for *block, data in rows]
 
 
-def put(connection: sqlite3.Connection, owner: str, metric: str, block: Block, data: bytes) -> None:
-    connection.execute(
+def put(db: Transaction, owner: str, metric: str, block: Block, data: bytes) -> None:
+    db.execute(
         "INSERT INTO curves VALUES (?, ?, ?, ?, ?, ?)",
         (owner, metric, block.first, block.last, block.level, data),
     )
 
 
-def remove(connection: sqlite3.Connection, owner: str, replaced: Sequence[Block]) -> None:
+def remove(db: Transaction, owner: str, replaced: Sequence[Block]) -> None:
     for block in replaced:
-        connection.execute("DELETE FROM curves WHERE owner = ? AND first = ?", (owner, block.first))
+        db.execute("DELETE FROM curves WHERE owner = ? AND first = ?", (owner, block.first))
 
 
-def delete(connection: sqlite3.Connection, owners: Iterable[str]) -> None:
-    connection.executemany("DELETE FROM curves WHERE owner = ?", [(owner,) for owner in owners])
+def delete(db: Transaction, owners: Iterable[str]) -> None:
+    db.executemany("DELETE FROM curves WHERE owner = ?", [(owner,) for owner in owners])

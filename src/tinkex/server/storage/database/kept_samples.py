@@ -5,9 +5,10 @@ A source is a tenant's run, or a tenant and a base model. Bytes only; ids only g
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from tinkex.server.storage.database.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ class KeptRow:
     data: bytes
 
 
-def add(connection: sqlite3.Connection, source: Source, at: float, data: bytes) -> None:
+def add(db: Transaction, source: Source, at: float, data: bytes) -> None:
     """Keep one, unless its run was deleted meanwhile: samplers outlive runs."""
-    connection.execute(
+    db.execute(
         """INSERT INTO kept_samples (tenant, model_id, base_model, at, data)
             SELECT ?1, ?2, ?3, ?4, ?5
             WHERE ?2 IS NULL OR EXISTS (SELECT 1 FROM runs WHERE model_id = ?2)""",
@@ -37,11 +38,11 @@ def add(connection: sqlite3.Connection, source: Source, at: float, data: bytes) 
     )
 
 
-def trim(connection: sqlite3.Connection, source: Source, most: int) -> None:
+def trim(db: Transaction, source: Source, most: int) -> None:
     """Forget all but the newest of a source."""
     where = "tenant = ? AND model_id IS ? AND base_model = ?"
     values = (source.tenant, source.model_id, source.base_model)
-    connection.execute(
+    db.execute(
         f"""DELETE FROM kept_samples WHERE {where} AND id <=
             (SELECT id FROM kept_samples WHERE {where} ORDER BY id DESC LIMIT 1 OFFSET ?)""",
         (*values, *values, most),
@@ -49,7 +50,7 @@ def trim(connection: sqlite3.Connection, source: Source, most: int) -> None:
 
 
 def page(
-    connection: sqlite3.Connection,
+    db: Transaction,
     tenant: str | None,
     run: str | None,
     model: str | None,
@@ -57,7 +58,7 @@ def page(
     limit: int,
 ) -> list[KeptRow]:
     """The newest before an id, of a tenant or of all; of one run or one model if asked."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT id, tenant, base_model, model_id, at, data FROM kept_samples
             WHERE id < ?1 AND (?2 IS NULL OR tenant = ?2) AND (?3 IS NULL OR model_id = ?3)
             AND (?4 IS NULL OR base_model = ?4) ORDER BY id DESC LIMIT ?5""",
@@ -66,13 +67,13 @@ def page(
     return [KeptRow(number, Source(*source), at, data) for number, *source, at, data in rows]
 
 
-def delete_runs(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
-    connection.executemany("DELETE FROM kept_samples WHERE model_id = ?", [(run,) for run in runs])
+def delete_runs(db: Transaction, runs: Iterable[str]) -> None:
+    db.executemany("DELETE FROM kept_samples WHERE model_id = ?", [(run,) for run in runs])
 
 
-def delete_all(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM kept_samples")
+def delete_all(db: Transaction) -> None:
+    db.execute("DELETE FROM kept_samples")
 
 
-def delete_old(connection: sqlite3.Connection, before: float) -> None:
-    connection.execute("DELETE FROM kept_samples WHERE at < ?", (before,))
+def delete_old(db: Transaction, before: float) -> None:
+    db.execute("DELETE FROM kept_samples WHERE at < ?", (before,))

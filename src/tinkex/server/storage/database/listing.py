@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 from tinkex.server.storage.database import runs, sessions
 from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.storage.database.sessions import SessionRow
+from tinkex.server.storage.database.transactions import Transaction
 
 _PUBLISHED = "EXISTS (SELECT 1 FROM checkpoints c WHERE c.public AND c.{column} = {table}.{column})"
 
 
 def run_page(
-    connection: sqlite3.Connection,
+    db: Transaction,
     tenant: str | None,
     limit: int,
     offset: int,
@@ -30,18 +30,18 @@ def run_page(
     if project_id is not None:
         where += " AND session_id IN (SELECT session_id FROM sessions WHERE project_id = ?)"
         values.append(project_id)
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT * FROM runs WHERE {where}
             ORDER BY requested_at DESC, model_id LIMIT ? OFFSET ?""",
         (*values, limit, offset),
     )
     page = [runs.from_row(row) for row in rows]
-    (total,) = connection.execute(f"SELECT COUNT(*) FROM runs WHERE {where}", values).fetchone()
+    (total,) = db.execute(f"SELECT COUNT(*) FROM runs WHERE {where}", values).fetchone()
     return page, total
 
 
 def search_runs(
-    connection: sqlite3.Connection,
+    db: Transaction,
     tenant: str | None,
     limit: int,
     offset: int,
@@ -57,39 +57,39 @@ def search_runs(
             || COALESCE(r.user_metadata, '') || char(10) || COALESCE(s.display_name, '')),
             lower(?3)))"""
     tables = "runs r LEFT JOIN sessions s ON s.session_id = r.session_id"
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT r.* FROM {tables} WHERE {where}
             ORDER BY r.requested_at DESC, r.model_id LIMIT ?4 OFFSET ?5""",
         (tenant, state, search, limit, offset),
     )
     page = [runs.from_row(row) for row in rows]
-    (total,) = connection.execute(
+    (total,) = db.execute(
         f"SELECT COUNT(*) FROM {tables} WHERE {where}", (tenant, state, search)
     ).fetchone()
     return page, total
 
 
-def runs_of_session(connection: sqlite3.Connection, session_id: str) -> list[str]:
-    rows = connection.execute(
+def runs_of_session(db: Transaction, session_id: str) -> list[str]:
+    rows = db.execute(
         "SELECT model_id FROM runs WHERE session_id = ? ORDER BY created_at, model_id",
         (session_id,),
     )
     return [model_id for (model_id,) in rows]
 
 
-def is_published(connection: sqlite3.Connection, column: str, value: str) -> bool:
+def is_published(db: Transaction, column: str, value: str) -> bool:
     """Whether someone published a checkpoint of this run (`model_id`) or `session_id`."""
-    row = connection.execute(
+    row = db.execute(
         f"SELECT 1 FROM checkpoints WHERE public AND {column} = ? LIMIT 1", (value,)
     ).fetchone()
     return row is not None
 
 
 def session_page(
-    connection: sqlite3.Connection, tenant: str | None, limit: int, offset: int, *, accessible: bool
+    db: Transaction, tenant: str | None, limit: int, offset: int, *, accessible: bool
 ) -> list[str]:
     where = _visible("sessions", "session_id", tenant, accessible)
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT session_id FROM sessions WHERE {where}
             ORDER BY created_at DESC, session_id DESC LIMIT ? OFFSET ?""",
         (tenant, limit, offset),
@@ -113,15 +113,13 @@ class Search:
     before: tuple[float, str] | None = None
 
 
-def search_sessions(
-    connection: sqlite3.Connection, tenant: str | None, search: Search
-) -> list[SessionRow]:
+def search_sessions(db: Transaction, tenant: str | None, search: Search) -> list[SessionRow]:
     clauses = [_visible("sessions", "session_id", tenant, search.accessible)]
     values: list[Any] = [tenant]
     for clause, more in _filters(search):
         clauses.append(f"({clause})")
         values += more
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT * FROM sessions WHERE {" AND ".join(clauses)}
             ORDER BY created_at DESC, session_id DESC LIMIT ?""",
         (*values, search.limit),
@@ -129,10 +127,8 @@ def search_sessions(
     return [sessions.from_row(row) for row in rows]
 
 
-def set_session_project(connection: sqlite3.Connection, session_id: str, project_id: str) -> None:
-    connection.execute(
-        "UPDATE sessions SET project_id = ? WHERE session_id = ?", (project_id, session_id)
-    )
+def set_session_project(db: Transaction, session_id: str, project_id: str) -> None:
+    db.execute("UPDATE sessions SET project_id = ? WHERE session_id = ?", (project_id, session_id))
 
 
 def _visible(table: str, column: str, tenant: str | None, accessible: bool) -> str:

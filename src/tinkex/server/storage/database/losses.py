@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tinkex.server.storage.database.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,11 @@ class LossRow:
     created_at: float
 
 
-def insert(connection: sqlite3.Connection, row: LossRow) -> None:
-    connection.execute(
+def insert_once(db: Transaction, row: LossRow) -> None:
+    """Insert, unless the loss is there already."""
+    db.execute(
         """INSERT INTO losses (loss_id, session_id, tenant, name, spec, digest, created_at)
-            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
         (
             row.loss_id,
             row.session_id,
@@ -38,8 +40,8 @@ def insert(connection: sqlite3.Connection, row: LossRow) -> None:
     )
 
 
-def get(connection: sqlite3.Connection, loss_id: str) -> LossRow | None:
-    row = connection.execute("SELECT * FROM losses WHERE loss_id = ?", (loss_id,)).fetchone()
+def get(db: Transaction, loss_id: str) -> LossRow | None:
+    row = db.execute("SELECT * FROM losses WHERE loss_id = ?", (loss_id,)).fetchone()
     if row is None:
         return None
     values = dict(row)
@@ -47,18 +49,18 @@ def get(connection: sqlite3.Connection, loss_id: str) -> LossRow | None:
     return LossRow(**values)
 
 
-def size(connection: sqlite3.Connection, tenant: str) -> int:
+def size(db: Transaction, tenant: str) -> int:
     """The bytes of a tenant's losses."""
-    (found,) = connection.execute(
+    (found,) = db.execute(
         "SELECT COALESCE(SUM(LENGTH(spec)), 0) FROM losses WHERE tenant = ?", (tenant,)
     ).fetchone()
     return int(found)
 
 
-def delete_ended(connection: sqlite3.Connection, in_use: Collection[str]) -> None:
+def delete_ended(db: Transaction, in_use: Collection[str]) -> None:
     """Delete the losses of sessions that have ended and are not `in_use`."""
     marks = ", ".join("?" * len(in_use))
-    connection.execute(
+    db.execute(
         f"""DELETE FROM losses WHERE session_id NOT IN ({marks}) AND session_id NOT IN
             (SELECT session_id FROM sessions WHERE status = 'active')""",
         tuple(in_use),

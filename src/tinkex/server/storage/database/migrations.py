@@ -1,40 +1,42 @@
 """The database's shape, as the list of steps that made it. A step never changes once released.
 
-Step N takes version N-1 to version N; `user_version` remembers. Opening a database newer than this
-list is refused, so that an old server never writes into a shape it does not know.
+Step N takes version N-1 to version N; the database remembers which. Opening a database newer than
+this list is refused, so that an old server never writes into a shape it does not know. Steps are in
+SQLite's words; another database reads them as its own.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
+
+from tinkex.server.storage.database.connections import Connection
 
 
 class NewerDatabase(RuntimeError):
     """The file was written by a later release than this one."""
 
 
-def migrate(connection: sqlite3.Connection) -> int:
+def migrate(connection: Connection) -> int:
     """Bring the database to the newest version, each step in its own transaction; return it."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = connection.version()
     if version > len(MIGRATIONS):
         raise NewerDatabase(
             f"the database is at version {version}, this release knows {len(MIGRATIONS)}: "
             "use the release that wrote it, or a newer one"
         )
     for number, step in enumerate(MIGRATIONS[version:], start=version + 1):
-        connection.execute("BEGIN IMMEDIATE")
+        connection.begin()
         try:
             step(connection)
-            connection.execute(f"PRAGMA user_version = {number}")
-            connection.execute("COMMIT")
+            connection.set_version(number)
+            connection.commit()
         except BaseException:
-            connection.execute("ROLLBACK")
+            connection.rollback()
             raise
     return len(MIGRATIONS)
 
 
-def _sessions_and_runs(connection: sqlite3.Connection) -> None:
+def _sessions_and_runs(connection: Connection) -> None:
     _run(
         connection,
         """CREATE TABLE sessions (
@@ -56,7 +58,7 @@ def _sessions_and_runs(connection: sqlite3.Connection) -> None:
     )
 
 
-def _operations_and_snapshots(connection: sqlite3.Connection) -> None:
+def _operations_and_snapshots(connection: Connection) -> None:
     _run(
         connection,
         """CREATE TABLE operations (
@@ -74,7 +76,7 @@ def _operations_and_snapshots(connection: sqlite3.Connection) -> None:
     )
 
 
-def _checkpoints_and_samplers(connection: sqlite3.Connection) -> None:
+def _checkpoints_and_samplers(connection: Connection) -> None:
     _run(
         connection,
         """CREATE TABLE checkpoints (
@@ -103,7 +105,7 @@ def _checkpoints_and_samplers(connection: sqlite3.Connection) -> None:
     )
 
 
-def _usage_and_audit(connection: sqlite3.Connection) -> None:
+def _usage_and_audit(connection: Connection) -> None:
     _run(
         connection,
         "ALTER TABLE checkpoints ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
@@ -127,7 +129,7 @@ def _usage_and_audit(connection: sqlite3.Connection) -> None:
     )
 
 
-def _fetched_results(connection: sqlite3.Connection) -> None:
+def _fetched_results(connection: Connection) -> None:
     _run(
         connection,
         """CREATE INDEX operations_by_fetch ON operations (fetched_at)
@@ -138,7 +140,7 @@ def _fetched_results(connection: sqlite3.Connection) -> None:
     )
 
 
-def _two_hashed_snapshots(connection: sqlite3.Connection) -> None:
+def _two_hashed_snapshots(connection: Connection) -> None:
     _run(
         connection,
         "ALTER TABLE snapshots RENAME TO single_snapshots",
@@ -152,7 +154,7 @@ def _two_hashed_snapshots(connection: sqlite3.Connection) -> None:
     )
 
 
-def _described_runs(connection: sqlite3.Connection) -> None:
+def _described_runs(connection: Connection) -> None:
     """What was known before is counted from what is left of it."""
     _run(
         connection,
@@ -175,7 +177,7 @@ def _described_runs(connection: sqlite3.Connection) -> None:
     )
 
 
-def _recorded_runs(connection: sqlite3.Connection) -> None:
+def _recorded_runs(connection: Connection) -> None:
     """Histories, kept samples, and where runs and samplers come from."""
     _run(
         connection,
@@ -196,12 +198,12 @@ def _recorded_runs(connection: sqlite3.Connection) -> None:
     )
 
 
-def _run(connection: sqlite3.Connection, *statements: str) -> None:
+def _run(connection: Connection, *statements: str) -> None:
     for statement in statements:
-        connection.execute(statement)
+        connection.define(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+MIGRATIONS: list[Callable[[Connection], None]] = [
     _sessions_and_runs,
     _operations_and_snapshots,
     _checkpoints_and_samplers,

@@ -7,10 +7,11 @@ too old.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from tinkex.server.storage.database.transactions import Transaction
 
 State = Literal["accepted", "done", "failed"]
 ResultKind = Literal["json", "protobuf"]
@@ -43,9 +44,9 @@ class OperationRow:
     finished_at: float | None = None
 
 
-def insert(connection: sqlite3.Connection, row: OperationRow, payload: bytes | None) -> None:
+def insert(db: Transaction, row: OperationRow, payload: bytes | None) -> None:
     """Add an accepted operation; `payload` is its body unless a blob holds it."""
-    connection.execute(
+    db.execute(
         """INSERT INTO operations (request_id, model_id, seq_id, tenant, kind, digest, payload,
             payload_blob, payload_bytes, state, accepted_at)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'accepted', ?)""",
@@ -64,27 +65,25 @@ def insert(connection: sqlite3.Connection, row: OperationRow, payload: bytes | N
     )
 
 
-def get(connection: sqlite3.Connection, request_id: str) -> OperationRow | None:
-    row = connection.execute(
+def get(db: Transaction, request_id: str) -> OperationRow | None:
+    row = db.execute(
         f"SELECT {_LIGHT} FROM operations WHERE request_id = ?", (request_id,)
     ).fetchone()
     return None if row is None else OperationRow(**dict(row))
 
 
-def after(connection: sqlite3.Connection, model_id: str, seq_id: int) -> list[OperationRow]:
+def after(db: Transaction, model_id: str, seq_id: int) -> list[OperationRow]:
     """The operations of a run behind `seq_id`, in order."""
-    rows = connection.execute(
+    rows = db.execute(
         f"SELECT {_LIGHT} FROM operations WHERE model_id = ? AND seq_id > ? ORDER BY seq_id",
         (model_id, seq_id),
     )
     return [OperationRow(**dict(row)) for row in rows]
 
 
-def newest_of_session(
-    connection: sqlite3.Connection, session_id: str, limit: int
-) -> list[OperationRow]:
+def newest_of_session(db: Transaction, session_id: str, limit: int) -> list[OperationRow]:
     """What was last asked of all runs of a session, the newest first."""
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT {_LIGHT} FROM operations WHERE model_id IN
             (SELECT model_id FROM runs WHERE session_id = ?) ORDER BY accepted_at DESC LIMIT ?""",
         (session_id, limit),
@@ -92,17 +91,15 @@ def newest_of_session(
     return [OperationRow(**dict(row)) for row in rows]
 
 
-def inline_payload(connection: sqlite3.Connection, request_id: str) -> bytes | None:
-    row = connection.execute(
+def inline_payload(db: Transaction, request_id: str) -> bytes | None:
+    row = db.execute(
         "SELECT payload FROM operations WHERE request_id = ?", (request_id,)
     ).fetchone()
     return None if row is None else row[0]
 
 
-def inline_result(connection: sqlite3.Connection, request_id: str) -> bytes | None:
-    row = connection.execute(
-        "SELECT result FROM operations WHERE request_id = ?", (request_id,)
-    ).fetchone()
+def inline_result(db: Transaction, request_id: str) -> bytes | None:
+    row = db.execute("SELECT result FROM operations WHERE request_id = ?", (request_id,)).fetchone()
     return None if row is None else row[0]
 
 
@@ -120,8 +117,8 @@ class Finish:
     tokens: int = 0
 
 
-def finish(connection: sqlite3.Connection, end: Finish) -> None:
-    connection.execute(
+def finish(db: Transaction, end: Finish) -> None:
+    db.execute(
         """UPDATE operations SET state = ?, result_kind = ?, result = ?, result_blob = ?,
             result_bytes = ?, finished_at = ?, tokens = ? WHERE request_id = ?""",
         (
@@ -137,43 +134,39 @@ def finish(connection: sqlite3.Connection, end: Finish) -> None:
     )
 
 
-def mark_all_fetched(
-    connection: sqlite3.Connection, request_ids: Iterable[str], fetched_at: float
-) -> None:
-    connection.executemany(
+def mark_all_fetched(db: Transaction, request_ids: Iterable[str], fetched_at: float) -> None:
+    db.executemany(
         "UPDATE operations SET fetched_at = ? WHERE request_id = ? AND fetched_at IS NULL",
         [(fetched_at, request_id) for request_id in request_ids],
     )
 
 
-def drop_payloads(connection: sqlite3.Connection, model_id: str, through: int) -> list[str]:
+def drop_payloads(db: Transaction, model_id: str, through: int) -> list[str]:
     """Forget the bodies up to `through`; return the names of the blobs that held some."""
     where = "WHERE model_id = ? AND seq_id <= ? AND state != 'accepted'"
-    blobs = connection.execute(
+    blobs = db.execute(
         f"SELECT payload_blob FROM operations {where} AND payload_blob IS NOT NULL",
         (model_id, through),
     ).fetchall()
-    connection.execute(
+    db.execute(
         f"UPDATE operations SET payload = NULL, payload_blob = NULL {where} AND {_HAS_BODY}",
         (model_id, through),
     )
     return [name for (name,) in blobs]
 
 
-def delete_run(connection: sqlite3.Connection, model_id: str) -> list[str]:
+def delete_run(db: Transaction, model_id: str) -> list[str]:
     """Forget all operations of a run; return the names of the blobs that held parts of them."""
-    rows = connection.execute(
+    rows = db.execute(
         "SELECT payload_blob, result_blob FROM operations WHERE model_id = ?", (model_id,)
     ).fetchall()
-    connection.execute("DELETE FROM operations WHERE model_id = ?", (model_id,))
+    db.execute("DELETE FROM operations WHERE model_id = ?", (model_id,))
     return [name for row in rows for name in row if name is not None]
 
 
-def kept_through(
-    connection: sqlite3.Connection, model_id: str, through: int, kinds: Collection[str]
-) -> list[str]:
+def kept_through(db: Transaction, model_id: str, through: int, kinds: Collection[str]) -> list[str]:
     """The operations of these kinds of a run up to `through` whose bodies are kept."""
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT request_id FROM operations WHERE model_id = ? AND seq_id <= ?
             AND kind IN ({_marks(kinds)}) AND {_HAS_BODY}""",
         (model_id, through, *kinds),
@@ -181,18 +174,18 @@ def kept_through(
     return [request_id for (request_id,) in rows]
 
 
-def kept(connection: sqlite3.Connection, kinds: Collection[str]) -> list[str]:
+def kept(db: Transaction, kinds: Collection[str]) -> list[str]:
     """The operations of these kinds of all runs that may have to be repeated."""
-    rows = connection.execute(
+    rows = db.execute(
         f"SELECT request_id FROM operations WHERE kind IN ({_marks(kinds)}) AND {_HAS_BODY}",
         tuple(kinds),
     )
     return [request_id for (request_id,) in rows]
 
 
-def kept_bytes(connection: sqlite3.Connection, model_id: str, after: int, through: int) -> int:
+def kept_bytes(db: Transaction, model_id: str, after: int, through: int) -> int:
     """The size of a run's bodies in a range that are kept though a snapshot covers them."""
-    (size,) = connection.execute(
+    (size,) = db.execute(
         f"""SELECT COALESCE(SUM(payload_bytes), 0) FROM operations
             WHERE model_id = ? AND seq_id > ? AND seq_id <= ? AND {_HAS_BODY}""",
         (model_id, after, through),
@@ -200,9 +193,9 @@ def kept_bytes(connection: sqlite3.Connection, model_id: str, after: int, throug
     return int(size)
 
 
-def lacks_body(connection: sqlite3.Connection, model_id: str, after: int, through: int) -> bool:
+def lacks_body(db: Transaction, model_id: str, after: int, through: int) -> bool:
     """Whether some done operation of a run in a range can no longer be repeated."""
-    (count,) = connection.execute(
+    (count,) = db.execute(
         f"""SELECT COUNT(*) FROM operations WHERE model_id = ? AND seq_id > ? AND seq_id <= ?
             AND state = 'done' AND NOT {_HAS_BODY}""",
         (model_id, after, through),
@@ -210,18 +203,16 @@ def lacks_body(connection: sqlite3.Connection, model_id: str, after: int, throug
     return bool(count)
 
 
-def expire_results(
-    connection: sqlite3.Connection, finished_before: float, fetched_before: float
-) -> list[str]:
+def expire_results(db: Transaction, finished_before: float, fetched_before: float) -> list[str]:
     """Forget results that are old, or fetched a while ago; return the blobs that held some."""
     old = "finished_at < ? AND finished_at IS NOT NULL AND result_kind IS NOT NULL"
     fetched = "fetched_at < ? AND fetched_at IS NOT NULL AND result_kind IS NOT NULL"
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT request_id, result_blob FROM operations WHERE {old}
             UNION SELECT request_id, result_blob FROM operations WHERE {fetched}""",
         (finished_before, fetched_before),
     ).fetchall()
-    connection.executemany(
+    db.executemany(
         """UPDATE operations SET result = NULL, result_blob = NULL, result_kind = NULL
             WHERE request_id = ?""",
         [(row["request_id"],) for row in rows],
@@ -229,18 +220,18 @@ def expire_results(
     return [row["result_blob"] for row in rows if row["result_blob"] is not None]
 
 
-def accepted_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+def accepted_blobs(db: Transaction) -> list[tuple[str, str]]:
     """(request id, blob) of every accepted operation whose body is a blob."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT request_id, payload_blob FROM operations
             WHERE state = 'accepted' AND payload_blob IS NOT NULL"""
     )
     return [(request_id, blob) for request_id, blob in rows]
 
 
-def done_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+def done_blobs(db: Transaction) -> list[tuple[str, str]]:
     """(request id, result blob) of every done operation that no snapshot covers."""
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT request_id, result_blob FROM operations AS done WHERE state = 'done'
             AND result_blob IS NOT NULL AND {_HAS_BODY} AND seq_id > COALESCE(
             (SELECT MAX(seq_id) FROM snapshots WHERE model_id = done.model_id), -1)"""
@@ -248,37 +239,37 @@ def done_blobs(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(request_id, blob) for request_id, blob in rows]
 
 
-def reopen_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
+def reopen_all(db: Transaction, request_ids: Iterable[str]) -> None:
     """Make done operations accepted again: their results never reached the disk, nor anyone."""
-    connection.executemany(
+    db.executemany(
         """UPDATE operations SET state = 'accepted', result_blob = NULL, result_kind = NULL,
             result_bytes = NULL, finished_at = NULL WHERE request_id = ?""",
         [(request_id,) for request_id in request_ids],
     )
 
 
-def forget_all(connection: sqlite3.Connection, request_ids: Iterable[str]) -> None:
+def forget_all(db: Transaction, request_ids: Iterable[str]) -> None:
     for request_id in request_ids:
-        forget(connection, request_id)
+        forget(db, request_id)
 
 
-def forget_old(connection: sqlite3.Connection, before: float) -> None:
+def forget_old(db: Transaction, before: float) -> None:
     """Remove what was asked of runs that are over and were last asked something long ago."""
-    connection.execute(
+    db.execute(
         """DELETE FROM operations WHERE payload_blob IS NULL AND result_blob IS NULL AND model_id IN
             (SELECT model_id FROM runs WHERE state = 'ended' AND requested_at < ?)""",
         (before,),
     )
 
 
-def forget(connection: sqlite3.Connection, request_id: str) -> None:
+def forget(db: Transaction, request_id: str) -> None:
     """Remove an operation that was never acknowledged."""
-    connection.execute("DELETE FROM operations WHERE request_id = ?", (request_id,))
+    db.execute("DELETE FROM operations WHERE request_id = ?", (request_id,))
 
 
-def blob_names(connection: sqlite3.Connection) -> set[str]:
+def blob_names(db: Transaction) -> set[str]:
     """Every blob the table still needs."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT payload_blob FROM operations WHERE payload_blob IS NOT NULL
             UNION SELECT result_blob FROM operations WHERE result_blob IS NOT NULL"""
     )

@@ -8,9 +8,10 @@ counts once. `data` is JSON text, name to number. Older points lie in `curves`.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from tinkex.server.storage.database.transactions import Row, Transaction
 
 SERVER = ""
 
@@ -30,50 +31,48 @@ class Point:
 _COLUMNS = "n, seq_id, step, at, done, data"
 
 
-def newest(connection: sqlite3.Connection, owner: str, count: int) -> list[Point]:
+def newest(db: Transaction, owner: str, count: int) -> list[Point]:
     """The last points of a history, newest first."""
-    rows = connection.execute(
+    rows = db.execute(
         f"SELECT {_COLUMNS} FROM points WHERE owner = ? ORDER BY n DESC LIMIT ?", (owner, count)
     )
     return [_point(row) for row in rows]
 
 
-def of_owner(connection: sqlite3.Connection, owner: str) -> list[Point]:
+def of_owner(db: Transaction, owner: str) -> list[Point]:
     """All points that lie here, oldest first."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM points WHERE owner = ? ORDER BY n", (owner,))
+    rows = db.execute(f"SELECT {_COLUMNS} FROM points WHERE owner = ? ORDER BY n", (owner,))
     return [_point(row) for row in rows]
 
 
-def has(connection: sqlite3.Connection, owner: str, n: int) -> bool:
-    row = connection.execute("SELECT 1 FROM points WHERE owner = ? AND n = ?", (owner, n))
+def has(db: Transaction, owner: str, n: int) -> bool:
+    row = db.execute("SELECT 1 FROM points WHERE owner = ? AND n = ?", (owner, n))
     return row.fetchone() is not None
 
 
-def put(connection: sqlite3.Connection, owner: str, point: Point) -> None:
+def put(db: Transaction, owner: str, point: Point) -> None:
     """Add a point, or replace the one with its number."""
     data = json.dumps(point.values, separators=(",", ":"))
-    connection.execute(
+    db.execute(
         "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
         (owner, point.n, point.seq_id, point.step, point.at, point.done, data),
     )
 
 
-def owners_of_many(connection: sqlite3.Connection, count: int) -> list[str]:
+def owners_of_many(db: Transaction, count: int) -> list[str]:
     """Whose points have grown to at least `count`."""
-    rows = connection.execute(
-        "SELECT owner FROM points GROUP BY owner HAVING COUNT(*) >= ?", (count,)
-    )
+    rows = db.execute("SELECT owner FROM points GROUP BY owner HAVING COUNT(*) >= ?", (count,))
     return [owner for (owner,) in rows]
 
 
-def delete_through(connection: sqlite3.Connection, owner: str, n: int) -> None:
-    connection.execute("DELETE FROM points WHERE owner = ? AND n <= ?", (owner, n))
+def delete_through(db: Transaction, owner: str, n: int) -> None:
+    db.execute("DELETE FROM points WHERE owner = ? AND n <= ?", (owner, n))
 
 
-def delete(connection: sqlite3.Connection, owners: Iterable[str]) -> None:
-    connection.executemany("DELETE FROM points WHERE owner = ?", [(owner,) for owner in owners])
+def delete(db: Transaction, owners: Iterable[str]) -> None:
+    db.executemany("DELETE FROM points WHERE owner = ?", [(owner,) for owner in owners])
 
 
-def _point(row: sqlite3.Row) -> Point:
+def _point(row: Row) -> Point:
     n, seq_id, step, at, done, data = row
     return Point(n, seq_id, step, at, bool(done), json.loads(data))

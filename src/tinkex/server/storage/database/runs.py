@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from tinkex.server.storage.database.transactions import Row, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +48,29 @@ _COLUMNS = tuple(RunRow.__dataclass_fields__)
 _BOOLEANS = ("train_attn", "train_mlp", "train_unembed")
 
 
-def insert(connection: sqlite3.Connection, row: RunRow) -> None:
+def insert(db: Transaction, row: RunRow) -> None:
     values = {name: getattr(row, name) for name in _COLUMNS}
     if row.user_metadata is not None:
         values["user_metadata"] = json.dumps(row.user_metadata)
     names = ", ".join(_COLUMNS)
     marks = ", ".join(f":{name}" for name in _COLUMNS)
-    connection.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", values)
+    db.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", values)
 
 
-def get(connection: sqlite3.Connection, model_id: str) -> RunRow | None:
-    row = connection.execute("SELECT * FROM runs WHERE model_id = ?", (model_id,)).fetchone()
+def get(db: Transaction, model_id: str) -> RunRow | None:
+    row = db.execute("SELECT * FROM runs WHERE model_id = ?", (model_id,)).fetchone()
     return None if row is None else from_row(row)
 
 
-def live(connection: sqlite3.Connection) -> list[RunRow]:
+def live(db: Transaction) -> list[RunRow]:
     """Every run that has not ended."""
-    rows = connection.execute("SELECT * FROM runs WHERE state IN ('live', 'stopping')")
+    rows = db.execute("SELECT * FROM runs WHERE state IN ('live', 'stopping')")
     return [from_row(row) for row in rows]
 
 
-def children(connection: sqlite3.Connection, tenant: str, prefix: str) -> list[RunRow]:
+def children(db: Transaction, tenant: str, prefix: str) -> list[RunRow]:
     """A tenant's runs whose parent's path begins so, oldest first."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT * FROM runs WHERE tenant = ? AND substr(parent, 1, ?) = ?
             ORDER BY created_at LIMIT 100""",
         (tenant, len(prefix), prefix),
@@ -77,68 +78,64 @@ def children(connection: sqlite3.Connection, tenant: str, prefix: str) -> list[R
     return [from_row(row) for row in rows]
 
 
-def set_lora(connection: sqlite3.Connection, row: RunRow) -> None:
+def set_lora(db: Transaction, row: RunRow) -> None:
     """Record what a run made from a checkpoint turned out to be."""
-    connection.execute(
+    db.execute(
         """UPDATE runs SET rank = ?, train_attn = ?, train_mlp = ?, train_unembed = ?
             WHERE model_id = ?""",
         (row.rank, row.train_attn, row.train_mlp, row.train_unembed, row.model_id),
     )
 
 
-def touch(connection: sqlite3.Connection, model_id: str, requested_at: float) -> None:
-    connection.execute(
-        "UPDATE runs SET requested_at = ? WHERE model_id = ?", (requested_at, model_id)
-    )
+def touch(db: Transaction, model_id: str, requested_at: float) -> None:
+    db.execute("UPDATE runs SET requested_at = ? WHERE model_id = ?", (requested_at, model_id))
 
 
-def stop(connection: sqlite3.Connection, model_id: str) -> None:
-    connection.execute("UPDATE runs SET state = 'stopping' WHERE model_id = ?", (model_id,))
+def stop(db: Transaction, model_id: str) -> None:
+    db.execute("UPDATE runs SET state = 'stopping' WHERE model_id = ?", (model_id,))
 
 
-def end(connection: sqlite3.Connection, model_id: str, ended_at: float) -> None:
-    connection.execute(
+def end(db: Transaction, model_id: str, ended_at: float) -> None:
+    db.execute(
         "UPDATE runs SET state = 'ended', ended_at = ? WHERE model_id = ?", (ended_at, model_id)
     )
 
 
-def delete(connection: sqlite3.Connection, model_id: str) -> None:
-    connection.execute("DELETE FROM runs WHERE model_id = ?", (model_id,))
+def delete(db: Transaction, model_id: str) -> None:
+    db.execute("DELETE FROM runs WHERE model_id = ?", (model_id,))
 
 
-def set_name(connection: sqlite3.Connection, model_id: str, name: str | None) -> None:
-    connection.execute("UPDATE runs SET name = ? WHERE model_id = ?", (name, model_id))
+def set_name(db: Transaction, model_id: str, name: str | None) -> None:
+    db.execute("UPDATE runs SET name = ? WHERE model_id = ?", (name, model_id))
 
 
-def set_note(connection: sqlite3.Connection, model_id: str, note: str | None) -> None:
-    connection.execute("UPDATE runs SET note = ? WHERE model_id = ?", (note, model_id))
+def set_note(db: Transaction, model_id: str, note: str | None) -> None:
+    db.execute("UPDATE runs SET note = ? WHERE model_id = ?", (note, model_id))
 
 
-def trained(connection: sqlite3.Connection, model_id: str, tokens: int, loss: float | None) -> None:
+def trained(db: Transaction, model_id: str, tokens: int, loss: float | None) -> None:
     """Count what a forward-backward pass has trained on."""
-    connection.execute(
+    db.execute(
         "UPDATE runs SET tokens = tokens + ?, loss = COALESCE(?, loss) WHERE model_id = ?",
         (tokens, loss, model_id),
     )
 
 
-def stepped(connection: sqlite3.Connection, model_id: str) -> None:
-    connection.execute("UPDATE runs SET step = step + 1 WHERE model_id = ?", (model_id,))
+def stepped(db: Transaction, model_id: str) -> None:
+    db.execute("UPDATE runs SET step = step + 1 WHERE model_id = ?", (model_id,))
 
 
-def set_origin(connection: sqlite3.Connection, model_id: str, parent: str, step: int) -> None:
+def set_origin(db: Transaction, model_id: str, parent: str, step: int) -> None:
     """Record which checkpoint a run has loaded, and the step from which it continues."""
-    connection.execute(
-        "UPDATE runs SET parent = ?, step = ? WHERE model_id = ?", (parent, step, model_id)
-    )
+    db.execute("UPDATE runs SET parent = ?, step = ? WHERE model_id = ?", (parent, step, model_id))
 
 
-def step_of(connection: sqlite3.Connection, model_id: str) -> int:
-    row = connection.execute("SELECT step FROM runs WHERE model_id = ?", (model_id,)).fetchone()
+def step_of(db: Transaction, model_id: str) -> int:
+    row = db.execute("SELECT step FROM runs WHERE model_id = ?", (model_id,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def from_row(row: sqlite3.Row) -> RunRow:
+def from_row(row: Row) -> RunRow:
     values = dict(row)
     if values["user_metadata"] is not None:
         values["user_metadata"] = json.loads(values["user_metadata"])

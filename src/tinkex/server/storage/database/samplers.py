@@ -7,9 +7,10 @@ that after a restart the server knows which samples it may have lost.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tinkex.server.storage.database.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class SamplerRow:
     model_id: str | None = None
 
 
-def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
-    connection.execute(
+def insert(db: Transaction, row: SamplerRow) -> None:
+    db.execute(
         """INSERT INTO samplers
             (sampler_id, session_id, tenant, base_model, created_at, model_path, folder, model_id)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -45,38 +46,36 @@ def insert(connection: sqlite3.Connection, row: SamplerRow) -> None:
     )
 
 
-def insert_once(connection: sqlite3.Connection, row: SamplerRow) -> SamplerRow:
+def insert_once(db: Transaction, row: SamplerRow) -> SamplerRow:
     """Insert, unless the sampler exists: then give the one that does."""
-    known = get(connection, row.sampler_id)
+    known = get(db, row.sampler_id)
     if known is None:
-        insert(connection, row)
+        insert(db, row)
     return known or row
 
 
-def get(connection: sqlite3.Connection, sampler_id: str) -> SamplerRow | None:
-    row = connection.execute(
-        "SELECT * FROM samplers WHERE sampler_id = ?", (sampler_id,)
-    ).fetchone()
+def get(db: Transaction, sampler_id: str) -> SamplerRow | None:
+    row = db.execute("SELECT * FROM samplers WHERE sampler_id = ?", (sampler_id,)).fetchone()
     return None if row is None else SamplerRow(**dict(row))
 
 
-def serves(connection: sqlite3.Connection, folder: str) -> bool:
+def serves(db: Transaction, folder: str) -> bool:
     """Whether a sampler points at this folder."""
-    found = connection.execute("SELECT 1 FROM samplers WHERE folder = ?", (folder,)).fetchone()
+    found = db.execute("SELECT 1 FROM samplers WHERE folder = ?", (folder,)).fetchone()
     return found is not None
 
 
-def of_session(connection: sqlite3.Connection, session_id: str) -> list[SamplerRow]:
-    rows = connection.execute(
+def of_session(db: Transaction, session_id: str) -> list[SamplerRow]:
+    rows = db.execute(
         "SELECT * FROM samplers WHERE session_id = ? ORDER BY created_at, sampler_id",
         (session_id,),
     )
     return [SamplerRow(**dict(row)) for row in rows]
 
 
-def folders(connection: sqlite3.Connection, ended_before: float) -> set[str]:
+def folders(db: Transaction, ended_before: float) -> set[str]:
     """Every folder that a sampler may still serve: its session lives, or ended not long ago."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT DISTINCT folder FROM samplers JOIN sessions USING (session_id)
             WHERE folder IS NOT NULL AND (ended_at IS NULL OR ended_at >= ?)""",
         (ended_before,),
@@ -96,10 +95,10 @@ class Unnamed:
     ended: int
 
 
-def unnamed(connection: sqlite3.Connection, tenant: str | None = None) -> list[Unnamed]:
+def unnamed(db: Transaction, tenant: str | None = None) -> list[Unnamed]:
     """Samplers with weights saved for them alone, of one tenant or all, oldest first."""
     whose = "? IS NULL" if tenant is None else "samplers.tenant = ?"
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT sampler_id, session_id, samplers.tenant, folder, samplers.created_at,
                 ended_at IS NOT NULL AS ended
             FROM samplers JOIN sessions USING (session_id)
@@ -111,16 +110,14 @@ def unnamed(connection: sqlite3.Connection, tenant: str | None = None) -> list[U
     return [Unnamed(*row) for row in rows]
 
 
-def forget(connection: sqlite3.Connection, sampler_ids: Sequence[str]) -> None:
+def forget(db: Transaction, sampler_ids: Sequence[str]) -> None:
     """Samplers that are no more; their numbers may have been used, so their windows stay."""
-    connection.executemany(
-        "DELETE FROM samplers WHERE sampler_id = ?", [(name,) for name in sampler_ids]
-    )
+    db.executemany("DELETE FROM samplers WHERE sampler_id = ?", [(name,) for name in sampler_ids])
 
 
-def next_clone(connection: sqlite3.Connection, sampler_id: str) -> int:
+def next_clone(db: Transaction, sampler_id: str) -> int:
     """A number no other client of this sampler has; the original is 0."""
-    (number,) = connection.execute(
+    (number,) = db.execute(
         "UPDATE samplers SET clones = clones + 1 WHERE sampler_id = ? RETURNING clones",
         (sampler_id,),
     ).fetchone()
@@ -137,16 +134,16 @@ class Window:
     high: int
 
 
-def put_window(connection: sqlite3.Connection, window: Window) -> None:
-    connection.execute(
+def put_window(db: Transaction, window: Window) -> None:
+    db.execute(
         """INSERT OR REPLACE INTO sample_windows (sampler_id, clone, low, high)
             VALUES (?, ?, ?, ?)""",
         (window.sampler_id, window.clone, window.low, window.high),
     )
 
 
-def get_window(connection: sqlite3.Connection, sampler_id: str, clone: int) -> Window | None:
-    row = connection.execute(
+def get_window(db: Transaction, sampler_id: str, clone: int) -> Window | None:
+    row = db.execute(
         "SELECT * FROM sample_windows WHERE sampler_id = ? AND clone = ?", (sampler_id, clone)
     ).fetchone()
     return None if row is None else Window(**dict(row))

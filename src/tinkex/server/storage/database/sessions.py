@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tinkex.server.storage.database.transactions import Row, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class SessionRow:
     ended_at: float | None = None
 
 
-def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
-    connection.execute(
+def insert(db: Transaction, row: SessionRow) -> None:
+    db.execute(
         """INSERT INTO sessions (session_id, tenant, created_at, seen_at, tags, user_metadata,
             sdk_version, project_id, display_name, idempotency_key)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -49,42 +50,38 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
     )
 
 
-def insert_once(connection: sqlite3.Connection, row: SessionRow) -> SessionRow:
+def insert_once(db: Transaction, row: SessionRow) -> SessionRow:
     """Insert, unless the tenant's idempotency key already has a session: then give that one."""
     key = row.idempotency_key
-    known = None if key is None else by_key(connection, row.tenant, key)
+    known = None if key is None else by_key(db, row.tenant, key)
     if known is None:
-        insert(connection, row)
+        insert(db, row)
     return known or row
 
 
-def get(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    row = connection.execute(
-        "SELECT * FROM sessions WHERE session_id = ?", (session_id,)
-    ).fetchone()
+def get(db: Transaction, session_id: str) -> SessionRow | None:
+    row = db.execute("SELECT * FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     return None if row is None else from_row(row)
 
 
-def by_key(connection: sqlite3.Connection, tenant: str, key: str) -> SessionRow | None:
-    row = connection.execute(
+def by_key(db: Transaction, tenant: str, key: str) -> SessionRow | None:
+    row = db.execute(
         "SELECT * FROM sessions WHERE tenant = ? AND idempotency_key = ?", (tenant, key)
     ).fetchone()
     return None if row is None else from_row(row)
 
 
-def active(connection: sqlite3.Connection) -> list[SessionRow]:
-    rows = connection.execute("SELECT * FROM sessions WHERE status = 'active'")
+def active(db: Transaction) -> list[SessionRow]:
+    rows = db.execute("SELECT * FROM sessions WHERE status = 'active'")
     return [from_row(row) for row in rows]
 
 
-def touch(connection: sqlite3.Connection, session_id: str, seen_at: float) -> None:
-    connection.execute(
-        "UPDATE sessions SET seen_at = ? WHERE session_id = ?", (seen_at, session_id)
-    )
+def touch(db: Transaction, session_id: str, seen_at: float) -> None:
+    db.execute("UPDATE sessions SET seen_at = ? WHERE session_id = ?", (seen_at, session_id))
 
 
 def end(
-    connection: sqlite3.Connection,
+    db: Transaction,
     session_id: str,
     status: str,
     reason: str | None,
@@ -92,7 +89,7 @@ def end(
     ended_at: float,
 ) -> bool:
     """End an active session; the first reason wins. False if it had ended before."""
-    changed = connection.execute(
+    changed = db.execute(
         """UPDATE sessions SET status = ?, reason = ?, detail = ?, ended_at = ?
             WHERE session_id = ? AND status = 'active'""",
         (status, reason, detail, ended_at, session_id),
@@ -100,7 +97,7 @@ def end(
     return changed.rowcount == 1
 
 
-def from_row(row: sqlite3.Row) -> SessionRow:
+def from_row(row: Row) -> SessionRow:
     values = dict(row)
     values["tags"] = tuple(json.loads(values["tags"]))
     values["user_metadata"] = json.loads(values["user_metadata"])

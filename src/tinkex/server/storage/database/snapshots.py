@@ -5,8 +5,9 @@ That is the newest one, and the one before it for the case that the newest is da
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
+
+from tinkex.server.storage.database.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,14 @@ class SnapshotRow:
     digest: str
 
 
-def put(connection: sqlite3.Connection, row: SnapshotRow, before: SnapshotRow | None) -> list[str]:
+def put(db: Transaction, row: SnapshotRow, before: SnapshotRow | None) -> list[str]:
     """Make `row` its run's newest, with `before` to fall back to; the folders of all others."""
     kept = (row.seq_id, row.seq_id if before is None else before.seq_id)
     others = "model_id = ? AND (seq_id NOT IN (?, ?) OR seq_id = ?)"
     values = (row.model_id, *kept, row.seq_id)
-    gone = connection.execute(f"SELECT folder FROM snapshots WHERE {others}", values).fetchall()
-    connection.execute(f"DELETE FROM snapshots WHERE {others}", values)
-    connection.execute(
+    gone = db.execute(f"SELECT folder FROM snapshots WHERE {others}", values).fetchall()
+    db.execute(f"DELETE FROM snapshots WHERE {others}", values)
+    db.execute(
         """INSERT INTO snapshots (model_id, seq_id, folder, step, size_bytes, created_at, digest)
             VALUES (?, ?, ?, ?, ?, ?, ?)""",
         (
@@ -48,28 +49,26 @@ def put(connection: sqlite3.Connection, row: SnapshotRow, before: SnapshotRow | 
     return [folder for (folder,) in gone]
 
 
-def of_run(connection: sqlite3.Connection, model_id: str) -> list[SnapshotRow]:
+def of_run(db: Transaction, model_id: str) -> list[SnapshotRow]:
     """A run's snapshots, the newest first."""
-    rows = connection.execute(
+    rows = db.execute(
         "SELECT * FROM snapshots WHERE model_id = ? ORDER BY seq_id DESC", (model_id,)
     )
     return [SnapshotRow(**dict(row)) for row in rows]
 
 
-def every(connection: sqlite3.Connection) -> list[SnapshotRow]:
-    return [SnapshotRow(**dict(row)) for row in connection.execute("SELECT * FROM snapshots")]
+def every(db: Transaction) -> list[SnapshotRow]:
+    return [SnapshotRow(**dict(row)) for row in db.execute("SELECT * FROM snapshots")]
 
 
-def delete(connection: sqlite3.Connection, model_id: str) -> None:
+def delete(db: Transaction, model_id: str) -> None:
     """Forget all of a run that is over."""
-    connection.execute("DELETE FROM snapshots WHERE model_id = ?", (model_id,))
+    db.execute("DELETE FROM snapshots WHERE model_id = ?", (model_id,))
 
 
-def folders(connection: sqlite3.Connection) -> set[str]:
-    return {folder for (folder,) in connection.execute("SELECT folder FROM snapshots")}
+def folders(db: Transaction) -> set[str]:
+    return {folder for (folder,) in db.execute("SELECT folder FROM snapshots")}
 
 
-def size_bytes(connection: sqlite3.Connection) -> int:
-    return int(
-        connection.execute("SELECT COALESCE(SUM(size_bytes), 0) FROM snapshots").fetchone()[0]
-    )
+def size_bytes(db: Transaction) -> int:
+    return int(db.execute("SELECT COALESCE(SUM(size_bytes), 0) FROM snapshots").fetchone()[0])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from tinkex.server.storage.database.transactions import Row, Transaction
 
 HOUR = 3600
 GIGABYTE = 1e9
@@ -33,10 +34,10 @@ class Use:
     cached: bool = False
 
 
-def add(connection: sqlite3.Connection, use: Use) -> None:
+def add(db: Transaction, use: Use) -> None:
     """Add an amount to its hour."""
     source = use.source
-    connection.execute(
+    db.execute(
         """INSERT INTO usage
             (hour, tenant, session_id, project_id, base_model, measure, cached, amount)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -54,9 +55,9 @@ def add(connection: sqlite3.Connection, use: Use) -> None:
     )
 
 
-def between(connection: sqlite3.Connection, tenant: str, start: float, end: float) -> list[Use]:
+def between(db: Transaction, tenant: str, start: float, end: float) -> list[Use]:
     """A tenant's use in hours that start in [start, end), oldest first."""
-    rows = connection.execute(
+    rows = db.execute(
         """SELECT hour, measure, amount, cached, session_id, project_id, base_model FROM usage
             WHERE tenant = ? AND hour >= ? AND hour < ?
             ORDER BY hour, session_id, project_id, base_model, measure, cached""",
@@ -81,7 +82,7 @@ class Hour:
     sampled: int
 
 
-def hourly(connection: sqlite3.Connection, tenant: str | None, since: float) -> list[Hour]:
+def hourly(db: Transaction, tenant: str | None, since: float) -> list[Hour]:
     """Tokens by hour, tenant and model, of one tenant or of all, oldest first."""
     kinds = (
         "measure = 'training'",
@@ -92,7 +93,7 @@ def hourly(connection: sqlite3.Connection, tenant: str | None, since: float) -> 
     sums = ", ".join(
         f"CAST(SUM(CASE WHEN {kind} THEN amount ELSE 0 END) AS INTEGER)" for kind in kinds
     )
-    rows = connection.execute(
+    rows = db.execute(
         f"""SELECT hour, tenant, base_model, {sums} FROM usage
             WHERE (?1 IS NULL OR tenant = ?1) AND hour >= ?2 AND base_model != ''
             AND measure IN ('training', 'sampling_prefill', 'sampling_sample')
@@ -106,33 +107,31 @@ def hour_of(moment: float) -> int:
     return int(moment // HOUR) * HOUR
 
 
-def accrue_tenant(connection: sqlite3.Connection, tenant: str, now: float) -> None:
+def accrue_tenant(db: Transaction, tenant: str, now: float) -> None:
     """Count the gigabyte-hours of a tenant's checkpoints since they were last counted."""
-    rows = connection.execute(
+    rows = db.execute(
         f"SELECT {_STORED} FROM checkpoints WHERE tenant = ? AND accrued_at < ?", (tenant, now)
     ).fetchall()
     for row in rows:
-        _accrue(connection, row, now)
+        _accrue(db, row, now)
 
 
-def accrue_checkpoint(connection: sqlite3.Connection, path: str, now: float) -> None:
+def accrue_checkpoint(db: Transaction, path: str, now: float) -> None:
     """Count one checkpoint's gigabyte-hours, if there is one: it is about to go or be replaced."""
-    row = connection.execute(
-        f"SELECT {_STORED} FROM checkpoints WHERE path = ?", (path,)
-    ).fetchone()
+    row = db.execute(f"SELECT {_STORED} FROM checkpoints WHERE path = ?", (path,)).fetchone()
     if row is not None:
-        _accrue(connection, row, now)
+        _accrue(db, row, now)
 
 
 _STORED = "path, tenant, session_id, project_id, base_model, size_bytes, accrued_at"
 
 
-def _accrue(connection: sqlite3.Connection, row: sqlite3.Row, now: float) -> None:
+def _accrue(db: Transaction, row: Row, now: float) -> None:
     path, tenant, session_id, project_id, base_model, size, since = row
     source = Source(tenant, session_id, project_id or "", base_model)
     for hour, seconds in _hours(since, now):
-        add(connection, Use(hour, source, "storage", size / GIGABYTE * seconds / HOUR))
-    connection.execute("UPDATE checkpoints SET accrued_at = ? WHERE path = ?", (now, path))
+        add(db, Use(hour, source, "storage", size / GIGABYTE * seconds / HOUR))
+    db.execute("UPDATE checkpoints SET accrued_at = ? WHERE path = ?", (now, path))
 
 
 def _hours(start: float, end: float) -> Iterator[tuple[int, float]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tinkex.server.storage.database.commit import Job, Work, commit_batch
+from tinkex.server.storage.database.connections import Connection
 
 _BATCH_LIMIT = 512
 
@@ -41,7 +41,7 @@ class _Ticket:
 class ThreadWriter:
     """A `Writer` with its own thread and connection. Closing it commits what is queued first."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="tinkex-writer", daemon=True)

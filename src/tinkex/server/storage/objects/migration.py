@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from tinkex.server.storage import manifest
 from tinkex.server.storage.blobs import SegmentBlobs
-from tinkex.server.storage.database import only_reading
 from tinkex.server.storage.database import operations as operations_table
+from tinkex.server.storage.database.sqlite import only_reading
 from tinkex.server.storage.home import Home
 from tinkex.server.storage.objects.binding import begin, bind, bound
 from tinkex.server.storage.objects.cache import Cache
