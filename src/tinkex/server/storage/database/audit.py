@@ -52,7 +52,7 @@ def between(
     """A tenant's newest `limit` events in [start, end), oldest first."""
     rows = db.execute(
         """SELECT at, tenant, category, event, details, model_id, path FROM audit
-            WHERE tenant = ? AND at >= ? AND at < ? AND (? IS NULL OR category = ?)
+            WHERE tenant = ? AND at >= ? AND at < ? AND (CAST(? AS TEXT) IS NULL OR category = ?)
             ORDER BY id DESC LIMIT ?""",
         (tenant, start, end, category, category, limit),
     ).fetchall()

@@ -50,6 +50,7 @@ class CheckpointRow:
 
 _COLUMNS = tuple(CheckpointRow.__dataclass_fields__)
 _NAMES = ", ".join(_COLUMNS)
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "accrued_at"))
 _BOOLEANS = ("train_attn", "train_mlp", "train_unembed", "public")
 
 
@@ -60,8 +61,8 @@ def put(db: Transaction, row: CheckpointRow) -> None:
         values["user_metadata"] = json.dumps(dict(row.user_metadata))
     marks = ", ".join(f":{name}" for name in _COLUMNS)
     db.execute(
-        f"""INSERT OR REPLACE INTO checkpoints ({_NAMES}, accrued_at)
-            VALUES ({marks}, :created_at)""",
+        f"""INSERT INTO checkpoints ({_NAMES}, accrued_at) VALUES ({marks}, :created_at)
+            ON CONFLICT (path) DO UPDATE SET {_REPLACED}""",
         values,
     )
 
@@ -84,7 +85,7 @@ def of_tenant(
     db: Transaction, tenant: str | None, limit: int, offset: int
 ) -> tuple[list[CheckpointRow], int]:
     """A page of a tenant's checkpoints, or everybody's, newest first, and how many there are."""
-    whose = "? IS NULL" if tenant is None else "tenant = ?"
+    whose = "CAST(? AS TEXT) IS NULL" if tenant is None else "tenant = ?"
     rows = db.execute(
         f"""SELECT {_NAMES} FROM checkpoints WHERE {whose}
             ORDER BY created_at DESC, path LIMIT ? OFFSET ?""",
@@ -99,8 +100,9 @@ def stored(db: Transaction, tenant: str | None) -> list[tuple[str, int, int]]:
     """(tenant, checkpoints, bytes) of one tenant or of all, largest first."""
     rows = db.execute(
         """SELECT tenant, COUNT(*), SUM(size_bytes) AS size FROM checkpoints
-            WHERE ?1 IS NULL OR tenant = ?1 GROUP BY tenant ORDER BY size DESC""",
-        (tenant,),
+            WHERE CAST(:tenant AS TEXT) IS NULL OR tenant = :tenant
+            GROUP BY tenant ORDER BY size DESC""",
+        {"tenant": tenant},
     )
     return [(owner, count, size) for owner, count, size in rows]
 
@@ -109,7 +111,7 @@ def samplers_for(db: Transaction, tenant: str, now: float, limit: int) -> list[C
     """Sampler weights that a tenant may read, its own and published ones, newest first."""
     rows = db.execute(
         f"""SELECT {_NAMES} FROM checkpoints
-            WHERE kind = 'sampler_weights' AND (tenant = ? OR public)
+            WHERE kind = 'sampler_weights' AND (tenant = ? OR public = 1)
               AND (expires_at IS NULL OR expires_at > ?)
             ORDER BY created_at DESC, path LIMIT ?""",
         (tenant, now, limit),
@@ -161,7 +163,7 @@ def storage_of(
     """Per project of a tenant: (project, number of checkpoints, bytes)."""
     rows = db.execute(
         """SELECT project_id, COUNT(*), SUM(size_bytes) FROM checkpoints
-            WHERE tenant = ? AND (? IS NULL OR project_id = ?) GROUP BY project_id""",
+            WHERE tenant = ? AND (CAST(? AS TEXT) IS NULL OR project_id = ?) GROUP BY project_id""",
         (tenant, project_id, project_id),
     )
     return [(project, count, size) for project, count, size in rows]
@@ -170,6 +172,8 @@ def storage_of(
 def of_sessions(db: Transaction, session_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
     """Per session that has any: (number of checkpoints, bytes)."""
     ids = list(session_ids)
+    if not ids:
+        return {}
     marks = ", ".join("?" * len(ids))
     rows = db.execute(
         f"""SELECT session_id, COUNT(*), SUM(size_bytes) FROM checkpoints

@@ -6,7 +6,7 @@ A source is a tenant's run, or a tenant and a base model. Bytes only; ids only g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tinkex.server.storage.database.transactions import Transaction
 
@@ -32,20 +32,21 @@ def add(db: Transaction, source: Source, at: float, data: bytes) -> None:
     """Keep one, unless its run was deleted meanwhile: samplers outlive runs."""
     db.execute(
         """INSERT INTO kept_samples (tenant, model_id, base_model, at, data)
-            SELECT ?1, ?2, ?3, ?4, ?5
-            WHERE ?2 IS NULL OR EXISTS (SELECT 1 FROM runs WHERE model_id = ?2)""",
-        (source.tenant, source.model_id, source.base_model, at, data),
+            SELECT :tenant, :model_id, :base_model, :at, :data
+            WHERE CAST(:model_id AS TEXT) IS NULL
+               OR EXISTS (SELECT 1 FROM runs WHERE model_id = :model_id)""",
+        {**asdict(source), "at": at, "data": data},
     )
 
 
 def trim(db: Transaction, source: Source, most: int) -> None:
     """Forget all but the newest of a source."""
-    where = "tenant = ? AND model_id IS ? AND base_model = ?"
-    values = (source.tenant, source.model_id, source.base_model)
+    run = "model_id IS NULL" if source.model_id is None else "model_id = :model_id"
+    where = f"tenant = :tenant AND {run} AND base_model = :base_model"
     db.execute(
         f"""DELETE FROM kept_samples WHERE {where} AND id <=
-            (SELECT id FROM kept_samples WHERE {where} ORDER BY id DESC LIMIT 1 OFFSET ?)""",
-        (*values, *values, most),
+            (SELECT id FROM kept_samples WHERE {where} ORDER BY id DESC LIMIT 1 OFFSET :most)""",
+        {**asdict(source), "most": most},
     )
 
 
@@ -60,9 +61,11 @@ def page(
     """The newest before an id, of a tenant or of all; of one run or one model if asked."""
     rows = db.execute(
         """SELECT id, tenant, base_model, model_id, at, data FROM kept_samples
-            WHERE id < ?1 AND (?2 IS NULL OR tenant = ?2) AND (?3 IS NULL OR model_id = ?3)
-            AND (?4 IS NULL OR base_model = ?4) ORDER BY id DESC LIMIT ?5""",
-        (before, tenant, run, model, limit),
+            WHERE id < :before AND (CAST(:tenant AS TEXT) IS NULL OR tenant = :tenant)
+            AND (CAST(:run AS TEXT) IS NULL OR model_id = :run)
+            AND (CAST(:model AS TEXT) IS NULL OR base_model = :model)
+            ORDER BY id DESC LIMIT :limit""",
+        {"before": before, "tenant": tenant, "run": run, "model": model, "limit": limit},
     )
     return [KeptRow(number, Source(*source), at, data) for number, *source, at, data in rows]
 

@@ -11,7 +11,20 @@ from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.transactions import Transaction
 
-_PUBLISHED = "EXISTS (SELECT 1 FROM checkpoints c WHERE c.public AND c.{column} = {table}.{column})"
+_SEARCHED = " || '\n' || ".join(
+    f"COALESCE({column}, '')"
+    for column in (
+        "r.model_id",
+        "r.base_model",
+        "r.name",
+        "r.note",
+        "r.user_metadata",
+        "s.display_name",
+    )
+)
+_PUBLISHED = (
+    "EXISTS (SELECT 1 FROM checkpoints c WHERE c.public = 1 AND c.{column} = {table}.{column})"
+)
 
 
 def run_page(
@@ -50,22 +63,19 @@ def search_runs(
 ) -> tuple[list[RunRow], int]:
     """A page of a tenant's runs, or of everybody's, newest request first, and how many there are.
     `state` is any, live or ended; `search` is looked for in names, ids, models and notes."""
-    where = """(?1 IS NULL OR r.tenant = ?1)
-        AND (?2 = 'any' OR (?2 = 'ended') = (r.state = 'ended'))
-        AND (?3 IS NULL OR instr(lower(r.model_id || char(10) || r.base_model || char(10)
-            || COALESCE(r.name, '') || char(10) || COALESCE(r.note, '') || char(10)
-            || COALESCE(r.user_metadata, '') || char(10) || COALESCE(s.display_name, '')),
-            lower(?3)))"""
+    where = f"""(CAST(:tenant AS TEXT) IS NULL OR r.tenant = :tenant)
+        AND (:state = 'any' OR (:state = 'ended') = (r.state = 'ended'))
+        AND (CAST(:search AS TEXT) IS NULL
+            OR instr(lower({_SEARCHED}), lower(CAST(:search AS TEXT))) > 0)"""
+    values = {"tenant": tenant, "state": state, "search": search}
     tables = "runs r LEFT JOIN sessions s ON s.session_id = r.session_id"
     rows = db.execute(
         f"""SELECT r.* FROM {tables} WHERE {where}
-            ORDER BY r.requested_at DESC, r.model_id LIMIT ?4 OFFSET ?5""",
-        (tenant, state, search, limit, offset),
+            ORDER BY r.requested_at DESC, r.model_id LIMIT :limit OFFSET :offset""",
+        {**values, "limit": limit, "offset": offset},
     )
     page = [runs.from_row(row) for row in rows]
-    (total,) = db.execute(
-        f"SELECT COUNT(*) FROM {tables} WHERE {where}", (tenant, state, search)
-    ).fetchone()
+    (total,) = db.execute(f"SELECT COUNT(*) FROM {tables} WHERE {where}", values).fetchone()
     return page, total
 
 
@@ -80,7 +90,7 @@ def runs_of_session(db: Transaction, session_id: str) -> list[str]:
 def is_published(db: Transaction, column: str, value: str) -> bool:
     """Whether someone published a checkpoint of this run (`model_id`) or `session_id`."""
     row = db.execute(
-        f"SELECT 1 FROM checkpoints WHERE public AND {column} = ? LIMIT 1", (value,)
+        f"SELECT 1 FROM checkpoints WHERE public = 1 AND {column} = ? LIMIT 1", (value,)
     ).fetchone()
     return row is not None
 
@@ -134,7 +144,7 @@ def set_session_project(db: Transaction, session_id: str, project_id: str) -> No
 def _visible(table: str, column: str, tenant: str | None, accessible: bool) -> str:
     """A clause that takes the tenant as its value."""
     if tenant is None:
-        return "? IS NULL"
+        return "CAST(? AS TEXT) IS NULL"
     published = _PUBLISHED.format(column=column, table=table)
     return f"(tenant = ? OR {published})" if accessible else "tenant = ?"
 
@@ -170,7 +180,7 @@ def _named(search: Search) -> tuple[str, list[str]]:
     if search.session_id is not None:
         either.append("session_id = ?")
         values.append(search.session_id)
-    return (" OR ".join(either) or "1", values)
+    return (" OR ".join(either) or "1 = 1", values)
 
 
 def _metadata(pair: tuple[str, str]) -> tuple[str, list[str]]:
@@ -179,6 +189,8 @@ def _metadata(pair: tuple[str, str]) -> tuple[str, list[str]]:
 
 
 def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[str]]:
+    if not values:
+        return "1 = 0", []
     marks = ", ".join("?" * len(values))
     return f"{column} IN ({marks})", list(values)
 
@@ -186,7 +198,7 @@ def _one_of(column: str, values: Sequence[str]) -> tuple[str, list[str]]:
 def _any_status(
     statuses: Sequence[tuple[str, Sequence[str] | None]],
 ) -> tuple[str, list[str]]:
-    clauses, values = ["0"], []
+    clauses, values = ["1 = 0"], []
     for status, reasons in statuses:
         clause, more = "status = ?", [status]
         if reasons is not None:

@@ -60,8 +60,9 @@ def size(db: Transaction, tenant: str) -> int:
 def delete_ended(db: Transaction, in_use: Collection[str]) -> None:
     """Delete the losses of sessions that have ended and are not `in_use`."""
     marks = ", ".join("?" * len(in_use))
+    used = f"AND session_id NOT IN ({marks})" if in_use else ""
     db.execute(
-        f"""DELETE FROM losses WHERE session_id NOT IN ({marks}) AND session_id NOT IN
-            (SELECT session_id FROM sessions WHERE status = 'active')""",
+        f"""DELETE FROM losses WHERE session_id NOT IN
+            (SELECT session_id FROM sessions WHERE status = 'active') {used}""",
         tuple(in_use),
     )

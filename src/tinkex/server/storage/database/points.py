@@ -54,7 +54,9 @@ def put(db: Transaction, owner: str, point: Point) -> None:
     """Add a point, or replace the one with its number."""
     data = json.dumps(point.values, separators=(",", ":"))
     db.execute(
-        "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"""INSERT INTO points (owner, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT (owner, n) DO UPDATE SET seq_id = excluded.seq_id, step = excluded.step,
+            at = excluded.at, done = excluded.done, data = excluded.data""",
         (owner, point.n, point.seq_id, point.step, point.at, point.done, data),
     )
 

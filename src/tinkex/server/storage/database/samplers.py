@@ -97,7 +97,7 @@ class Unnamed:
 
 def unnamed(db: Transaction, tenant: str | None = None) -> list[Unnamed]:
     """Samplers with weights saved for them alone, of one tenant or all, oldest first."""
-    whose = "? IS NULL" if tenant is None else "samplers.tenant = ?"
+    whose = "CAST(? AS TEXT) IS NULL" if tenant is None else "samplers.tenant = ?"
     rows = db.execute(
         f"""SELECT sampler_id, session_id, samplers.tenant, folder, samplers.created_at,
                 ended_at IS NOT NULL AS ended
@@ -136,8 +136,9 @@ class Window:
 
 def put_window(db: Transaction, window: Window) -> None:
     db.execute(
-        """INSERT OR REPLACE INTO sample_windows (sampler_id, clone, low, high)
-            VALUES (?, ?, ?, ?)""",
+        """INSERT INTO sample_windows (sampler_id, clone, low, high) VALUES (?, ?, ?, ?)
+            ON CONFLICT (sampler_id, clone)
+            DO UPDATE SET low = excluded.low, high = excluded.high""",
         (window.sampler_id, window.clone, window.low, window.high),
     )
 

@@ -41,7 +41,8 @@ def add(db: Transaction, use: Use) -> None:
         """INSERT INTO usage
             (hour, tenant, session_id, project_id, base_model, measure, cached, amount)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-            ON CONFLICT DO UPDATE SET amount = amount + excluded.amount""",
+            ON CONFLICT (tenant, hour, session_id, project_id, base_model, measure, cached)
+            DO UPDATE SET amount = usage.amount + excluded.amount""",
         (
             use.hour,
             source.tenant,
@@ -86,19 +87,19 @@ def hourly(db: Transaction, tenant: str | None, since: float) -> list[Hour]:
     """Tokens by hour, tenant and model, of one tenant or of all, oldest first."""
     kinds = (
         "measure = 'training'",
-        "measure = 'sampling_prefill' AND NOT cached",
-        "measure = 'sampling_prefill' AND cached",
+        "measure = 'sampling_prefill' AND cached = 0",
+        "measure = 'sampling_prefill' AND cached = 1",
         "measure = 'sampling_sample'",
     )
     sums = ", ".join(
-        f"CAST(SUM(CASE WHEN {kind} THEN amount ELSE 0 END) AS INTEGER)" for kind in kinds
+        f"CAST(SUM(CASE WHEN {kind} THEN amount ELSE 0 END) AS BIGINT)" for kind in kinds
     )
     rows = db.execute(
         f"""SELECT hour, tenant, base_model, {sums} FROM usage
-            WHERE (?1 IS NULL OR tenant = ?1) AND hour >= ?2 AND base_model != ''
-            AND measure IN ('training', 'sampling_prefill', 'sampling_sample')
+            WHERE (CAST(:tenant AS TEXT) IS NULL OR tenant = :tenant) AND hour >= :since
+            AND base_model != '' AND measure IN ('training', 'sampling_prefill', 'sampling_sample')
             GROUP BY hour, tenant, base_model ORDER BY hour, tenant, base_model""",
-        (tenant, since),
+        {"tenant": tenant, "since": since},
     )
     return [Hour(*row) for row in rows]
 
