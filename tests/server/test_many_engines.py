@@ -129,16 +129,17 @@ async def test_a_drained_engine_keeps_no_run_and_gets_none_until_it_takes_work_a
         await trained(api, model, 3, 3)
         assert holder(api, model) is not before
         assert len(holder(api, model).runs[model]) == 4
-        [shown] = [each for each in _shown(api) if each["name"] == engine.name]
+        [shown] = [each for each in await _shown(api) if each["name"] == engine.name]
         assert shown["draining"] == "it is being upgraded"
         assert (await api.send("GET", "healthz")).status_code == 200, "the other one serves"
 
 
-def _shown(api: Api) -> list[dict[str, Any]]:
+async def _shown(api: Api) -> list[dict[str, Any]]:
     from tinkex.server.views.viewers import Viewer
 
-    found: list[dict[str, Any]] = api.core.now.show(Viewer("", operator=True))["engines"]
-    return found
+    found = await api.core.now.show(Viewer("", operator=True))
+    engines: list[dict[str, Any]] = found["engines"]
+    return engines
 
 
 def enter(api: Api, prompt: list[int], tokens: int = ENDLESS, samples: int = 1) -> Ride:

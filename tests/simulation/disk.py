@@ -82,8 +82,8 @@ class SimulatedWriter:
 class SimulatedBlobs(SegmentBlobs):
     """Writes that fail for want of room, leaving half of their bytes."""
 
-    def __init__(self, root: Path, disk: Disk) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, first: int, disk: Disk) -> None:
+        super().__init__(root, first)
         self._disk = disk
 
     def put(self, name: str, data: bytes, meanwhile: Meanwhile = None) -> None:

@@ -111,11 +111,11 @@ class Core:
 
     def _open_storage(self, home: Home) -> HomeStorage:
         objects = open_objects(home.root, self.settings.objects)
-        store = open_store(home.database)
+        store = open_store(home.database) if home.lease is None else home.lease.open_store()
         if objects is not None:
             room = self.settings.limits.object_cache_bytes
             return object_storage(store, objects, home.cache, room)
-        blobs = SegmentBlobs(home.payloads)
+        blobs = SegmentBlobs(home.payloads, home.first_segment)
         weights, snapshots = Folders(home.weights), Folders(home.snapshots)
         return HomeStorage(store, blobs, weights, snapshots, Pins(home.pins))
 

@@ -66,6 +66,12 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
     help="Where runs and checkpoints are kept (default: $TINKEX_HOME, or ~/.tinkex).",
 )
 @click.option(
+    "--database",
+    metavar="URL",
+    help="Keep the rows in PostgreSQL, postgresql://… (default: $TINKEX_DATABASE, or a file in the "
+    "home). A second server with the same one waits and takes over.",
+)
+@click.option(
     "--objects",
     metavar="URL",
     help="Keep weights and payloads in an object store, such as s3://BUCKET/PREFIX (default: "

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinkex.server.engines.fleet import FleetProblem, Wanted, choose_fleet, visible_gpus
 from tinkex.server.engines.launching import RAY_EXTRA, has_ray
@@ -26,27 +27,35 @@ from tinkex.server.settings import (
     Settings,
     is_loopback,
 )
+from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home, HomeTaken, default_home
+from tinkex.server.storage.home_rows import DATABASE_VARIABLE, WrongRows
 from tinkex.server.storage.objects.binding import bound, open_objects
 from tinkex.server.storage.objects.store import BadStore
 from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, OperatorKeys
 from tinkex.server.tenancy.terms import TenantTerms
 
+if TYPE_CHECKING:
+    from tinkex.server.storage.database.lease import Lease
+
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
+NEEDS_POSTGRES = "pip install 'tinkex[postgres]'"
 _BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """What a person can choose. `port` 0 takes a free one; `home` None means the usual place, `ray`
-    None the environment's cluster or none."""
+    None the environment's cluster or none; `database` is the address of a PostgreSQL that keeps the
+    rows, None for a file in the home."""
 
     models: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     home: Path | None = None
+    database: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     engines: Wanted = "auto"
@@ -71,7 +80,15 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
     configure(options.log_format, quiet=options.quiet)
     try:
         return _serve(options, environ)
-    except (BadStore, CannotServe, FleetProblem, HomeTaken, KeyProblem, ModelNotFound) as error:
+    except (
+        BadStore,
+        CannotServe,
+        FleetProblem,
+        HomeTaken,
+        WrongRows,
+        KeyProblem,
+        ModelNotFound,
+    ) as error:
         print(f"tinkex serve: {error}", file=sys.stderr)
         return 1
 
@@ -80,6 +97,9 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
     ray = _ray(options, environ)
     root = (options.home or default_home(environ)).expanduser().absolute()
+    database = options.database or environ.get(DATABASE_VARIABLE)
+    if database:
+        return _serve_in_turn(options, environ, root, database)
     home = _take(root)
     with contextlib.ExitStack() as undo:
         undo.callback(home.release)
@@ -95,6 +115,44 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
         undo.pop_all()
         with listener:
             return run(settings, home, listener)
+
+
+def _serve_in_turn(
+    options: ServeOptions, environ: Mapping[str, str], root: Path, database: str
+) -> int:
+    """With a database of its own, a server waits while another has it, all it can do done before:
+    models found, modules loaded. The port is taken with the database, so that nobody comes early.
+    """
+    keys = _keys(root, options.host)
+    catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
+    from tinkex.server.hosting.terminal import run  # now, not when another server has died
+
+    lease = _lease(database, f"{options.host}:{options.port}")
+    with contextlib.ExitStack() as undo:
+        undo.callback(lease.give_back)
+        listener = undo.enter_context(listening(options.host, options.port))
+        settings = _settings(options, root, listener, keys, catalog)
+        home = _take(root, lease)
+        undo.pop_all()
+        home.name(settings.address)
+        with listener:
+            return run(settings, home, listener)
+
+
+def _lease(database: str, address: str) -> Lease:
+    """The database, as soon as no other server has it."""
+    if not database.startswith(("postgresql://", "postgres://")):
+        raise CannotServe(f"--database must be postgresql://…, not {database.partition(':')[0]}:…")
+    try:
+        from tinkex.server.storage.database import lease
+    except ModuleNotFoundError as missing:
+        if missing.name != "psycopg":
+            raise
+        raise CannotServe(f"--database needs psycopg: {NEEDS_POSTGRES}") from missing
+    try:
+        return lease.wait(database, address, lambda why: print(f"tinkex serve: {why}", flush=True))
+    except DatabaseError as error:
+        raise CannotServe(f"--database cannot be used: {error}") from error
 
 
 def _settings(
@@ -169,10 +227,10 @@ def _keys(home: Path, host: str) -> Mapping[str, str] | None:
     return None
 
 
-def _take(root: Path) -> Home:
+def _take(root: Path, lease: Lease | None = None) -> Home:
     """Say now, not after the models are found, that the home cannot be had."""
     try:
-        return Home(root)
+        return Home(root, lease=lease)
     except OSError as error:
         raise CannotServe(f"home {root} cannot be used: {error.strerror}") from error
 

@@ -61,12 +61,13 @@ class _Place:
 class SegmentBlobs:
     """A `BlobStore` in one directory. All but `reserve` block on the disk."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, first: int = 1) -> None:
+        """New segments are numbered from `first`, or from the newest one there is."""
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._needed: dict[int, int] = {}
-        self._newest = max(self._existing(), default=0) + 1
+        self._newest = max(first, max(self._existing(), default=0) + 1)
         self._end = 0
         self._named: set[int] = set()
 

@@ -1,6 +1,6 @@
 """The folder a server owns: where things lie in it, and the lock that says whose it is.
 
-tinkex.db     the store            payloads/   bodies and results too large for it
+tinkex.db     the store, unless    payloads/   bodies and results too large for it
 weights/      checkpoints          snapshots/  from which lost runs are rebuilt
 pins/         what loads read      exports/    what was asked for as one file
 objects.json  the object store that has all of these, if one does; then
@@ -19,8 +19,13 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from tinkex.server.storage import home_rows
 from tinkex.server.storage.home_socket import HomeSocket
+
+if TYPE_CHECKING:
+    from tinkex.server.storage.database import Store
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -59,19 +64,43 @@ class HomeTaken(Exception):
         self.holder = holder
 
 
-class Home:
-    """An existing folder, locked for this process until `release`."""
+_SEGMENTS_OF_A_LEASE = 1_000_000
 
-    def __init__(self, root: Path, address: str = "") -> None:
+
+class HomeLease(Protocol):
+    """The right to a home whose rows are in a database of their own: see `database.lease`."""
+
+    number: int
+    home: str
+    is_new: bool
+
+    def open_store(self) -> Store: ...
+
+    def name(self, holder: str) -> None: ...
+
+    def give_back(self) -> None: ...
+
+
+class Home:
+    """An existing folder, locked for this process until `release`. Who comes with a `lease` has
+    the right to it, whoever holds the lock."""
+
+    def __init__(self, root: Path, address: str = "", lease: HomeLease | None = None) -> None:
         self.root = root
+        self.lease = lease
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         before = holder_of(root)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(self._lock):
             os.close(self._lock)
-            raise HomeTaken(root, holder_of(root)) from None
+            if lease is None:
+                raise HomeTaken(root, holder_of(root))
+            self._lock = _new_lock(root)
+        try:
+            home_rows.check(root, lease)
+        except BaseException:
+            os.close(self._lock)
+            raise
         self.socket = HomeSocket(root, None if before is None else before.socket)
         self.name(address)
         _held.add(self)
@@ -81,6 +110,8 @@ class Home:
         holder = Holder(os.getpid(), address, self.socket.path)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, json.dumps(asdict(holder)).encode(), 0)
+        if self.lease is not None:
+            self.lease.name(address)
 
     @property
     def database(self) -> Path:
@@ -89,6 +120,12 @@ class Home:
     @property
     def payloads(self) -> Path:
         return self.root / "payloads"
+
+    @property
+    def first_segment(self) -> int:
+        """Of this server's payloads: one that stood still and has lost the home never writes into
+        those of the next."""
+        return 1 if self.lease is None else self.lease.number * _SEGMENTS_OF_A_LEASE
 
     @property
     def weights(self) -> Path:
@@ -114,6 +151,8 @@ class Home:
         """Give the home back. The socket goes first: nobody may come once nobody answers."""
         self.socket.remove()
         self._close()
+        if self.lease is not None:
+            self.lease.give_back()
 
     def _close(self) -> None:
         _held.discard(self)
@@ -123,6 +162,22 @@ class Home:
         """In a forked child: the home is the parent's. A copy of its lock would outlive it."""
         self.socket.close()
         self._close()
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _new_lock(root: Path) -> int:
+    """In place of one whose holder stands still, and has lost its right to the home."""
+    (root / "lock").unlink(missing_ok=True)
+    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
 
 
 _held: weakref.WeakSet[Home] = weakref.WeakSet()

@@ -3,7 +3,7 @@
 A table module is functions of a transaction and frozen rows: with `Store`, which says where they
 run, they are the server's repositories. `write` returns when the work is on disk, `post` queues it
 in the same order without waiting, `read` looks up a few rows, `query` anything: none of them works
-on the event loop. Which database it is, only `sqlite` knows.
+on the event loop. Which database it is, only `sqlite` and `postgres` know.
 """
 
 from __future__ import annotations
@@ -76,13 +76,15 @@ class _Reader:
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         def look() -> T:
-            try:
-                return work(self._connection)
-            except Exception as error:
-                ours = self._connection.translated(error)
-                if ours is error:
-                    raise
-                raise ours from error
+            while True:
+                try:
+                    return work(self._connection)
+                except Exception as error:
+                    ours = self._connection.translated(error)
+                    if ours is error:
+                        raise
+                    if not self._connection.recovered():
+                        raise ours from error
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, look)
 

@@ -26,6 +26,9 @@ class SqliteConnection(sqlite3.Connection):
             return DatabaseUnavailable(str(error))
         return DatabaseError(str(error)) if isinstance(error, sqlite3.Error) else error
 
+    def recovered(self) -> bool:
+        return False
+
     def version(self) -> int:
         (number,) = self.execute("PRAGMA user_version").fetchone()
         return int(number)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tinkex.server.storage.database.commit import Job, Work, commit_batch
 from tinkex.server.storage.database.connections import Connection
 
+Commit = Callable[[Sequence[Job]], None]
 _BATCH_LIMIT = 512
 
 
@@ -39,10 +40,12 @@ class _Ticket:
 
 
 class ThreadWriter:
-    """A `Writer` with its own thread and connection. Closing it commits what is queued first."""
+    """A `Writer` with its own thread and connection. Closing it commits what is queued first.
+    `commit` is how this database takes a batch, where it has a way of its own."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, commit: Commit | None = None) -> None:
         self._connection = connection
+        self._commit = commit
         self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="tinkex-writer", daemon=True)
         self._thread.start()
@@ -67,7 +70,11 @@ class ThreadWriter:
         while open_:
             batch, open_ = self._gather()
             if batch:
-                commit_batch(self._connection, [ticket.job for ticket in batch])
+                jobs = [ticket.job for ticket in batch]
+                if self._commit is None:
+                    commit_batch(self._connection, jobs)
+                else:
+                    self._commit(jobs)
                 _deliver(batch)
 
     def _gather(self) -> tuple[list[_Ticket], bool]:

@@ -1,0 +1,186 @@
+"""The lease: which server works with a PostgreSQL database now, and no other.
+
+A server that takes it gets a number one higher than any before. Every commit of it raises a mark in
+the same row on the condition that the number is still the newest, in the same transaction: one that
+stood still while another took over can never write again. The mark also tells, after a connection
+broke at the worst moment, whether the last batch was committed. The lease runs out by the
+database's clock unless it is renewed; one that is given back is free at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import NoReturn
+
+import psycopg
+
+from tinkex.server.storage.database import Store
+from tinkex.server.storage.database.migrations import migrate
+from tinkex.server.storage.database.pipelined import PipelinedWriting
+from tinkex.server.storage.database.postgres import PostgresConnection
+from tinkex.server.storage.database.transactions import DatabaseUnavailable
+from tinkex.server.storage.database.writer import ThreadWriter
+
+logger = logging.getLogger(__name__)
+
+LIFETIME_S = 6.0
+RENEWED_EVERY_S = 1.0
+ASKED_EVERY_S = 0.5
+
+
+class LeaseHeld(Exception):
+    """Another server has the database; the message says which."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"the database is in use by {holder}")
+        self.holder = holder
+
+
+class Lease:
+    """Held until `give_back`; `on_lost` is told when another server has taken it. `number` is the
+    fencing number, `home` names the files that belong to the rows; `is_new` before there are any.
+    """
+
+    def __init__(
+        self, url: str, connection: PostgresConnection, number: int, home: str, version: int
+    ) -> None:
+        self._url, self._connection = url, connection
+        self.number = number
+        self.home = home
+        self.is_new = version == 0
+        self.on_lost: Callable[[], object] = _end_process
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="tinkex-lease", daemon=True)
+        self._keeper.start()
+
+    def open_store(self) -> Store:
+        """The database, brought to the newest version."""
+        writing = PostgresConnection(self._url)
+        try:
+            migrate(writing)
+            reading, querying = PostgresConnection(self._url), PostgresConnection(self._url)
+        except BaseException:
+            writing.close()
+            raise
+        pipelined = PipelinedWriting(writing, self.number, self._lost)
+        return Store(ThreadWriter(writing, pipelined.commit), reading, querying)
+
+    def name(self, holder: str) -> None:
+        """Tell who waits where this server answers."""
+        text = describe(holder)
+        self._connection.execute(
+            "UPDATE lease SET holder = ? WHERE number = ?", (text, self.number)
+        )
+
+    def give_back(self) -> None:
+        """The next server need not wait."""
+        self._stop_keeping()
+        free = "UPDATE lease SET until = 'epoch' WHERE number = ?"
+        try:
+            self._connection.execute(free, (self.number,))
+        except psycopg.Error as error:
+            logger.warning("the lease will run out by itself: %s", error)
+        self._connection.close()
+
+    def _stop_keeping(self) -> None:
+        self._over.set()
+        if threading.current_thread() is not self._keeper:
+            self._keeper.join()
+
+    def _keep(self) -> None:
+        while not self._over.wait(RENEWED_EVERY_S):
+            try:
+                if not _renewed(self._connection, self.number):
+                    self._lost()
+                    return
+            except psycopg.Error:
+                self._connection.recovered(RENEWED_EVERY_S)
+
+    def _lost(self) -> None:
+        self._over.set()
+        logger.critical("another server has taken over this database; this one stops")
+        self.on_lost()
+
+
+def take(url: str, address: str = "") -> Lease:
+    """Take the lease if it is free, else raise `LeaseHeld`."""
+    connection = _founded(url)
+    try:
+        return _taken(url, connection, describe(address))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
+    """Take the lease as soon as it is free; `tell` hears why it is waited for, whenever that
+    changes."""
+    connection, holder, told = _founded(url), describe(address), ""
+    try:
+        while True:
+            try:
+                return _taken(url, connection, holder)
+            except LeaseHeld as held:
+                why = f"{held}: waiting to take over when it stops"
+            except DatabaseUnavailable as error:
+                why = f"{error}: waiting for the database"
+                connection.recovered(ASKED_EVERY_S)
+            if why != told:
+                tell(why)
+                told = why
+            time.sleep(ASKED_EVERY_S)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _founded(url: str) -> PostgresConnection:
+    connection = PostgresConnection(url)
+    try:
+        connection.found()
+    except psycopg.Error as error:
+        connection.close()
+        raise connection.translated(error) from error
+    return connection
+
+
+def describe(address: str) -> str:
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    return f"{who}, a server at {address}" if address else who
+
+
+def _taken(url: str, connection: PostgresConnection, holder: str) -> Lease:
+    try:
+        row = connection.execute(
+            """UPDATE lease SET number = number + 1, batch = 0, holder = :holder,
+                home = COALESCE(home, :home),
+                until = clock_timestamp() + :lifetime * interval '1 s'
+                WHERE until < clock_timestamp() RETURNING number, home, version""",
+            {"holder": holder, "home": uuid.uuid4().hex, "lifetime": LIFETIME_S},
+        ).fetchone()
+        if row is None:
+            (other,) = connection.execute("SELECT holder FROM lease").fetchone()
+            raise LeaseHeld(other)
+    except psycopg.Error as error:
+        raise connection.translated(error) from error
+    return Lease(url, connection, *row)
+
+
+def _renewed(connection: PostgresConnection, number: int) -> bool:
+    changed = connection.execute(
+        """UPDATE lease SET until = clock_timestamp() + :lifetime * interval '1 s'
+            WHERE number = :number""",
+        {"lifetime": LIFETIME_S, "number": number},
+    )
+    return changed.rowcount == 1
+
+
+def _end_process() -> NoReturn:
+    """Not a moment longer: what this process still does to files, another now answers for."""
+    os._exit(75)
