@@ -5,63 +5,22 @@ The short form runs with the suite. `TINKEX_LONG=1` trains 200 steps with at lea
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from support.ending import ended_well
+from guarantees.tenant import SDKS, Tenant
 from support.server_process import ServerProcess
 from tinkex.server.engines.model_sources import default_cache, resolve
 
-SDKS = ("tinker", "tinkex")
 LONG = bool(os.environ.get("TINKEX_LONG"))
 STEPS, KILLS = (200, 100) if LONG else (14, 4)
 MODELS = ("tinkex/tiny-llama", "tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5")
 """One of each kind of block. The server calls all of them by the first name."""
 BLOWS = ("engine", "server", "engine", "both")
-TRAINER = Path(__file__).parent / "trainer.py"
-
-
-class _Tenant:
-    """One client in a process of its own; `steps` counts what it finished."""
-
-    def __init__(self, sdk: str, url: str) -> None:
-        path = str(Path(__file__).parents[1])
-        self.steps, self.last = 0, ""
-        self._official = sdk == "tinker"
-        self._process = subprocess.Popen(
-            [sys.executable, str(TRAINER), sdk, url, str(STEPS)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, "TINKER_TELEMETRY": "0"},
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.last = line
-            self.steps += line.startswith("step ")
-        self._process.stdout.close()
-
-    @property
-    def running(self) -> bool:
-        return self._process.poll() is None
-
-    def losses(self) -> list[float]:
-        status = self._process.wait(600)
-        assert ended_well(status, official=self._official), "the client raised"
-        self._reader.join()
-        found: list[float] = json.loads(self.last)
-        return found
 
 
 def _run(
@@ -70,7 +29,7 @@ def _run(
     """Both tenants' losses and final weights, and how many kills there were."""
     server.start()
     server.wait_ready()
-    tenants = {sdk: _Tenant(sdk, server.url) for sdk in SDKS}
+    tenants = {sdk: Tenant(sdk, server.url, STEPS) for sdk in SDKS}
     done = _harm(server, list(tenants.values()), kills, blows)
     found: dict[str, object] = {sdk: tenant.losses() for sdk, tenant in tenants.items()}
     for sdk in SDKS:
@@ -78,7 +37,7 @@ def _run(
     return found, done
 
 
-def _harm(server: ServerProcess, tenants: list[_Tenant], kills: int, blows: tuple[str, ...]) -> int:
+def _harm(server: ServerProcess, tenants: list[Tenant], kills: int, blows: tuple[str, ...]) -> int:
     """Kill engines, the server or both at random moments, with some progress in between: what
     keeps dying of the same operation is meant to give that operation up."""
     dice, done = random.Random(11), 0

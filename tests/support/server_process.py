@@ -57,7 +57,7 @@ class ServerProcess:
         engines: int = 1,
     ) -> None:
         self.home = home
-        self.port = _free_port()
+        self.port = free_port()
         self._arguments = [str(home), str(self.port), str(model), str(snapshot_steps)]
         self._arguments += [json.dumps(dict(timings or {})), str(engines)]
         self._process: subprocess.Popen[bytes] | None = None
@@ -142,7 +142,7 @@ class ServerProcess:
         return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tinkex.server.storage.database import listing, runs, sessions
+from tinkex.server.storage.database.connections import Connection
 from tinkex.server.storage.database.listing import Search
-from tinkex.server.storage.database.migrations import migrate
-from tinkex.server.storage.database.sqlite import SqliteConnection, connect
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[SqliteConnection]:
-    connection = connect(tmp_path / "x.db")
-    migrate(connection)
+def db(empty: Connection) -> Connection:
+    connection = empty
     for number, (tenant, name, status, reason) in enumerate(
         [
             ("alice", "Sweep one", "active", None),
@@ -41,15 +36,14 @@ def db(tmp_path: Path) -> Iterator[SqliteConnection]:
             connection,
             runs.RunRow(f"s{number}:train:0", f"s{number}", tenant, "m", "adamw", 1.0, number),
         )
-    yield connection
-    connection.close()
+    return connection
 
 
-def found(db: SqliteConnection, search: Search) -> list[str]:
+def found(db: Connection, search: Search) -> list[str]:
     return [row.session_id for row in listing.search_sessions(db, "alice", search)]
 
 
-def test_search_shows_ones_own_newest_first(db: SqliteConnection) -> None:
+def test_search_shows_ones_own_newest_first(db: Connection) -> None:
     assert found(db, Search(10)) == ["s3", "s1", "s0"]
 
 
@@ -73,11 +67,11 @@ def test_search_shows_ones_own_newest_first(db: SqliteConnection) -> None:
         (Search(10, display_name="100% o'clock \"x"), []),
     ],
 )
-def test_search_filters(db: SqliteConnection, search: Search, expected: list[str]) -> None:
+def test_search_filters(db: Connection, search: Search, expected: list[str]) -> None:
     assert found(db, search) == expected
 
 
-def test_others_appear_only_with_what_they_published(db: SqliteConnection) -> None:
+def test_others_appear_only_with_what_they_published(db: Connection) -> None:
     assert listing.run_page(db, "alice", 10, 0, accessible=True)[1] == 3
     db.execute(
         """INSERT INTO checkpoints (path, model_id, session_id, tenant, kind, name, folder,
@@ -94,7 +88,7 @@ def test_others_appear_only_with_what_they_published(db: SqliteConnection) -> No
     assert not listing.is_published(db, "model_id", "s1:train:0")
 
 
-def test_runs_of_a_project(db: SqliteConnection) -> None:
+def test_runs_of_a_project(db: Connection) -> None:
     page, total = listing.run_page(db, "alice", 10, 0, project_id="p1")
     assert (total, [row.model_id for row in page]) == (2, ["s3:train:0", "s1:train:0"])
     listing.set_session_project(db, "s0", "p1")

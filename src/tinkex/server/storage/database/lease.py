@@ -4,7 +4,8 @@ A server that takes it gets a number one higher than any before. Every commit of
 the same row on the condition that the number is still the newest, in the same transaction: one that
 stood still while another took over can never write again. The mark also tells, after a connection
 broke at the worst moment, whether the last batch was committed. The lease runs out by the
-database's clock unless it is renewed; one that is given back is free at once.
+database's clock unless it is renewed, sooner if its holder's connection is gone; one that is given
+back is free at once.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from tinkex.server.storage.database.writer import ThreadWriter
 
 logger = logging.getLogger(__name__)
 
-LIFETIME_S = 6.0
+LIFETIME_S = 8.0
 RENEWED_EVERY_S = 1.0
+GONE_AFTER_S = 2.5
+"""Without being renewed, once the database sees no connection of the holder any more: it is dead,
+or it would have come back."""
 ASKED_EVERY_S = 0.5
 
 
@@ -159,10 +163,18 @@ def _taken(url: str, connection: PostgresConnection, holder: str) -> Lease:
     try:
         row = connection.execute(
             """UPDATE lease SET number = number + 1, batch = 0, holder = :holder,
-                home = COALESCE(home, :home),
+                home = COALESCE(home, :home), backend = pg_backend_pid(),
                 until = clock_timestamp() + :lifetime * interval '1 s'
-                WHERE until < clock_timestamp() RETURNING number, home, version""",
-            {"holder": holder, "home": uuid.uuid4().hex, "lifetime": LIFETIME_S},
+                WHERE until < clock_timestamp() OR (
+                    until < clock_timestamp() + :spare * interval '1 s'
+                    AND backend NOT IN (SELECT pid FROM pg_stat_activity))
+                RETURNING number, home, version""",
+            {
+                "holder": holder,
+                "home": uuid.uuid4().hex,
+                "lifetime": LIFETIME_S,
+                "spare": LIFETIME_S - GONE_AFTER_S,
+            },
         ).fetchone()
         if row is None:
             (other,) = connection.execute("SELECT holder FROM lease").fetchone()
@@ -174,8 +186,8 @@ def _taken(url: str, connection: PostgresConnection, holder: str) -> Lease:
 
 def _renewed(connection: PostgresConnection, number: int) -> bool:
     changed = connection.execute(
-        """UPDATE lease SET until = clock_timestamp() + :lifetime * interval '1 s'
-            WHERE number = :number""",
+        """UPDATE lease SET until = clock_timestamp() + :lifetime * interval '1 s',
+            backend = pg_backend_pid() WHERE number = :number""",
         {"lifetime": LIFETIME_S, "number": number},
     )
     return changed.rowcount == 1

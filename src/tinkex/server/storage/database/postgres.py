@@ -42,8 +42,9 @@ _FOUNDATION = (
     """CREATE TABLE IF NOT EXISTS lease (
         one INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1), home TEXT, version BIGINT NOT NULL,
         number BIGINT NOT NULL, batch BIGINT NOT NULL, holder TEXT NOT NULL,
-        until TIMESTAMPTZ NOT NULL)""",
-    """INSERT INTO lease (version, number, batch, holder, until) VALUES (0, 0, 0, '', 'epoch')
+        backend BIGINT NOT NULL, until TIMESTAMPTZ NOT NULL)""",
+    """INSERT INTO lease (version, number, batch, holder, backend, until)
+        VALUES (0, 0, 0, '', 0, 'epoch')
         ON CONFLICT DO NOTHING""",
     """CREATE OR REPLACE FUNCTION fence(held bigint, next_batch bigint) RETURNS void
         LANGUAGE plpgsql AS $$ BEGIN

@@ -1,0 +1,130 @@
+"""One server at a time: who lost the lease writes nothing; broken connections double nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import psycopg
+import pytest
+
+from tinkex.server.storage.database import Store, lease, sessions, usage
+from tinkex.server.storage.database.lease import Lease, LeaseHeld
+from tinkex.server.storage.database.pipelined import LeaseLost
+from tinkex.server.storage.database.sessions import SessionRow
+from tinkex.server.storage.database.transactions import DatabaseError, DatabaseUnavailable
+from tinkex.server.storage.database.usage import Source, Use
+
+SESSION = SessionRow("s", "t", 1.0, 1.0)
+USE = Use(0, Source("t"), "training", 1.0)
+
+
+@contextmanager
+def opened(database: str) -> Iterator[tuple[Lease, Store]]:
+    held = lease.take(database)
+    held.on_lost = lambda: None
+    with closing(held.open_store()) as store:
+        yield held, store
+    held.give_back()
+
+
+def run(database: str, sql: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(sql)  # type: ignore[arg-type]
+
+
+def test_a_second_server_is_told_who_has_the_database_until_it_is_given_back(database: str) -> None:
+    first = lease.take(database, "http://one:1")
+    with pytest.raises(LeaseHeld, match="a server at http://one:1"):
+        lease.take(database)
+    told: list[str] = []
+
+    def tell(why: str) -> None:
+        told.append(why)
+        first.give_back()
+
+    second = lease.wait(database, "http://two:2", tell)
+    assert second.number == first.number + 1
+    assert second.home == first.home
+    assert ["a server at http://one:1" in why and "take over" in why for why in told] == [True]
+    second.give_back()
+
+
+async def test_who_lost_the_lease_can_never_write_again(database: str) -> None:
+    """As when a server stood still while another took over, and wakes up."""
+    lost = threading.Event()
+    with opened(database) as (first, old):
+        first._over.set()  # stands still
+        first._keeper.join()
+        first.on_lost = lost.set
+        run(database, "UPDATE tinkex.lease SET until = 'epoch'")
+        with opened(database) as (_, new):
+            with pytest.raises(LeaseLost):
+                await old.write(sessions.insert, SESSION)
+            assert lost.is_set()
+            assert await new.read(sessions.get, "s") is None
+            await new.write(sessions.insert, SESSION)
+
+
+def test_a_server_that_wakes_up_notices_by_itself_that_it_was_replaced(database: str) -> None:
+    lost = threading.Event()
+    first = lease.take(database)
+    first.on_lost = lost.set
+    run(database, "UPDATE tinkex.lease SET number = number + 1")
+    assert lost.wait(30)
+    first.give_back()
+
+
+async def test_a_failing_job_undoes_itself_only(database: str) -> None:
+    with opened(database) as (_, store):
+        await store.write(sessions.insert, SESSION)
+        await asyncio.to_thread(time.sleep, 0)
+        writes = [
+            store.write(usage.add, USE),
+            store.write(sessions.insert, SESSION),
+            store.write(_refuse),
+            store.write(usage.add, USE),
+        ]
+        found = await asyncio.gather(*writes, return_exceptions=True)
+        assert [type(each) for each in found] == [type(None), DatabaseError, ValueError, type(None)]
+        assert [use.amount for use in await store.query(usage.between, "t", -1.0, 1.0)] == [2.0]
+
+
+def _refuse(db: object) -> None:
+    raise ValueError("no")
+
+
+async def test_connections_that_break_at_any_moment_lose_and_double_nothing(database: str) -> None:
+    dice, over = random.Random(3), threading.Event()
+
+    def break_connections() -> None:
+        while not over.wait(dice.random() * 0.03):
+            run(
+                database,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'tinkex' AND pid != pg_backend_pid()",
+            )
+
+    with opened(database) as (_, store):
+        harm = threading.Thread(target=break_connections)
+        harm.start()
+        try:
+            for _ in range(60):
+                await asyncio.gather(*(store.write(usage.add, USE) for _ in range(5)))
+                await store.read(usage.between, "t", -1.0, 1.0)
+        finally:
+            over.set()
+            harm.join()
+        assert [use.amount for use in await store.query(usage.between, "t", -1.0, 1.0)] == [300.0]
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/x"])
+def test_a_database_that_is_not_there_is_one_line_without_its_password(url: str) -> None:
+    with pytest.raises(DatabaseUnavailable) as refused:
+        lease.take(url)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
