@@ -6,12 +6,7 @@ Two `tinkex serve` at one address on one database: one works, one waits. Both SD
 from __future__ import annotations
 
 import hashlib
-import os
-import queue
 import random
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,53 +15,12 @@ import pytest
 
 from guarantees.tenant import SDKS, Tenant
 from support.postgres import Postgres, database, postgres
-from support.server_process import MODEL, ServerProcess, free_port
+from support.server_process import ServerProcess, free_port
+from support.serving import Serving
 
 __all__ = ["database", "postgres"]
 STEPS = 8
 HARM = ("server", "database", "both")
-START_S = 120.0
-
-
-class Serving:
-    """A `tinkex serve`; `lines` is what it printed."""
-
-    def __init__(self, home: Path, database: str, port: int) -> None:
-        options = ["--home", str(home), "--port", str(port), "--model", MODEL, "--device", "cpu"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tinkex.cli", "serve", *options, "--dtype", "float32"],
-            env={**os.environ, "OMP_NUM_THREADS": "2", "TINKEX_DATABASE": database},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._printed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._printed.put(line)
-        self._process.stdout.close()
-
-    def wait_for(self, words: str) -> str:
-        """The first line with these words from now on."""
-        deadline = time.monotonic() + START_S
-        while words not in (line := self._printed.get(timeout=deadline - time.monotonic())):
-            assert "Traceback" not in line
-        return line
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-
-    def stop(self) -> int:
-        self._process.terminate()
-        status = self._process.wait(60)
-        self._reader.join()
-        return status
 
 
 class Team:

@@ -110,6 +110,7 @@ _EMBEDDED = (
     "FleetProblem",
     "HomeTaken",
     "ModelNotFound",
+    "WrongRows",
 )  # errors of the server floor, in words of its own
 
 

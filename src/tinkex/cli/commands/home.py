@@ -16,9 +16,9 @@ from tinkex.cli.terminal.formats import format_size
 from tinkex.cli.terminal.output import LineOutput, TableOutput
 
 if TYPE_CHECKING:
+    from tinkex.server.hosting.home_moving import Step
     from tinkex.server.sampling.unnamed_weights import Freed
     from tinkex.server.storage.home_usage import HomeUsage
-    from tinkex.server.storage.objects.migration import Moved
 
 
 class Usage(TableOutput):
@@ -82,9 +82,13 @@ def du(_context: CommandContext, home: Path | None) -> Usage:
     Example: tinkex home du --home /srv/tinkex
     """
     require_server()
+    from tinkex.server.storage.home_rows import WrongRows
     from tinkex.server.storage.home_usage import measure
 
-    return Usage(measure(existing(home)))
+    try:
+        return Usage(measure(existing(home)))
+    except WrongRows as error:
+        raise CliError(str(error)) from error
 
 
 @command
@@ -101,60 +105,63 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
     require_server()
     from tinkex.server.hosting.home_cleaning import clean
     from tinkex.server.storage.home import HomeTaken
+    from tinkex.server.storage.home_rows import WrongRows
 
     try:
         return Cleaned(clean(existing(home), dry_run=dry_run), dry_run)
-    except (HomeTaken, OSError) as error:
+    except (HomeTaken, WrongRows, OSError) as error:
         raise CliError(f"The home could not be cleaned: {error}") from error
 
 
 class Migrated(LineOutput):
-    """What is in the object store now."""
+    """What was moved, and checked on both sides."""
 
-    def __init__(self, moved: Moved) -> None:
-        self.moved = moved
+    def __init__(self, steps: list[Step]) -> None:
+        self.steps = steps
 
     def to_dict(self) -> dict[str, Any]:
-        moved = self.moved
         return {
-            "objects": moved.url,
-            "moved": moved.moved,
-            "present": moved.present,
-            "size_bytes": moved.size_bytes,
+            "moved": [
+                {"what": step.what, "to": step.to, "count": step.count, "checked": step.checked}
+                for step in self.steps
+            ]
         }
 
     def lines(self) -> list[str]:
-        moved, size = self.moved, format_size(self.moved.size_bytes)
         return [
-            f"Moved {moved.moved} to {moved.url}, {moved.present} were there; {size} checked",
+            *(
+                f"Moved {step.count} {step.what} to {step.to}; {step.checked}"
+                for step in self.steps
+            ),
             "Next: tinkex serve",
         ]
 
 
 @command
 @HOME
-@click.option("--objects", required=True, metavar="URL", help="Such as s3://BUCKET/PREFIX.")
-def migrate(context: CommandContext, home: Path | None, objects: str) -> Migrated:
-    """Move a home's weights, snapshots and payloads from files into an object store.
+@click.option("--objects", metavar="URL", help="For the files, such as s3://BUCKET/PREFIX.")
+@click.option("--to", "database", metavar="URL", help="For the rows: postgresql://….")
+def migrate(
+    context: CommandContext, home: Path | None, objects: str | None, database: str | None
+) -> Migrated:
+    """Move a home to a team's stores: files into an object store, rows to PostgreSQL, or both.
 
     Stop the server first. What is stopped half-way goes on from there when it is started again;
-    every byte is read back and compared before the home lets go of its files.
+    everything is read back and compared before the home lets go of it. The rows' file stays as
+    tinkex.db.moved.
 
     Example: tinkex home migrate --objects s3://my-bucket/tinkex
     """
+    if objects is None and database is None:
+        raise click.UsageError("Say where to: --objects URL, --to URL, or both.")
     require_server()
-    from tinkex.server.storage.home import Home, HomeTaken
-    from tinkex.server.storage.manifest import CorruptCheckpoint
-    from tinkex.server.storage.objects.migration import Migration
-    from tinkex.server.storage.objects.store import BadStore
+    from tinkex.server.hosting.home_moving import CannotMove, move
+    from tinkex.server.storage.home import HomeTaken
+    from tinkex.server.storage.home_rows import WrongRows
 
     try:
-        taken = Home(existing(home))
-        try:
-            return Migrated(Migration(taken, objects, context.narrate).run())
-        finally:
-            taken.release()
-    except (HomeTaken, BadStore, OSError, CorruptCheckpoint) as error:
+        return Migrated(move(existing(home), objects, database, context.narrate))
+    except (CannotMove, HomeTaken, WrongRows, OSError) as error:
         raise CliError(f"The home could not be moved: {error}") from error
 
 

@@ -99,7 +99,7 @@ _HOME = Group(
     (
         Command("du", "Show what takes room in a home.", "home:du"),
         Command("gc", "Let go of what a home need not keep.", "home:gc"),
-        Command("migrate", "Move a home's files into an object store.", "home:migrate"),
+        Command("migrate", "Move a home to a team's stores.", "home:migrate"),
     ),
 )
 _KEYS = Group(

@@ -99,7 +99,7 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     root = (options.home or default_home(environ)).expanduser().absolute()
     database = options.database or environ.get(DATABASE_VARIABLE)
     if database:
-        return _serve_in_turn(options, environ, root, database)
+        return _serve_in_turn(options, environ, root, database, ray)
     home = _take(root)
     with contextlib.ExitStack() as undo:
         undo.callback(home.release)
@@ -118,7 +118,11 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
 
 
 def _serve_in_turn(
-    options: ServeOptions, environ: Mapping[str, str], root: Path, database: str
+    options: ServeOptions,
+    environ: Mapping[str, str],
+    root: Path,
+    database: str,
+    ray: RaySettings | None,
 ) -> int:
     """With a database of its own, a server waits while another has it, all it can do done before:
     models found, modules loaded. The port is taken with the database, so that nobody comes early.
@@ -131,7 +135,7 @@ def _serve_in_turn(
     with contextlib.ExitStack() as undo:
         undo.callback(lease.give_back)
         listener = undo.enter_context(listening(options.host, options.port))
-        settings = _settings(options, root, listener, keys, catalog)
+        settings = _settings(options, root, listener, keys, catalog, ray)
         home = _take(root, lease)
         undo.pop_all()
         home.name(settings.address)

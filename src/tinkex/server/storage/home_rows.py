@@ -31,7 +31,7 @@ def check(root: Path, lease: HomeLease | None) -> None:
                 "TINKEX_DATABASE, or choose another home"
             )
     elif named is None and lease.is_new and not (root / "tinkex.db").exists():
-        (root / MARK).write_text(lease.home)
+        mark(root, lease.home)
     elif named is None and (root / "tinkex.db").exists():
         raise WrongRows(
             f"{root} keeps its rows in tinkex.db: move them with "
@@ -42,6 +42,13 @@ def check(root: Path, lease: HomeLease | None) -> None:
             f"the files that belong to this database are not in {root}: use the folder its first "
             "server had (on another host, the same shared folder), or another database"
         )
+
+
+def mark(root: Path, home: str) -> None:
+    """Let the home say that its rows are in the database that has this name for it."""
+    written = root / f"{MARK}.new"
+    written.write_text(home)
+    written.rename(root / MARK)
 
 
 def mark_of(root: Path) -> str | None:

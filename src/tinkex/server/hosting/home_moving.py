@@ -1,0 +1,69 @@
+"""Moves what a home keeps to stores of a team's: one step for each kind of store, each of which can
+be begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tinkex.server.hosting.serve import NEEDS_POSTGRES
+from tinkex.server.storage.database.transactions import DatabaseError
+from tinkex.server.storage.home import Home
+from tinkex.server.storage.manifest import CorruptCheckpoint
+
+Tell = Callable[[str], None]
+
+
+class CannotMove(Exception):
+    """Why a home stays where it is, in one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is where now, how much of it, and how it was compared."""
+
+    what: str
+    to: str
+    count: int
+    checked: str
+
+
+def move(root: Path, objects: str | None, database: str | None, tell: Tell) -> list[Step]:
+    """Move a home that no server has, files first: they are found by its rows. Raises `HomeTaken`
+    or `CannotMove`."""
+    home = Home(root)
+    try:
+        steps = [] if objects is None else [_files(home, objects, tell)]
+        return steps if database is None else [*steps, _rows(home, database, tell)]
+    finally:
+        home.release()
+
+
+def _files(home: Home, url: str, tell: Tell) -> Step:
+    from tinkex.server.storage.objects.migration import Migration
+    from tinkex.server.storage.objects.store import BadStore
+
+    try:
+        moved = Migration(home, url, tell).run()
+    except (BadStore, CorruptCheckpoint) as error:
+        raise CannotMove(str(error)) from error
+    checked = f"{moved.present} were there; {moved.size_bytes} bytes read back"
+    return Step("objects", moved.url, moved.moved, checked)
+
+
+def _rows(home: Home, url: str, tell: Tell) -> Step:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise CannotMove(f"--to must be postgresql://…, not {url.partition(':')[0][:40]}:…")
+    try:
+        from tinkex.server.storage.database.lease import LeaseHeld
+        from tinkex.server.storage.database.moving import NotMoved, move_rows
+    except ModuleNotFoundError as missing:
+        if missing.name != "psycopg":
+            raise
+        raise CannotMove(f"--to needs psycopg: {NEEDS_POSTGRES}") from missing
+    try:
+        moved = move_rows(home.root, url, tell)
+    except (NotMoved, LeaseHeld, DatabaseError) as error:
+        raise CannotMove(str(error)) from error
+    return Step("rows", "PostgreSQL", moved.rows, f"the same on both sides, sha256 {moved.sha256}")
