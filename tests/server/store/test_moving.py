@@ -15,6 +15,7 @@ from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home
 from tinkex.server.storage.home_rows import WrongRows
+from tinkex.server.storage.home_usage import measure
 
 SESSIONS = 7
 
@@ -35,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_rows_are_the_same_and_the_home_is_served_from_there_only(
-    home: Path, database: str
+    home: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
     (step,) = move(home, None, database, told.append)
@@ -43,6 +44,10 @@ async def test_rows_are_the_same_and_the_home_is_served_from_there_only(
     assert any(line.startswith(f"sessions: {SESSIONS} rows, sha256 ") for line in told)
     with pytest.raises(WrongRows, match="PostgreSQL"):
         Home(home)
+    with pytest.raises(WrongRows, match="TINKEX_DATABASE"):
+        measure(home)
+    monkeypatch.setenv("TINKEX_DATABASE", database)
+    assert measure(home).size_bytes
     held = lease.take(database)
     served = Home(home, lease=held)
     with closing(held.open_store()) as store:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from tinkex.server.storage.database import checkpoints, samplers
 from tinkex.server.storage.database.sqlite import only_reading
+from tinkex.server.storage.database.transactions import Transaction
+from tinkex.server.storage.home_rows import DATABASE_VARIABLE, WrongRows, mark_of
 
 KINDS = {
     "checkpoints": "checkpoints with a name: delete some, or give them a time to live",
@@ -54,7 +57,7 @@ def measure(root: Path) -> HomeUsage:
 
 
 def _places(root: Path) -> dict[str, list[Path]]:
-    named, unnamed = _known_weights(root / "tinkex.db")
+    named, unnamed = _known_weights(root)
     weights = {path.name: path for path in _inside(root / "weights")}
     places = {
         "checkpoints": [weights[name] for name in sorted(named & weights.keys())],
@@ -70,12 +73,25 @@ def _places(root: Path) -> dict[str, list[Path]]:
     return places
 
 
-def _known_weights(database: Path) -> tuple[set[str], set[str]]:
+def _known_weights(root: Path) -> tuple[set[str], set[str]]:
     """Folders that checkpoints name, and folders that only a nameless sampler does."""
-    if not database.is_file():
-        return set(), set()
-    with only_reading(database) as db:
+    with _rows(root) as db:
+        if db is None:
+            return set(), set()
         return checkpoints.folders(db), {row.folder for row in samplers.unnamed(db)}
+
+
+def _rows(root: Path) -> AbstractContextManager[Transaction | None]:
+    """Where they are, beside a server that may be working with them."""
+    if mark_of(root) is None:
+        file = root / "tinkex.db"
+        return only_reading(file) if file.is_file() else nullcontext()
+    url = os.environ.get(DATABASE_VARIABLE)
+    if not url:
+        raise WrongRows(f"{root} keeps its rows in PostgreSQL: say where with {DATABASE_VARIABLE}")
+    from tinkex.server.storage.database.postgres import PostgresConnection
+
+    return closing(PostgresConnection(url))
 
 
 def _inside(folder: Path) -> list[Path]:
