@@ -12,6 +12,8 @@ from support.grouping import group_of
 from support.logging_state import restored_logging
 from tinkex.engine.process.parent import ENVIRONMENT
 
+pytest_plugins = ["support.postgres"]
+
 # As in an engine's own process; read when torch loads.
 for _name, _value in ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)

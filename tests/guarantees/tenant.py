@@ -42,6 +42,13 @@ class Tenant:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def end(self) -> None:
+        """Leave nothing running, whatever happened before."""
+        if self.running:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+
     def losses(self) -> list[float]:
         status = self._process.wait(600)
         assert ended_well(status, official=self._official), "the client raised"

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 
@@ -22,6 +21,8 @@ class Postgres:
 
     def new_database(self) -> str:
         """The address of an empty one."""
+        import psycopg
+
         name = f"test_{uuid.uuid4().hex}"
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")

@@ -27,6 +27,7 @@ class Serving:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.pid = self._process.pid
         self._printed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.postgres import Postgres, database, postgres
+from support.postgres import Postgres
 from tinkex.server.storage.database.connections import Connection
 from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.postgres import PostgresConnection
 from tinkex.server.storage.database.sqlite import connect
-
-__all__ = ["database", "postgres"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
