@@ -30,8 +30,9 @@ from support.guarantee_data import batch, step
 from support.postgres import Postgres
 from support.server_process import MODEL, free_port
 from support.serving import Serving
-from tinkex.server.storage.database import Store, lease, open_store, operations
+from tinkex.server.storage.database import Store, open_store, operations
 from tinkex.server.storage.database.operations import OperationRow
+from tinkex.server.storage.database.postgres import lease
 
 ONE_BY_ONE, TOGETHER, AT_ONCE = 300, 6400, 64
 BODY = bytes(200)

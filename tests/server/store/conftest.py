@@ -10,7 +10,7 @@ import pytest
 from support.postgres import Postgres
 from tinkex.server.storage.database.connections import Connection
 from tinkex.server.storage.database.migrations import migrate
-from tinkex.server.storage.database.postgres import PostgresConnection
+from tinkex.server.storage.database.postgres.connection import PostgresConnection
 from tinkex.server.storage.database.sqlite import connect
 
 

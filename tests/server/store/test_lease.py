@@ -12,9 +12,10 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from tinkex.server.storage.database import Store, lease, sessions, usage
-from tinkex.server.storage.database.lease import Lease, LeaseHeld
-from tinkex.server.storage.database.pipelined import LeaseLost
+from tinkex.server.storage.database import Store, sessions, usage
+from tinkex.server.storage.database.postgres import lease
+from tinkex.server.storage.database.postgres.lease import Lease, LeaseHeld
+from tinkex.server.storage.database.postgres.pipelined import LeaseLost
 from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.transactions import DatabaseError, DatabaseUnavailable
 from tinkex.server.storage.database.usage import Source, Use

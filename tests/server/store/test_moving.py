@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from tinkex.server.hosting.home_moving import CannotMove, move
-from tinkex.server.storage.database import audit, kept_samples, lease, moving, sessions, usage
+from tinkex.server.storage.database import audit, kept_samples, sessions, usage
 from tinkex.server.storage.database.migrations import migrate
+from tinkex.server.storage.database.postgres import lease, moving
 from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home

@@ -56,8 +56,8 @@ def _rows(home: Home, url: str, tell: Tell) -> Step:
     if not url.startswith(("postgresql://", "postgres://")):
         raise CannotMove(f"--to must be postgresql://…, not {url.partition(':')[0][:40]}:…")
     try:
-        from tinkex.server.storage.database.lease import LeaseHeld
-        from tinkex.server.storage.database.moving import NotMoved, move_rows
+        from tinkex.server.storage.database.postgres.lease import LeaseHeld
+        from tinkex.server.storage.database.postgres.moving import NotMoved, move_rows
     except ModuleNotFoundError as missing:
         if missing.name != "psycopg":
             raise

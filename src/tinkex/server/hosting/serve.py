@@ -36,7 +36,7 @@ from tinkex.server.tenancy.keys import ActiveKeys, KeyFile, KeyProblem, Operator
 from tinkex.server.tenancy.terms import TenantTerms
 
 if TYPE_CHECKING:
-    from tinkex.server.storage.database.lease import Lease
+    from tinkex.server.storage.database.postgres.lease import Lease
 
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
@@ -148,7 +148,7 @@ def _lease(database: str, address: str) -> Lease:
     if not database.startswith(("postgresql://", "postgres://")):
         raise CannotServe(f"--database must be postgresql://…, not {database.partition(':')[0]}:…")
     try:
-        from tinkex.server.storage.database import lease
+        from tinkex.server.storage.database.postgres import lease
     except ModuleNotFoundError as missing:
         if missing.name != "psycopg":
             raise

@@ -68,7 +68,7 @@ _SEGMENTS_OF_A_LEASE = 1_000_000
 
 
 class HomeLease(Protocol):
-    """The right to a home whose rows are in a database of their own: see `database.lease`."""
+    """The right to a home whose rows are in a database of their own: see `database.postgres`."""
 
     number: int
     home: str

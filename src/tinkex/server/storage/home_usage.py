@@ -89,7 +89,7 @@ def _rows(root: Path) -> AbstractContextManager[Transaction | None]:
     url = os.environ.get(DATABASE_VARIABLE)
     if not url:
         raise WrongRows(f"{root} keeps its rows in PostgreSQL: say where with {DATABASE_VARIABLE}")
-    from tinkex.server.storage.database.postgres import PostgresConnection
+    from tinkex.server.storage.database.postgres.connection import PostgresConnection
 
     return closing(PostgresConnection(url))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import psycopg
 
 from tinkex.server.storage.database.commit import Job, run_all
-from tinkex.server.storage.database.postgres import PostgresConnection
+from tinkex.server.storage.database.postgres.connection import PostgresConnection
 from tinkex.server.storage.database.transactions import DatabaseError, Row
 
 _LEASE_LOST = "TX001"

@@ -23,8 +23,8 @@ import psycopg
 
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.database.migrations import migrate
-from tinkex.server.storage.database.pipelined import PipelinedWriting
-from tinkex.server.storage.database.postgres import PostgresConnection
+from tinkex.server.storage.database.postgres.connection import PostgresConnection
+from tinkex.server.storage.database.postgres.pipelined import PipelinedWriting
 from tinkex.server.storage.database.transactions import DatabaseUnavailable
 from tinkex.server.storage.database.writer import ThreadWriter
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tinkex.server.storage import home_rows
-from tinkex.server.storage.database import lease
-from tinkex.server.storage.database.lease import Lease
 from tinkex.server.storage.database.migrations import migrate
-from tinkex.server.storage.database.postgres import PostgresConnection
+from tinkex.server.storage.database.postgres import lease
+from tinkex.server.storage.database.postgres.connection import PostgresConnection
+from tinkex.server.storage.database.postgres.lease import Lease
 from tinkex.server.storage.database.sqlite import SqliteConnection, connect
 from tinkex.server.storage.database.transactions import Row, Transaction
 
