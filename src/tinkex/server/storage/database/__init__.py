@@ -83,7 +83,7 @@ class _Reader:
                     ours = self._connection.translated(error)
                     if ours is error:
                         raise
-                    if not self._connection.recovered():
+                    if not self._connection.recovered(error):
                         raise ours from error
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, look)

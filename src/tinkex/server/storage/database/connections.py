@@ -24,8 +24,9 @@ class Connection(Transaction, Protocol):
     def translated(self, error: BaseException) -> BaseException:
         """An error of the driver as one of ours; any other as it is."""
 
-    def recovered(self) -> bool:
-        """Whether the connection was lost and is there again, so that a reading can be repeated."""
+    def recovered(self, error: BaseException) -> bool:
+        """Whether the connection was lost with this error and is there again, so that a reading
+        can be repeated."""
 
     def version(self) -> int:
         """How many migrations were made."""

@@ -26,7 +26,7 @@ class SqliteConnection(sqlite3.Connection):
             return DatabaseUnavailable(str(error))
         return DatabaseError(str(error)) if isinstance(error, sqlite3.Error) else error
 
-    def recovered(self) -> bool:
+    def recovered(self, _: BaseException) -> bool:
         return False
 
     def version(self) -> int:

@@ -36,6 +36,8 @@ PATIENCE_S = 20.0
 _RETRY_S = 0.1
 _FORGOTTEN_MS = 5000
 """After so long the database ends a transaction of a server that stands still."""
+_ENDING = ("57P", "08")
+"""Classes of what PostgreSQL says when it ends a connection."""
 _FOUNDING = 7_311_421_907
 _FOUNDATION = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
@@ -145,13 +147,21 @@ class PostgresConnection:
         _adapt(driver.adapters)
         return driver
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether there is no connection any more. The server says that it ends one before the
+        driver sees that it did."""
+        state = error.diag.sqlstate if isinstance(error, psycopg.Error) else None
+        if state is not None and state.startswith(_ENDING):
+            self.driver.close()
+        return self.driver.closed
+
     @property
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
-    def recovered(self, patience_s: float = PATIENCE_S) -> bool:
-        """Whether the connection was lost and is there again."""
-        if not self.driver.closed:
+    def recovered(self, error: BaseException, patience_s: float = PATIENCE_S) -> bool:
+        """Whether the connection was lost with this error and is there again."""
+        if not self.is_lost(error):
             return False
         give_up = time.monotonic() + patience_s
         while time.monotonic() < give_up and not self._closing.wait(_RETRY_S):

@@ -103,8 +103,8 @@ class Lease:
                 if not _renewed(self._connection, self.number):
                     self._lost()
                     return
-            except psycopg.Error:
-                self._connection.recovered(RENEWED_EVERY_S)
+            except psycopg.Error as error:
+                self._connection.recovered(error, RENEWED_EVERY_S)
 
     def _lost(self) -> None:
         self._over.set()
@@ -134,7 +134,7 @@ def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
                 why = f"{held}: waiting to take over when it stops"
             except DatabaseUnavailable as error:
                 why = f"{error}: waiting for the database"
-                connection.recovered(ASKED_EVERY_S)
+                connection.recovered(error.__cause__ or error, ASKED_EVERY_S)
             if why != told:
                 tell(why)
                 told = why

@@ -54,9 +54,10 @@ class PipelinedWriting:
         self._finishing = False
         try:
             self._try(jobs)
-        except BaseException:
-            self._undo()
-            if not self._is_back():
+        except BaseException as error:
+            if not self._connection.is_lost(error):
+                self._undo()
+            if not self._is_back(error):
                 raise
             return self._finishing and self._was_committed()
         return True
@@ -69,7 +70,7 @@ class PipelinedWriting:
             if done.statusmessage != "COMMIT":
                 raise psycopg.errors.InFailedSqlTransaction("the batch was undone")
         except psycopg.Error as error:
-            if self._connection.driver.closed or _is_loss(error):
+            if self._connection.is_lost(error) or _is_loss(error):
                 raise
             self._connection.rollback()
             self._run(jobs)
@@ -90,11 +91,11 @@ class PipelinedWriting:
         except psycopg.Error:
             self._connection.driver.close()
 
-    def _is_back(self) -> bool:
+    def _is_back(self, error: BaseException) -> bool:
         """Whether the connection broke and is there again. While it is not known whether a batch
         was committed, nothing else can be done than to wait for that."""
         while self._connection.driver.closed:
-            if self._connection.recovered():
+            if self._connection.recovered(error):
                 return True
             if not self._finishing or self._connection.is_closing:
                 return False

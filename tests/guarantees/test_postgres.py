@@ -1,0 +1,111 @@
+"""Guarantee 10 with a team's database: servers and PostgreSQL die, the next server takes over.
+
+Three `tinkex serve` at one address on one database: one works, two wait. Both SDKs train meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from guarantees.tenant import SDKS, Tenant
+from support.postgres import Postgres
+from support.server_process import ServerProcess, free_port
+from support.serving import Serving
+
+STEPS = 10
+HARM = ("server", "database", "both")
+
+
+class Team:
+    """One server that works and two that wait, on one database and one address."""
+
+    def __init__(self, home: Path, database: str, server: Postgres) -> None:
+        self._home, self._database, self._server = home, database, server
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.servers = [Serving(home, database, port)]
+        self.servers[0].wait_for("ready after")
+        self.servers += [Serving(home, database, port) for _ in range(2)]
+        for waiting in self.servers[1:]:
+            assert f"a server at {self.url}" in waiting.wait_for("waiting to take over")
+
+    def harm(self, what: str) -> None:
+        if what != "database":
+            (working,) = [each for each in self.servers if f"process {each.pid} " in self._holder()]
+        if what != "server":
+            self._server.crash()
+        if what != "database":
+            working.kill()
+            self.servers.remove(working)
+        if what != "server":
+            self._server.start()
+
+    def _holder(self) -> str:
+        return self._asked("SELECT holder FROM tinkex.lease")
+
+    def _asked(self, sql: LiteralString, *values: str) -> str:
+        with psycopg.connect(self._database) as connection:
+            row = connection.execute(sql, values).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def weights(self, name: str) -> str:
+        folder = self._asked("SELECT folder FROM tinkex.checkpoints WHERE name = %s", name)
+        return digest_of(self._home / "weights" / folder)
+
+    def end(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+
+def digest_of(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _expected(home: Path, model: Path) -> dict[str, object]:
+    calm = ServerProcess(home, model)
+    calm.start()
+    try:
+        calm.wait_ready()
+        tenants = {sdk: Tenant(sdk, calm.url, STEPS) for sdk in SDKS}
+        found: dict[str, object] = {sdk: tenant.losses() for sdk, tenant in tenants.items()}
+        return found | {f"{sdk} weights": calm.weights_digest(f"final-{sdk}") for sdk in SDKS}
+    finally:
+        calm.end()
+
+
+@pytest.mark.slow
+def test_kills_of_server_and_database_change_no_number_and_raise_nothing(
+    tmp_path: Path, tiny_llama: Path, postgres: Postgres, database: str
+) -> None:
+    """`kill -9` of the server, of PostgreSQL and of both: the waiting server says whom it waits for
+    and takes over; losses and weights equal those of a calm server on SQLite bit for bit."""
+    expected = _expected(tmp_path / "calm", tiny_llama)
+    team = Team(tmp_path / "team", database, postgres)
+    tenants = {sdk: Tenant(sdk, team.url, STEPS) for sdk in SDKS}
+    try:
+        dice = random.Random(5)
+        for what in HARM:
+            seen = sum(tenant.steps for tenant in tenants.values())
+            while sum(tenant.steps for tenant in tenants.values()) == seen:
+                assert any(tenant.running for tenant in tenants.values())
+                time.sleep(0.01)
+            time.sleep(dice.random() * 0.1)
+            team.harm(what)
+        found: dict[str, object] = {sdk: tenant.losses() for sdk, tenant in tenants.items()}
+        found |= {f"{sdk} weights": team.weights(f"final-{sdk}") for sdk in SDKS}
+    finally:
+        for tenant in tenants.values():
+            tenant.end()
+        team.end()
+    assert found == expected
