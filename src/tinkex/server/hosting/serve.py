@@ -135,8 +135,9 @@ def _serve_in_turn(
     with contextlib.ExitStack() as undo:
         undo.callback(lease.give_back)
         listener = undo.enter_context(listening(options.host, options.port))
-        settings = _settings(options, root, listener, keys, catalog, ray)
         home = _take(root, lease)
+        open_objects(root, options.objects or environ.get("TINKEX_OBJECTS"), environ)
+        settings = _settings(options, root, listener, keys, catalog, ray)
         undo.pop_all()
         home.name(settings.address)
         with listener:
