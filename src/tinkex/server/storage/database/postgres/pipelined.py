@@ -57,10 +57,17 @@ class PipelinedWriting:
         except BaseException as error:
             if not self._connection.is_lost(error):
                 self._undo()
-            if not self._is_back(error):
-                raise
-            return self._finishing and self._was_committed()
+            return self._found_committed(error)
         return True
+
+    def _found_committed(self, error: BaseException) -> bool:
+        """After an error: raise it, unless it is that the connection broke, and is there again."""
+        while self._is_back(error):
+            try:
+                return self._finishing and self._was_committed()
+            except psycopg.Error as another:
+                error = another
+        raise error
 
     def _try(self, jobs: Sequence[Job]) -> None:
         """In one go; if the database refuses anything, statement by statement."""
@@ -94,7 +101,7 @@ class PipelinedWriting:
     def _is_back(self, error: BaseException) -> bool:
         """Whether the connection broke and is there again. While it is not known whether a batch
         was committed, nothing else can be done than to wait for that."""
-        while self._connection.driver.closed:
+        while self._connection.is_lost(error):
             if self._connection.recovered(error):
                 return True
             if not self._finishing or self._connection.is_closing:
