@@ -145,8 +145,7 @@ def _close_clients(namespace: dict[str, Any]) -> None:
 
 
 def _check_command(words: list[str], where: str) -> None:
-    words = [word for word in words if word not in ("$", "export")]
-    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+    while words and re.fullmatch(r"\$|export|[A-Z_]+=.*", words[0]):
         words = words[1:]
     if not words:
         return
