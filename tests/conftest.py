@@ -30,8 +30,10 @@ def logging_as_it_was() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers, what shares a server runs on one of them."""
-    if config.getoption("dist", "no") == "loadgroup":
+    """With several workers, what shares a server runs on one of them. A worker itself is told of
+    the groups, and no more how they are dealt out."""
+    if getattr(config.option, "loadgroup", False) or config.getoption("dist", "no") == "loadgroup":
         for item in items:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))

@@ -33,7 +33,9 @@ STEPS = list(range(1, 41))
 LOSS = [3.0 * math.exp(-step / 15) + 0.1 for step in STEPS]
 SPEEDS = {"training": 8123.4, "prefill": 1520.0, "sampled": 990.5}
 ENGINE = {
+    "name": "Qwen/Qwen3-0.6B",
     "model": "Qwen/Qwen3-0.6B",
+    "draining": None,
     "phase": "ready",
     "reason": "",
     "device": "cuda:0",
@@ -57,7 +59,13 @@ ENGINE = {
     },
     "cache": {"used_pages": 40, "total_pages": 2048},
 }
-DOWN = {**ENGINE, "model": "m2", "phase": "restarting", "reason": "the engine stopped (signal 9)"}
+DOWN = {
+    **ENGINE,
+    "name": "m2",
+    "model": "m2",
+    "phase": "restarting",
+    "reason": "the engine stopped (signal 9)",
+}
 WAITING = {
     "kind": "training",
     "run": RUN,
