@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,13 @@ def logging_as_it_was() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers look for groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers, what shares a server runs on one of them. A worker itself is told of
-    the groups, and no more how they are dealt out."""
-    if getattr(config.option, "loadgroup", False) or config.getoption("dist", "no") == "loadgroup":
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers, what shares a server runs on one of them."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByGroup(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0])
+
+    return ByGroup(config, log) if config.getoption("dist") == "loadfile" else None
