@@ -69,9 +69,10 @@ def test_cancelling_a_future_cancels_its_task() -> None:
 
 
 def test_the_end_of_the_loop_ends_what_runs_on_it() -> None:
-    ended = threading.Event()
+    started, ended = threading.Event(), threading.Event()
 
     async def wait() -> None:
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -79,6 +80,7 @@ def test_the_end_of_the_loop_ends_what_runs_on_it() -> None:
 
     lease = loop.acquire()
     lease.submit(wait())
+    assert started.wait(10)
     lease.release()
     lease.join(10)
     assert ended.is_set()
