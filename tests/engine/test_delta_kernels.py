@@ -22,6 +22,7 @@ from tinkex.engine.model.linear.delta import (
     heads_of,
 )
 from tinkex.engine.model.linear.stretches import Stretches
+from tinkex.engine.model.rope_config import RopeConfig
 
 LENGTHS = [1, 63, 64, 65, 131, 7]
 TOKENS = sum(LENGTHS)
@@ -167,7 +168,8 @@ def test_queries_and_keys_are_made_ready(
 ) -> None:
     from tinkex.engine.model.blocks import head_ops
 
-    config = AttentionConfig(6, 2, size, 1e-6, None, qk_norm=normed, gated=gated, scale=scale)
+    rope = None if rotated is None else RopeConfig(10_000.0, rotated)
+    config = AttentionConfig(6, 2, size, 1e-6, rope, qk_norm=normed, gated=gated, scale=scale)
     norms = [random(size, seed=i) if normed else None for i in (1, 2)]
     x, nothing = random(9, sum(config.qkv_sizes), seed=3), torch.empty(0)
     angles = None

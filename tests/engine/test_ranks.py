@@ -50,7 +50,7 @@ from tinkex.engine.process.building import build_worker
 from tinkex.engine.process.parent import RemoteWorker, WorkerDied
 from tinkex.engine.settings import WorkerConfig
 
-FRESH, LATER, STATE = 2e-5, 5e-4, 1e-3
+FRESH, LATER, STATE = 2e-5, 5e-4, 5e-3
 """How far logprobs may be apart before the first step and after two of them, which carry rounding
 further; and weights and moments relative to their largest."""
 
