@@ -155,7 +155,11 @@ async def test_what_is_wrong_with_a_run_is_said_to_its_owner_and_to_nobody_else(
     at = api.core.clock.now() - (1000 if kind == "stalled_client" else 0)
     values = [before] * 16 + ([after] if metric == "grad_norm" else [after] * 16)
     recent = [Point(n, n, n, at, True, {metric: value}) for n, value in enumerate(values, 1)]
-    monkeypatch.setattr(api.core.recorder, "recent", lambda run: recent)
+
+    async def read(run: object) -> list[Point]:
+        return recent
+
+    monkeypatch.setattr(api.core.recorder, "recent", read)
     for path in ("now", f"runs/{model}"):
         (advice,) = (await get(api, path, None))["advice"]
         assert (advice["kind"], advice["run"], advice["tenant"]) == (kind, model, "alice")

@@ -92,10 +92,16 @@ def read_by(check: Callable[[Any], Any]) -> Limit:
     return Limit((BeforeValidator(check),))
 
 
+_NESTED: dict[type[BaseModel], Mapping[str, Limit]] = {}
+"""What was said of a type, for wherever it lies within another."""
+
+
 def limited(kind: type[_Model], **limits: Limit) -> Callable[[], type[_Model]]:
     """Makes `kind` as this server takes it, when it is first needed. Nested types are limited too,
-    by what `nested` said of them, or else by the limits above."""
+    by what was said of them here or by `nested`, or else by the limits above."""
     _check_names(kind, limits)
+    if limits:
+        _NESTED.setdefault(kind, limits)
     return cache(lambda: _made(kind, limits))
 
 
@@ -103,9 +109,6 @@ def nested(kind: type[BaseModel], **limits: Limit) -> None:
     """Says how `kind` is taken wherever it lies within a request."""
     _check_names(kind, limits)
     _NESTED[kind] = limits
-
-
-_NESTED: dict[type[BaseModel], Mapping[str, Limit]] = {}
 
 
 def _check_names(kind: type[BaseModel], limits: Mapping[str, Limit]) -> None:

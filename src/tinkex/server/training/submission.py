@@ -122,7 +122,9 @@ class Submissions:
             run.log.withdraw(entry)
             if new_run is not None:
                 self._runs.remove(run)
-            refusal = Unavailable(f"the request could not be written to disk or object store: {error}", 5.0)
+            refusal = Unavailable(
+                f"the request could not be written to disk or object store: {error}", 5.0
+            )
             written.set_exception(refusal)
             written.exception()
             raise refusal from error
