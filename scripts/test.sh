@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Four at once, on two cores too: more than half of the suite's time is waiting for processes. In the order of the folders, which
+# Three at once, on two cores too: much of the suite's time is waiting for processes. In the order of the folders, which
 # ends with the shortest files; sorted by how many tests they have, as pytest-xdist would, files with few and long ones come last
 # and the other workers wait for them.
-exec python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=20 "$@"
+exec python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 "$@"
