@@ -1,7 +1,7 @@
-"""A user's training script with either SDK: run as ``python trainer.py SDK URL STEPS``.
+"""A user's training script with either SDK: run as ``python trainer.py SDK URL STEPS [paced]``.
 
 Prints `step N` after each step and, last, a JSON list of every loss. It handles no errors: whatever
-its SDK raises ends it.
+its SDK raises ends it. Paced, it reads a line before each step.
 """
 
 import importlib
@@ -15,13 +15,15 @@ from support.server_process import MODEL
 RESULT_S = 280.0
 
 
-def main(name: str, url: str, steps: int) -> None:
+def main(name: str, url: str, steps: int, *, paced: bool) -> None:
     warnings.simplefilter("ignore")
     sdk = importlib.import_module(name)
     service = sdk.ServiceClient(base_url=url, api_key=f"tml-{name}")
     client = service.create_lora_training_client(base_model=MODEL, rank=4, seed=7)
     losses = []
     for step in range(steps):
+        if paced:
+            sys.stdin.readline()
         first = client.forward_backward(batch(step, 3, sdk), "cross_entropy")
         second = client.forward_backward(batch(step + 50, 1, sdk), "cross_entropy")
         update = client.optim_step(sdk.types.AdamParams(learning_rate=3e-3))
@@ -33,4 +35,4 @@ def main(name: str, url: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), paced="paced" in sys.argv)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.engines.fleet import FleetProblem, choose_fleet, engine_specs, wanted_in
+from tinkex.server.engines.fleet import (
+    FleetProblem,
+    Span,
+    choose_fleet,
+    engine_specs,
+    fewest_of,
+    wanted_in,
+)
 from tinkex.server.settings import ModelSpec, Settings
 
 ONE, TWO = ModelSpec("one", "a"), ModelSpec("two", "b")
@@ -70,5 +77,15 @@ def test_the_environment_says_how_many_and_a_wrong_number_is_named() -> None:
     assert wanted_in({}) == 1
     assert wanted_in({"TINKEX_ENGINES": "auto"}) == "auto"
     assert wanted_in({"TINKEX_ENGINES": "3"}) == 3
-    with pytest.raises(FleetProblem, match="TINKEX_ENGINES='many'"):
-        wanted_in({"TINKEX_ENGINES": "many"})
+    assert wanted_in({"TINKEX_ENGINES": "1-4"}) == Span(1, 4)
+    assert wanted_in({"TINKEX_ENGINES": "2-2"}) == 2
+    for wrong in ("many", "0-2", "3-2", "1-", "1-257", "-1", "1-2-3"):
+        with pytest.raises(FleetProblem, match=f"TINKEX_ENGINES='{wrong}'.*1-4"):
+            wanted_in({"TINKEX_ENGINES": wrong})
+
+
+def test_a_span_is_dealt_as_its_largest_number_and_keeps_its_fewest_awake() -> None:
+    assert choose_fleet(Span(1, 4), 1, "auto", 4) == choose_fleet(4, 1, "auto", 4)
+    assert (fewest_of(Span(1, 4)), fewest_of(4), fewest_of("auto")) == (1, None, None)
+    with pytest.raises(FleetProblem, match="--engines 1-3"):
+        choose_fleet(Span(1, 3), 1, "auto", 2)

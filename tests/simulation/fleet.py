@@ -94,13 +94,13 @@ class Measured:
 class Fleet(World):
     """`runs_of` says how many runs each tenant trains, `steps` how many steps each makes."""
 
-    def __init__(
-        self, engines: int, runs_of: dict[str, int], steps: int = 8, seed: int = 1
-    ) -> None:
+    def __init__(self, engines: int, runs_of: dict[str, int], steps: int = 8) -> None:
+        seed = 1
         super().__init__(seed)
         calm = replace(self.weather, mortality=0.0, full=0.0, lost=0.0, crashes=0, unsaved=0.0)
         runs = sum(runs_of.values())
-        self.weather = replace(calm, engines=engines, moves=0.0, runs=runs, places=64)
+        fixed = replace(calm, engines=engines, fewest=engines, moves=0.0)
+        self.weather = replace(fixed, runs=runs, places=64)
         self.measured = Measured()
         self._runs_of, self._steps = runs_of, steps
         self._machines: list[TimedMachine] = []

@@ -34,7 +34,7 @@ from tinkex.server.polls import Pending
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
-from tinkex.server.settings import ModelSpec, Scheduling, Settings, Timings
+from tinkex.server.settings import ModelSpec, Scaling, Scheduling, Settings, Timings
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.datum import Datum
@@ -81,10 +81,12 @@ class Weather:
     unsaved: float
     engines: int
     moves: float
+    fewest: int
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Weather:
         runs = dice.choice((1, 2, 3, 3, 3, 3, 12))
+        engines = dice.choice((1, 1, 2, 3, 4))
         return cls(
             runs=runs,
             operations=dice.randint(3, 14) if runs <= 3 else dice.randint(0, 3),
@@ -97,13 +99,16 @@ class Weather:
             snapshot_steps=dice.choice((1, 3)),
             places=dice.choice((1, 2, 2, 4)),
             unsaved=dice.choice((0.0, 0.0, 0.3, 1.0)),
-            engines=dice.choice((1, 1, 2, 3, 4)),
+            engines=engines,
             moves=dice.choice((0.0, 0.5, 3.0)),
+            fewest=dice.choice((1, engines)),
         )
 
 
 class World:
     """Runs one story to its end; raises `Wrong` if a promise was broken."""
+
+    scaling = Scaling(runs_per_engine=1.0, average_s=0.3, grow_s=0.5, shrink_s=1.0)
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -203,6 +208,8 @@ class World:
             home=self.home,
             models=(ModelSpec(MODEL, "nowhere"),),
             engines=self.weather.engines,
+            fewest_engines=self.weather.fewest,
+            scaling=self.scaling,
             inline_bytes=256,
             timings=Timings(gap_timeout_s=3600.0, gap_grace_s=1800.0, restart_backoff_s=(0.1,)),
             scheduling=Scheduling(

@@ -1,7 +1,8 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
 `python -m support.ray_cluster` prints the cluster's address and then does what it is told, a line
-each: `add CPUS CACHE`, `kill` (the node with an engine), `behead`. Tests never load Ray.
+each: `add CPUS CACHE`, `kill` (a node with an engine), `freeze` (one, as if it were cut off), `thaw`
+(and wait until the engine on it is gone), `behead`. Tests never load Ray.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +42,15 @@ class RayCluster:
     def kill(self) -> None:
         """`kill -9` of all processes of a node that has an engine."""
         self._tell("kill")
+
+    def freeze(self) -> None:
+        """A node with an engine stands still, all its processes: nobody can tell it from one that
+        is cut off."""
+        self._tell("freeze")
+
+    def thaw(self) -> None:
+        """It goes on, and its engine ends."""
+        self._tell("thaw")
 
     def behead(self) -> None:
         """`kill -9` of the head."""
@@ -79,19 +90,31 @@ def _children(pid: int) -> Iterator[int]:
         yield from (int(child) for child in (task / "children").read_text().split())
 
 
-def _has_engine(node: Any) -> bool:
-    raylet = node.all_processes["raylet"][0].process.pid
-    return any(
-        Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_ENGINE) for pid in _children(raylet)
-    )
+def _is_engine(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_ENGINE)
+    return False
 
 
-def _kill(node: Any) -> None:
+def _engines(node: Any) -> list[int]:
+    return [
+        pid for pid in _children(node.all_processes["raylet"][0].process.pid) if _is_engine(pid)
+    ]
+
+
+def _signal(node: Any, number: int) -> None:
     own = [each.process.pid for group in node.all_processes.values() for each in group]
     own += _children(node.all_processes["raylet"][0].process.pid)
     for pid in own:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
+
+
+def _thaw(node: Any) -> None:
+    engines = _engines(node)
+    _signal(node, signal.SIGCONT)
+    while any(map(_is_engine, engines)):
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -106,11 +129,16 @@ def main() -> None:
                 own = {"TINKEX_CACHE": cache}
                 cluster.add_node(num_cpus=int(cpus), env_vars=own, **shared)
             case ["kill"]:
-                for node in [node for node in cluster.worker_nodes if _has_engine(node)]:
-                    _kill(node)
-                    cluster.worker_nodes.remove(node)
+                node = next(filter(_engines, cluster.worker_nodes))
+                _signal(node, signal.SIGKILL)
+                cluster.worker_nodes.remove(node)
+            case ["freeze"]:
+                frozen = next(filter(_engines, cluster.worker_nodes))
+                _signal(frozen, signal.SIGSTOP)
+            case ["thaw"]:
+                _thaw(frozen)
             case ["behead"]:
-                _kill(cluster.head_node)
+                _signal(cluster.head_node, signal.SIGKILL)
         print("> done", flush=True)
     cluster.shutdown()
 

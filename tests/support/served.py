@@ -15,7 +15,7 @@ import numpy as np
 from support.fake_engine import FakeEngine
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
-from tinkex.server.settings import Limits, ModelSpec, Scheduling, Settings, Terms, Timings
+from tinkex.server.settings import Limits, ModelSpec, Scaling, Scheduling, Settings, Terms, Timings
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
 from tinkex.wire.protobuf import encode_forward_backward
@@ -131,6 +131,8 @@ async def served(
     engines_on_demand: bool = False,
     record_samples: bool = True,
     engines: int = 1,
+    fewest_engines: int | None = None,
+    scaling: Scaling | None = None,
     objects: str | None = None,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
@@ -144,6 +146,8 @@ async def served(
         engines_on_demand=engines_on_demand,
         record_samples=record_samples,
         engines=engines,
+        fewest_engines=fewest_engines,
+        scaling=scaling or Scaling(),
         objects=objects,
         limits=limits or Limits(),
         timings=timings,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import socket
 import threading
 from collections import deque
@@ -22,8 +23,9 @@ from tinkex.engine.frames import Closed, receive_frame, receive_parts, send_fram
 from tinkex.engine.messages import Failed, Waiting
 from tinkex.engine.process.parent import STARTUP_OP
 
-SILENCE_S = 20.0
-"""An engine that says nothing for so long is taken for dead: its node, or the way to it."""
+SILENCE_S = float(os.environ.get("TINKEX_RAY_SILENCE_S") or 20.0)
+"""An engine that says nothing for so long is taken for dead: its node, or the way to it. Whatever
+it says later, nobody hears."""
 _LOOK_S = 1.0
 """Between two looks at why an engine has no place yet."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from tinkex.server.autoscaling import Autoscaling
 from tinkex.server.budgets import ByteBudget
 from tinkex.server.checkpoints.exports import Exports
 from tinkex.server.checkpoints.links import Links
@@ -211,6 +212,9 @@ class Core:
             settings,
         )
         self.rolling = Rolling(self.engines, self.scheduler, self.sampling.lanes)
+        self.autoscaling = Autoscaling(
+            self.engines, self.scheduler, self.sampling.lanes, self.rolling, clock, settings
+        )
         self.results = StoredResults(storage, self.listening, clock, settings.timings)
         self.reasons = QueueReasons(self.runs, self.engines, clock, self._store_trouble)
         self.futures = Futures(
@@ -276,6 +280,7 @@ class Core:
             create(self.narrator.live()),
             create(self.disk.live()),
             create(self.watch.live()),
+            create(self.autoscaling.live()),
         ]
 
     async def _open_remote(self) -> None:

@@ -110,6 +110,20 @@ class Scheduling:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaling:
+    """When engines are started and let go, where their number may change. An engine should have
+    `runs_per_engine` runs with something to do, or `sequences_per_engine` being sampled, averaged
+    over `average_s`. More for `grow_s`: another is started; so few for `shrink_s` that the others
+    do: one is let go."""
+
+    runs_per_engine: float = 1.5
+    sequences_per_engine: float = 48.0
+    average_s: float = 10.0
+    grow_s: float = 10.0
+    shrink_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A base model as it is served: its public name and where the engine reads it.
 
@@ -151,9 +165,10 @@ class Settings:
     `terms` are those of single tenants, by name.
     `aliases` maps further public names to the name of a model in `models`: the same engine serves
     both. `objects` is the address of an object store that has everything but the rows. `engine`
-    holds numbers of an engine's own settings, by name. Every model has `engines`
-    of them, dealt to `devices` in turn, or all on `device`. With `engines_on_demand` an engine is
-    started by the first work for it, not with the server. Without `record_samples` no
+    holds numbers of an engine's own settings, by name. Every model has `engines` of them, dealt to
+    `devices` in turn, or all on `device`; `fewest_engines` of those are always awake (None: all),
+    the others as `scaling` says. With `engines_on_demand` an engine is started by the first work
+    for it, not with the server. Without `record_samples` no
     sample is kept to be read. With `ray` engines run on a cluster, else as processes beside this.
     """
 
@@ -170,6 +185,7 @@ class Settings:
     dtype: str = "auto"
     engine: Mapping[str, float] = field(default_factory=dict)
     engines: int = 1
+    fewest_engines: int | None = None
     devices: tuple[str, ...] = ()
     engines_on_demand: bool = False
     ray: RaySettings | None = None
@@ -178,6 +194,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     timings: Timings = field(default_factory=Timings)
     scheduling: Scheduling = field(default_factory=Scheduling)
+    scaling: Scaling = field(default_factory=Scaling)
 
     def limits_of(self, tenant: str) -> Limits:
         terms = self.terms.get(tenant)

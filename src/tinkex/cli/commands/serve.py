@@ -15,10 +15,9 @@ from tinkex.cli.line.context import CommandContext
 from tinkex.cli.line.options import command
 from tinkex.cli.outside.server_floor import require_server
 
-MOST_ENGINES = 256
-
 if TYPE_CHECKING:
-    from tinkex.server.settings import Limits
+    from tinkex.server.engines.fleet import Wanted
+    from tinkex.server.settings import Limits, Scaling
 
 
 def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -26,15 +25,6 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise click.BadParameter(f"{name!r} is not known: use auto, cpu, cuda or cuda:1")
     return name
-
-
-def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int | str:
-    """A number from 1 on, or auto."""
-    if given == "auto":
-        return given
-    if not given.isdecimal() or not 1 <= int(given) <= MOST_ENGINES:
-        raise click.BadParameter(f"{given!r}: give auto, or a number from 1 to {MOST_ENGINES}")
-    return int(given)
 
 
 @command
@@ -89,10 +79,16 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
     default="auto",
     show_default=True,
     envvar="TINKEX_ENGINES",
-    metavar="auto|N",
-    callback=_checked_engines,
+    metavar="auto|N|MIN-MAX",
     help="Engines of each model: auto is one per GPU, and one on a CPU, where more share its "
-    "threads (or $TINKEX_ENGINES).",
+    "threads; with MIN-MAX their number follows what there is to do (or $TINKEX_ENGINES).",
+)
+@click.option(
+    "--scaling",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="When engines come and go with --engines MIN-MAX, such as shrink_s=60; repeatable. All "
+    "are listed in the docs.",
 )
 @click.option(
     "--dtype",
@@ -151,6 +147,8 @@ def _checked_engines(_: click.Context, __: click.Parameter, given: str) -> int |
 )
 def serve(
     context: CommandContext,
+    engines: str,
+    scaling: tuple[str, ...],
     limits: tuple[str, ...],
     engine: tuple[str, ...],
     ray_resources: tuple[str, ...],
@@ -169,11 +167,31 @@ def serve(
 
     chosen = ServeOptions(
         **options,
+        engines=read_engines(engines),
+        scaling=read_scaling(scaling),
         limits=read_limits(limits),
         engine=read_engine(engine),
         ray_resources=read_resources(ray_resources),
     )
     raise click.exceptions.Exit(serve_until_stopped(chosen))
+
+
+def read_engines(given: str) -> Wanted:
+    """How many engines; a wrong number is a usage error."""
+    from tinkex.server.engines.fleet import FleetProblem, read_wanted
+
+    try:
+        return read_wanted(given)
+    except FleetProblem as problem:
+        raise click.BadParameter(str(problem), param_hint="--engines") from None
+
+
+def read_scaling(given: tuple[str, ...]) -> Scaling:
+    """When engines come and go; a wrong number is a usage error."""
+    from tinkex.server.settings import Scaling
+
+    known = {field.name: float for field in dataclasses.fields(Scaling)}
+    return Scaling(**_numbers(given, known, "--scaling", "settings"))
 
 
 def read_limits(given: tuple[str, ...]) -> Limits:

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 Phase = Literal["starting", "ready", "restarting", "stopped"]
 _HEALTHY_S = 60.0
+_LOADING = "the engine is loading the model"
 
 
 class EngineLost(Exception):
@@ -68,7 +69,7 @@ class Engine:
         self.spec = spec
         self.name, self.model = spec.name, spec.model.name
         self.phase: Phase = "starting"
-        self.reason = "the engine is loading the model"
+        self.reason = _LOADING
         self.life = 0
         self.deaths = 0
         self.facts: Ready | None = None
@@ -110,7 +111,7 @@ class Engine:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether nobody has asked for this engine yet."""
+        """Whether nobody has asked for this engine yet, or nobody needs it any more."""
         return self._task is None
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -130,6 +131,17 @@ class Engine:
                 await self._task
         self._lose("the server is stopping")
         self._enter("stopped", "the server is stopping")
+
+    async def rest(self) -> None:
+        """End the process until the engine is woken again; what is still in it is lost."""
+        task = self._task
+        if task is None:
+            return
+        self._end_life("the engine is let go", "the engine was let go")
+        task.cancel()
+        await asyncio.wait([task])
+        self._task, self.draining, self.is_held_up = None, None, False
+        self._enter("starting", _LOADING)
 
     def drain(self, why: str) -> None:
         """Bring nothing new here from now on."""

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import Settings
 
-Wanted: TypeAlias = int | Literal["auto"]
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A number of engines that follows what there is to do."""
+
+    fewest: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.fewest}-{self.most}"
+
+
+Wanted: TypeAlias = int | Span | Literal["auto"]
 VARIABLE = "TINKEX_ENGINES"
 MOST = 256
 """Of each model on one host."""
@@ -29,11 +43,29 @@ class FleetProblem(ValueError):
 def wanted_in(environ: Mapping[str, str]) -> Wanted:
     """How many an environment asks for; one where it says nothing."""
     text = environ.get(VARIABLE, "") or "1"
+    try:
+        return read_wanted(text)
+    except FleetProblem as problem:
+        raise FleetProblem(f"{VARIABLE}={problem}") from None
+
+
+def read_wanted(text: str) -> Wanted:
+    """`auto`, `4`, or `1-4` for a number that follows the load. Raises `FleetProblem`."""
     if text == "auto":
         return "auto"
-    if not text.isdecimal() or not 1 <= int(text) <= MOST:
-        raise FleetProblem(f"{VARIABLE}={text[:40]!r}: give auto, or a number from 1 to {MOST}")
-    return int(text)
+    match = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", text, re.ASCII)
+    fewest = int(match[1]) if match else 0
+    most = int(match[2] or fewest) if match else 0
+    if not 1 <= fewest <= most <= MOST:
+        raise FleetProblem(
+            f"{text[:40]!r}: give auto, a number from 1 to {MOST}, or a span such as 1-4"
+        )
+    return fewest if fewest == most else Span(fewest, most)
+
+
+def fewest_of(wanted: Wanted) -> int | None:
+    """How many are kept awake; None: all."""
+    return wanted.fewest if isinstance(wanted, Span) else None
 
 
 def visible_gpus() -> int:
@@ -55,10 +87,13 @@ def choose_fleet(
     `auto` is one engine per GPU, or per `ranks` of them side by side, shared out between the
     models; and one per model on a CPU. An engine's device is the first of its GPUs.
     """
+    most = wanted.most if isinstance(wanted, Span) else wanted
     if device not in _ON_GPU or gpus == 0:
-        count = 1 if wanted == "auto" else wanted
+        count = 1 if most == "auto" else most
         if count > 1 and device not in (*_ON_GPU, "cpu"):
-            raise FleetProblem(f"--engines {count}: {device} is one device, and an engine takes it")
+            raise FleetProblem(
+                f"--engines {wanted}: {device} is one device, and an engine takes it"
+            )
         return count, ()
     room = gpus // ranks
     if room == 0:
@@ -66,11 +101,11 @@ def choose_fleet(
             f"--engine ranks={ranks}: this machine shows {gpus} GPUs: give ranks={gpus} or less, "
             "or --device cpu"
         )
-    count = max(1, room // models) if wanted == "auto" else wanted
+    count = max(1, room // models) if most == "auto" else most
     if count > room:
         each = "one" if ranks == 1 else str(ranks)
         raise FleetProblem(
-            f"--engines {count}: this machine shows {gpus} GPUs, and an engine takes {each}: give "
+            f"--engines {wanted}: this machine shows {gpus} GPUs, and an engine takes {each}: give "
             f"--engines {room} or less, or --device cpu"
         )
     firsts = range(0, room * ranks, ranks)

@@ -19,10 +19,12 @@ from tinkex.server.settings import ModelSpec, Settings
 
 
 class Pool:
-    """The engines of one model. Any of them can serve it; a run lives on one of them."""
+    """The engines of one model. Any of them can serve it; a run lives on one of them. `fewest` are
+    kept awake, the others as long as they are needed."""
 
-    def __init__(self, spec: ModelSpec, engines: Sequence[Engine]) -> None:
+    def __init__(self, spec: ModelSpec, engines: Sequence[Engine], fewest: int) -> None:
         self.spec = spec
+        self.fewest = fewest
         self._engines = {engine.name: engine for engine in engines}
         self._changed = asyncio.Event()
         for engine in engines:
@@ -57,7 +59,7 @@ class Pool:
         """Why work waits for an engine, in words; empty where one takes it."""
         if self.takes_work:
             return ""
-        first = next(iter(self))
+        first = next((engine for engine in self if not engine.is_asleep), next(iter(self)))
         drained = next((engine.draining for engine in self if engine.draining), None)
         return first.reason or drained or ""
 
@@ -75,7 +77,9 @@ class Pool:
         return engine if alive else None
 
     def wake(self) -> None:
-        for engine in self:
+        """Have as many awake as there are at least."""
+        asleep = [engine for engine in self if engine.is_asleep]
+        for engine in asleep[: max(0, self.fewest - len(self) + len(asleep))]:
             engine.wake()
 
     async def ready(self) -> Ready:
@@ -99,6 +103,7 @@ class Engines:
             model.name: Pool(
                 model,
                 [Engine(spec, launch, clock, backoff) for spec in specs if spec.model is model],
+                settings.fewest_engines or settings.engines,
             )
             for model in settings.models
         }
@@ -147,8 +152,8 @@ class Engines:
 
     def start(self) -> None:
         if not self._on_demand:
-            for engine in self:
-                engine.wake()
+            for pool in self.pools:
+                pool.wake()
 
     async def stop(self) -> None:
         await asyncio.gather(*(engine.stop() for engine in self))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinkex.server.engines.fleet import choose_fleet, visible_gpus, wanted_in
+from tinkex.server.engines.fleet import choose_fleet, fewest_of, visible_gpus, wanted_in
 from tinkex.server.engines.model_sources import (
     BUILT_IN,
     DEFAULT_MODEL,
@@ -74,6 +74,7 @@ def settings_in(root: Path, environ: Mapping[str, str]) -> Settings:
         aliases=catalog.aliases,
         port=0,
         engines=engines,
+        fewest_engines=fewest_of(wanted),
         devices=devices,
         engines_on_demand=True,
     )

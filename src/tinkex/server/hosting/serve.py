@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinkex.server.engines.fleet import FleetProblem, Wanted, choose_fleet, visible_gpus
+from tinkex.server.engines.fleet import (
+    FleetProblem,
+    Wanted,
+    choose_fleet,
+    fewest_of,
+    visible_gpus,
+)
 from tinkex.server.engines.launching import RAY_EXTRA, has_ray
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
@@ -23,6 +29,7 @@ from tinkex.server.settings import (
     Limits,
     ModelSpec,
     RaySettings,
+    Scaling,
     Scheduling,
     Settings,
     is_loopback,
@@ -64,6 +71,7 @@ class ServeOptions:
     record_samples: bool = True
     limits: Limits = field(default_factory=Limits)
     engine: Mapping[str, float] = field(default_factory=dict)
+    scaling: Scaling = field(default_factory=Scaling)
     ray: str | None = None
     ray_resources: Mapping[str, float] = field(default_factory=dict)
     ray_shared: tuple[Path, ...] = ()
@@ -192,6 +200,8 @@ def _settings(
         objects=bound(home),
         engine=options.engine,
         engines=engines,
+        fewest_engines=fewest_of(options.engines),
+        scaling=options.scaling,
         devices=devices,
         ray=ray,
         scheduling=_scheduling(options.engine),

@@ -22,7 +22,7 @@ from tinkex.server.connections.slow_clients import SlowClients
 from tinkex.server.connections.web import WebServer, config
 from tinkex.server.core import Core
 from tinkex.server.dashboard.door import invitation
-from tinkex.server.engines.engine import EngineLost
+from tinkex.server.engines.engine import Engine, EngineLost
 from tinkex.server.engines.fleet import engine_specs
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.hosting import open_files
@@ -88,7 +88,7 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     while not server.started:
         await asyncio.sleep(0.02)
     core: Core = app.state.core
-    while not (core.is_ready and all(each.is_ready or each.is_held_up for each in core.engines)):
+    while not (core.is_ready and all(map(_has_begun, core.engines))):
         if failed := next((engine for engine in core.engines if engine.deaths), None):
             print(f"tinkex serve: {failed.name}: {failed.reason}", file=sys.stderr)
             server.should_exit = True
@@ -102,6 +102,11 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     print(f"dashboard: {dashboard_link(core)}", flush=True)
     print(f"ready after {time.monotonic() - begun:.1f} s. Ctrl-C stops.", flush=True)
     return 0
+
+
+def _has_begun(engine: Engine) -> bool:
+    """Whether there is nothing to wait for: it serves, is not needed, or waits itself."""
+    return engine.is_ready or engine.is_asleep or engine.is_held_up
 
 
 def dashboard_link(core: Core) -> str:

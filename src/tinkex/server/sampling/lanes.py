@@ -218,6 +218,12 @@ class Lanes:
         """How many sequences are with an engine."""
         return self._tracks[engine.name].sequences
 
+    def wanted(self, pool: Pool) -> int:
+        """How many sequences of a model are with its engines or wait for them."""
+        lanes = self._models[pool.spec.name].tenants.values()
+        waiting = sum(ride.sequences for lane in lanes for ride in lane.queue)
+        return waiting + sum(lane.sequences.total() for lane in lanes)
+
     def loaded(self) -> set[str]:
         """The weights that engines have, and may read again."""
         return {name for track in self._tracks.values() for name in track.weights.names()}

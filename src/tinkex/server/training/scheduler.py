@@ -152,6 +152,10 @@ class Scheduler:
         """The runs in an engine's memory, or on their way into it."""
         return [run for run in self._runs if run.place == engine.residence]
 
+    def busy_runs(self, pool: Pool) -> int:
+        """How many runs of a model have something to do."""
+        return sum(bool(run.log.unfinished()) for run in self._served_by(pool))
+
     # ---- choosing
 
     def _served_by(self, pool: Pool) -> list[Run]:
