@@ -8,14 +8,15 @@ from pathlib import Path
 from tinkex.engine.settings import WorkerConfig
 from tinkex.server.engines.child_process import engine_numbers, worker_config
 from tinkex.server.engines.worker import EngineSpec
-from tinkex.server.settings import Limits, ModelSpec, Settings
+from tinkex.server.settings import Limits, ModelSpec, Scaling, Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 def test_every_limit_is_explained_in_the_documentation() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    missing = [each.name for each in dataclasses.fields(Limits) if f"`{each.name}`" not in page]
+    fields = (*dataclasses.fields(Limits), *dataclasses.fields(Scaling))
+    missing = [each.name for each in fields if f"`{each.name}`" not in page]
     assert missing == []
 
 

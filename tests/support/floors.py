@@ -129,14 +129,15 @@ ROOMS: dict[str, dict[str, str]] = {
         ),
         "maintenance": "listening",
         "rolling": "engines refusals sampling training",
+        "autoscaling": "clock engines rolling sampling settings training",
         "views": (
             "checkpoints clock engines operations polls recording refusals sampling settings "
             "storage tenancy training"
         ),
         "core": (
-            "budgets checkpoints clock dashboard engines listening maintenance operations polls "
-            "promises protocol recording rolling sampling settings storage tenancy tracing "
-            "training views"
+            "autoscaling budgets checkpoints clock dashboard engines listening maintenance "
+            "operations polls promises protocol recording rolling sampling settings storage "
+            "tenancy tracing training views"
         ),
         "http": (
             "checkpoints connections core dashboard engines operations polls promises protocol "

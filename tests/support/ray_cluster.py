@@ -1,8 +1,8 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
 `python -m support.ray_cluster` prints the cluster's address and then does what it is told, a line
-each: `add CPUS CACHE`, `kill` (a node with an engine), `freeze` (one, as if it were cut off), `thaw`
-(and wait until the engine on it is gone), `behead`. Tests never load Ray.
+each: `add CPUS CACHE`, `kill` (a node with an engine), `freeze` (one, as if it were cut off),
+`thaw` (and wait until the engine on it is gone), `behead`. Tests never load Ray.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 Phase = Literal["starting", "ready", "restarting", "stopped"]
 _HEALTHY_S = 60.0
-_LOADING = "the engine is loading the model"
+_ASLEEP, _LOADING = "it starts when there is work for it", "the engine is loading the model"
 
 
 class EngineLost(Exception):
@@ -69,7 +69,7 @@ class Engine:
         self.spec = spec
         self.name, self.model = spec.name, spec.model.name
         self.phase: Phase = "starting"
-        self.reason = _LOADING
+        self.reason = _ASLEEP
         self.life = 0
         self.deaths = 0
         self.facts: Ready | None = None
@@ -121,6 +121,7 @@ class Engine:
     def wake(self) -> None:
         """Start the process unless that was done before."""
         if self._task is None:
+            self.reason = _LOADING
             self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def stop(self) -> None:
@@ -141,7 +142,7 @@ class Engine:
         task.cancel()
         await asyncio.wait([task])
         self._task, self.draining, self.is_held_up = None, None, False
-        self._enter("starting", _LOADING)
+        self._enter("starting", _ASLEEP)
 
     def drain(self, why: str) -> None:
         """Bring nothing new here from now on."""
