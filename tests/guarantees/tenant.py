@@ -10,9 +10,12 @@ import threading
 from pathlib import Path
 
 from support.ending import ended_well
+from support.server_process import ServerProcess
 
 SDKS = ("tinker", "tinkex")
 TRAINER = Path(__file__).parent / "trainer.py"
+Numbers = tuple[list[float], str]
+"""Every loss of a training script, and the hash of its final weights."""
 
 
 class Tenant:
@@ -55,3 +58,18 @@ class Tenant:
         self._reader.join()
         found: list[float] = json.loads(self.last)
         return found
+
+
+def undisturbed(server: ServerProcess, steps: int) -> Numbers:
+    """What a tenant gets of a server that it has for itself: with either SDK, and whoever else is
+    there, the numbers must be these."""
+    server.start()
+    try:
+        server.wait_ready()
+        tenant = Tenant("tinkex", server.url, steps)
+        try:
+            return tenant.losses(), server.weights_digest("final-tinkex")
+        finally:
+            tenant.end()
+    finally:
+        server.end()

@@ -234,11 +234,11 @@ def test_thinking_may_end_with_a_token(shared: Sampler) -> None:
 
 def test_thinking_is_free_and_the_answer_after_it_is_not(shared: Sampler) -> None:
     grammar = json_answer({"type": "boolean"}, thinking_end="end")
-    bias = SamplingControls(logit_bias={ord("e"): 3.0, ord("n"): 3.0, ord("d"): 3.0})
+    bias = SamplingControls(logit_bias={ord("e"): 6.0, ord("n"): 6.0, ord("d"): 6.0})
     found = 0
-    for i in range(4):
-        command = asked("think", grammar, i, asks={"controls": bias}, max_tokens=900)
-        (sequence,) = result_of(serve(shared, command)["think"]).sequences
+    commands = [asked(f"think {i}", grammar, i, asks={"controls": bias}) for i in range(4)]
+    for event in serve(shared, *commands).values():
+        (sequence,) = result_of(event).sequences
         if sequence.stop_reason == "stop":
             thought, _, answer = text_of(sequence.tokens.tolist()).partition("end")
             assert "end" not in thought
