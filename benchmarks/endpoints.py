@@ -1,15 +1,18 @@
 """The OpenAI-style routes against native sampling, through the same `tinkex serve`, in one run.
 
-    python benchmarks/endpoints.py
+    python benchmarks/endpoints.py [--parts throughput grammar costs streams] [--clients 1 8 32]
 
 Clients are connections of this process that read bytes and parse nothing but what is counted, so
 that it is the server that is measured: `asample_stream` natively, `completions` and
-`chat/completions` beside it. Then what a request costs before its first token, and a thousand
-streams that stay open: how long any of them was silent.
+`chat/completions` beside it, each against native sampling of the very tokens it samples after. Then
+answers of a JSON schema against free ones, what a request costs before its first token, and a
+thousand streams that stay open: how long any of them was silent. Only a run of all parts is written
+down.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import json
@@ -17,7 +20,8 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,14 +36,19 @@ from tinkex.text.model_text import ModelText
 
 MODEL, KEY = "tinkex/tiny-llama", "tml-bench"
 PROMPT = list(b"It was a dark and stormy night; the rain fell in torrents, except at ")
+MESSAGES = [{"role": "user", "content": bytes(PROMPT[:40]).decode()}]
 TOKENS = 64
-ROUNDS = 6
+ROUNDS = {1: 24, 8: 10, 32: 6}
+NUMBERS = itertools.count(1)
+PARTS = ("throughput", "grammar", "costs", "streams")
+ENDLESS = {"type": "array", "items": {"type": "string"}, "minItems": 1000}
 STREAMS = 1000
 OPEN_S = 24.0
 NOTE = """
 Ours is the endpoint, the alternative the native route, interleaved round by round; better by is
 theirs over ours for times. Time to the first token is from the request to the first token's bytes.
-Chat has its template to render and a prompt of other length: its first token is no like for like.
+Chat is against native sampling after the same tokens, which need no template there. An answer of a
+JSON schema, whose every step has a mask, is against a free one of the same conversation.
 A thousand streams: the engine decodes 64 rows at once, so most of them wait; silence is the longest
 time in which any of them got neither a token nor a heartbeat, which is due after 10 s.
 """
@@ -76,14 +85,12 @@ class Http:
         return first, time.perf_counter() - begun
 
 
-def native(http: Http, sampler: str) -> Exchange:
-    numbers = itertools.count(1)
-
+def native(http: Http, sampler: str, prompt: list[int]) -> Exchange:
     def ask() -> Awaitable[tuple[float, float]]:
         body = {
             "sampling_session_id": sampler,
-            "seq_id": next(numbers),
-            "prompt": {"chunks": [{"type": "encoded_text", "tokens": PROMPT}]},
+            "seq_id": next(NUMBERS),
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": prompt}]},
             "sampling_params": {"max_tokens": TOKENS, "stop": []},
         }
         return http.exchange("/api/v1/asample_stream", body)
@@ -96,10 +103,19 @@ def completions(http: Http, stream: bool) -> Exchange:
     return lambda: http.exchange("/v1/completions", {**body, "stream": stream})
 
 
-def chat(http: Http) -> Exchange:
-    message = {"role": "user", "content": bytes(PROMPT[:40]).decode()}
-    body = {"model": MODEL, "messages": [message], "max_tokens": TOKENS, "ignore_eos": True}
+def chat(http: Http, **asked: Any) -> Exchange:
+    body = {"model": MODEL, "messages": MESSAGES, "max_tokens": TOKENS, **asked}
     return lambda: http.exchange("/v1/chat/completions", {**body, "stream": True})
+
+
+def chat_tokens(url: str) -> list[int]:
+    """The tokens a chat is sampled after."""
+    body = {"model": MODEL, "messages": MESSAGES, "max_tokens": 1, "return_token_ids": True}
+    headers = {"x-api-key": KEY}
+    asked = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(asked) as answer:
+        found: list[int] = json.load(answer)["prompt_token_ids"]
+    return found
 
 
 async def measured(ask: Exchange, clients: int) -> tuple[float, float]:
@@ -110,29 +126,53 @@ async def measured(ask: Exchange, clients: int) -> tuple[float, float]:
     return clients * TOKENS / seconds, statistics.median(first for first, _ in found)
 
 
-async def throughput(url: str, sampler: str) -> list[Row]:
+async def medians(ways: Mapping[str, Exchange], clients: int) -> dict[str, tuple[float, float]]:
+    """(tokens/s, milliseconds to the first token) of each way, taken in turns."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for turn in range(ROUNDS[clients] + 1):
+        for name, ask in ways.items():
+            one = await measured(ask, clients)
+            if turn:  # the first fills caches
+                found[name].append(one)
+    return {
+        name: (
+            statistics.median(rate for rate, _ in each),
+            statistics.median(first for _, first in each) * 1e3,
+        )
+        for name, each in found.items()
+    }
+
+
+async def throughput(url: str, sampler: str, clients: int) -> list[Row]:
     http = Http(url)
     ways = {
-        "native": native(http, sampler),
+        "native": native(http, sampler, PROMPT),
+        "native, chat's prompt": native(http, sampler, chat_tokens(url)),
         "completions": completions(http, stream=False),
         "completions, streamed": completions(http, stream=True),
-        "chat, streamed": chat(http),
+        "chat, streamed": chat(http, ignore_eos=True),
     }
+    found = await medians(ways, clients)
     rows = []
-    for clients in (1, 8, 32):
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for _ in range(ROUNDS):
-            for name, ask in ways.items():
-                found[name].append(await measured(ask, clients))
-        rate = {name: statistics.median(r for r, _ in each) for name, each in found.items()}
-        first = {name: statistics.median(f for _, f in each) * 1e3 for name, each in found.items()}
-        for name in [name for name in ways if name != "native"]:
-            what = f"{name}, {clients} at once"
-            rows.append(Row(what, rate[name], "tokens/s", rate["native"], True, "≥0.98×"))
-            if "streamed" in name:
-                what = f"first token, {what}"
-                rows.append(Row(what, first[name], "ms", first["native"], False, "≥0.98×"))
+    for name in ("completions", "completions, streamed", "chat, streamed"):
+        rate, first = found[name]
+        against = found["native, chat's prompt" if "chat" in name else "native"]
+        what = f"{name}, {clients} at once"
+        rows.append(Row(what, rate, "tokens/s", against[0], True, "≥0.98×"))
+        if "streamed" in name:
+            rows.append(Row(f"first token, {what}", first, "ms", against[1], False, "≥0.98×"))
     return rows
+
+
+async def grammar(url: str, clients: int) -> list[Row]:
+    """An answer that a schema holds at every token, against one that may be anything."""
+    http = Http(url)
+    schema = {"name": "answer", "schema": ENDLESS, "strict": True}
+    bound = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    ways = {"free": chat(http, ignore_eos=True), "bound": chat(http, **bound)}
+    found = await medians(ways, clients)
+    what = f"chat of a JSON schema, streamed, {clients} at once"
+    return [Row(what, found["bound"][0], "tokens/s", found["free"][0], True, "≥0.95×")]
 
 
 def costs() -> list[Row]:
@@ -203,17 +243,35 @@ async def open_streams(url: str) -> list[Row]:
     ]
 
 
-def main() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    rows = costs()
+def through_the_door(parts: list[str], clients: list[int]) -> list[Row]:
+    rows: list[Row] = []
     with serving("--model", MODEL) as served:
         url = served.url
         with tinkex.ServiceClient(base_url=url, api_key=KEY) as service:
-            sampler = service.create_sampling_client(base_model=MODEL)
-            rows = asyncio.run(throughput(url, sampler._sampling_session_id)) + rows
-        rows += asyncio.run(open_streams(url))
-    write("endpoints", "OpenAI-style endpoints against native sampling", rows, NOTE)
+            sampler = service.create_sampling_client(base_model=MODEL)._sampling_session_id
+            for count in clients if "throughput" in parts else []:
+                rows += asyncio.run(throughput(url, sampler, count))
+            for count in clients if "grammar" in parts else []:
+                rows += asyncio.run(grammar(url, count))
+        if "streams" in parts:
+            rows += asyncio.run(open_streams(url))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--clients", type=int, nargs="+", choices=ROUNDS, default=list(ROUNDS))
+    asked = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    rows = costs() if "costs" in asked.parts else []
+    if set(asked.parts) - {"costs"}:
+        rows = through_the_door(asked.parts, asked.clients) + rows
+    if len(asked.parts) == len(PARTS):
+        write("endpoints", "OpenAI-style endpoints against native sampling", rows, NOTE)
+    else:
+        print("\n".join("  ".join(row.cells()) for row in rows))
 
 
 if __name__ == "__main__":

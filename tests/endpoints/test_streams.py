@@ -136,6 +136,21 @@ async def test_half_a_character_and_half_a_stop_string_are_held_back(door: Door)
     await wire.task
 
 
+async def test_a_chat_says_who_answers_with_the_first_token_even_if_its_text_must_wait(
+    door: Door,
+) -> None:
+    question = [{"role": "user", "content": "x"}]
+    wire = door.ask("/v1/chat/completions", prompt=None, messages=question)
+    await until(lambda: door.held)
+    first, second = "ü".encode()
+    door.engine.current.draw(door.held[0].op, [first])
+    await until(lambda: '"delta":{"role":"assistant","content":""}' in wire.text)
+    door.engine.current.draw(door.held[0].op, [second])
+    await until(lambda: '"delta":{"content":"ü"}' in wire.text)
+    wire.go_away()
+    await wire.task
+
+
 async def test_a_slow_client_gets_a_coarser_stream_and_holds_nobody_up(door: Door) -> None:
     wire = door.ask()
     await until(lambda: door.held)

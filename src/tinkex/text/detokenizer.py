@@ -20,10 +20,14 @@ _WINDOW = 64
 class Detokenizer:
     """The text of one sequence. Tokens in `hidden` have none."""
 
-    def __init__(self, backend: Any, hidden: Collection[int] = ()) -> None:
-        """`backend` is a `tokenizers.Tokenizer`."""
+    def __init__(
+        self, backend: Any, hidden: Collection[int] = (), alone: dict[int, int] | None = None
+    ) -> None:
+        """`backend` is a `tokenizers.Tokenizer`; `alone` remembers how long a text single tokens
+        have, for all sequences that share it."""
         self._backend = backend
         self._hidden = hidden
+        self._alone = {} if alone is None else alone
         self._ids: list[int] = []
         self._said = 0
 
@@ -38,7 +42,7 @@ class Detokenizer:
         found = self._say(settled)
         if settled == text:
             self._ids = self._ids[-1:]
-            self._said = len(self._text())
+            self._said = self._length_alone(self._ids[0])
         elif len(self._ids) > _WINDOW:
             self._ids = self._ids[-_LONGEST - 1 :]
             self._said = len(_settled(self._text()))
@@ -51,6 +55,11 @@ class Detokenizer:
     def _say(self, text: str) -> str:
         said, self._said = self._said, max(self._said, len(text))
         return text[said:]
+
+    def _length_alone(self, token: int) -> int:
+        if token not in self._alone:
+            self._alone[token] = len(self._text())
+        return self._alone[token]
 
     def _text(self) -> str:
         return str(self._backend.decode(self._ids, skip_special_tokens=False))

@@ -36,6 +36,7 @@ class ModelText:
         self.tokenizer = Tokenizer(folder, name)
         self.backend = self.tokenizer._backend
         self.pieces = TokenBytes(self.backend)
+        self._alone: dict[int, int] = {}
         self.special = frozenset(self.tokenizer.all_special_ids)
         self.template: str | None = self.tokenizer.chat_template
         self.format: Format = format_of(self.template)
@@ -53,9 +54,9 @@ class ModelText:
     def detokenizer(self, show_special: bool = False, visible: Collection[str] = ()) -> Detokenizer:
         """For one sequence that is being drawn; of the special tokens only `visible` ones show."""
         if show_special:
-            return Detokenizer(self.backend)
+            return Detokenizer(self.backend, alone=self._alone)
         shown = {token for token in self.special if self.pieces.text(token) in visible}
-        return Detokenizer(self.backend, self.special - shown)
+        return Detokenizer(self.backend, self.special - shown, self._alone)
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], **variables: Any

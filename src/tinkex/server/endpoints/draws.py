@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
+from tinkex.server.endpoints.awaited import Signal
 from tinkex.server.endpoints.errors import from_engine
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
@@ -88,7 +89,7 @@ class Draw:
         self._tenant = tenant
         self._news: dict[tuple[int, int], News] = {}
         self._told: Counter[int] = Counter()
-        self._changed = asyncio.Event()
+        self._changed = Signal()
         self._rides = [
             self._enter(number, command, stream) for number, command in enumerate(commands)
         ]
@@ -112,7 +113,7 @@ class Draw:
                 yield each
             if not news and all(ride.result.done() for ride in self._rides):
                 break
-            if not self._news and not await self._wait(HEARTBEAT_S):
+            if not self._news and not await self._changed.wait(HEARTBEAT_S):
                 yield None
         await self.results()
 
@@ -125,23 +126,14 @@ class Draw:
 
     async def begun(self, seconds: float) -> None:
         """Wait until there is news or an end, at most so long; raises if that is a failure."""
-        await self._wait(seconds)
+        await self._changed.wait(seconds)
         ended = [ride.result for ride in self._rides if ride.result.done()]
         if any(result.exception() for result in ended):
             await self.results()
 
-    async def _wait(self, seconds: float) -> bool:
-        """Whether something changed since it was last waited for, or within so long."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        return True
-
     def close(self) -> None:
         """Stop what is still under way; its rows are free within a step."""
+        self._changed.close()
         for number, ride in enumerate(self._rides):
             if not ride.result.done():
                 self._lanes.cancel(ride)
@@ -149,7 +141,8 @@ class Draw:
 
     def _note(self, number: int, progress: Progress) -> None:
         key = number, progress.index
-        news = self._news.setdefault(key, News(number, progress.index))
+        if (news := self._news.get(key)) is None:
+            news = self._news[key] = News(number, progress.index)
         news.extend(progress)
         self._told[number] += len(progress.tokens)
         self._changed.set()

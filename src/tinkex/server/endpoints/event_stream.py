@@ -19,11 +19,24 @@ DONE = b"data: [DONE]\n\n"
 BEAT = b": heartbeat\n\n"
 
 
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
 def event(values: Mapping[str, Any], name: str | None = None) -> bytes:
     """One event; `name` for APIs that name theirs."""
-    data = json.dumps(values, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {data}\n\n".encode()
+    return f"{head}data: {_written(values)}\n\n".encode()
+
+
+class Chunks:
+    """Events that all begin with the same values: those are written once, not with every token."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self._start = f"data: {_written(shared)[:-1]},"
+
+    def event(self, values: Mapping[str, Any]) -> bytes:
+        """An event of the shared values and these."""
+        return f"{self._start}{_written(values)[1:]}\n\n".encode()
 
 
 class EventStream(StreamingResponse):

@@ -11,7 +11,7 @@ from tinkex.engine.messages import Sequence as Drawn
 from tinkex.server.endpoints.conversations import Talk
 from tinkex.server.endpoints.draws import Best, News, likeliest
 from tinkex.server.endpoints.errors import openai_error
-from tinkex.server.endpoints.event_stream import BEAT, DONE, event
+from tinkex.server.endpoints.event_stream import BEAT, DONE, Chunks, event
 from tinkex.server.endpoints.openai.chat_request import ChatRequest
 from tinkex.server.endpoints.openai.usage import openai_usage
 from tinkex.server.endpoints.service import new_id
@@ -27,6 +27,7 @@ class ChatCompletion:
         self._asked = asked
         self._talk = talk
         self._head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": asked.model}
+        self._chunks = Chunks({**self._head, "object": "chat.completion.chunk"})
         self._tail: dict[str, Any] = {"tinkex": {"weights": talk.target.told}}
         if asked.return_token_ids:
             self._tail["prompt_token_ids"] = talk.chat.tokens
@@ -62,8 +63,7 @@ class ChatCompletion:
             talk.draw.close()
 
     def _chunk(self, choices: list[dict[str, Any]], others: dict[str, Any]) -> bytes:
-        kind = {"object": "chat.completion.chunk"}
-        return event({**self._head, **kind, "choices": choices, **others})
+        return self._chunks.event({"choices": choices, **others})
 
     def _usage(self, result: SampleResult) -> dict[str, Any]:
         return openai_usage([self._talk.chat.tokens], [result])
@@ -85,7 +85,8 @@ class ChatCompletion:
 
 
 class _StreamedChoice:
-    """One sequence, in deltas. The first says who speaks."""
+    """One sequence, in deltas. The first says who speaks, as soon as the model does: the text of
+    its first token may have to wait, for the rest of a character or of a tag."""
 
     def __init__(self, asked: ChatRequest, talk: Talk, place: int) -> None:
         self._asked = asked
@@ -104,7 +105,7 @@ class _StreamedChoice:
             extra["logprobs"] = {"content": table}
         if self._asked.return_token_ids:
             extra["token_ids"] = news.tokens
-        if not deltas and not extra:
+        if not deltas and not extra and not self._first:
             return []
         first, *others = deltas or [{}]
         return [self._part(first, **extra), *(self._part(delta) for delta in others)]

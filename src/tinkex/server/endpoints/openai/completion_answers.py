@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinkex.engine.messages import SampleResult
-from tinkex.server.endpoints.draws import Draw, likeliest
+from tinkex.server.endpoints.draws import Draw, News, likeliest
 from tinkex.server.endpoints.errors import openai_error
-from tinkex.server.endpoints.event_stream import BEAT, DONE, event
+from tinkex.server.endpoints.event_stream import BEAT, DONE, Chunks, event
 from tinkex.server.endpoints.openai.completion_logprobs import (
     CompletionLogprobs,
     Row,
@@ -41,6 +41,7 @@ class Completion:
             "created": int(time.time()),
             "model": asked.model,
         }
+        self._chunks = Chunks(self._head)
         self._weights = {"tinkex": {"weights": target.told}}
         self._choices = [
             _Choice(asked, text, prompts[place // asked.n], place)
@@ -51,38 +52,34 @@ class Completion:
         choices = []
         for place, (result, sequence) in enumerate(_sequences(results)):
             tokens, logprobs = sequence.tokens.tolist(), sequence.logprobs.tolist()
-            rows = drawn_rows(tokens, logprobs, likeliest(sequence.topk))
-            choices.append(self._choices[place].part(rows, sequence.stop_reason, result))
+            news = News(0, place, tokens, logprobs, likeliest(sequence.topk))
+            choices.append(self._choices[place].part(news, sequence.stop_reason, result))
         usage = openai_usage(self._prompts, results)
         return {**self._head, "choices": choices, "usage": usage, **self._weights}
 
     async def events(self, draw: Draw) -> AsyncGenerator[bytes, None]:
         """Chunks until all sequences have ended, then what was used if that was asked for."""
         try:
-            weights = self._weights
+            weights, chunk = self._weights, self._chunks.event
             async for news in draw.news():
                 if news is None:
                     yield BEAT
                     continue
                 choice = self._choices[news.prompt * self._asked.n + news.index]
-                part = choice.part(drawn_rows(news.tokens, news.logprobs, news.best))
-                yield self._event({"choices": [part], **weights})
+                yield chunk({"choices": [choice.part(news)], **weights})
                 weights = {}
             results = await draw.results()
             for place, (_, sequence) in enumerate(_sequences(results)):
-                last = self._choices[place].part([], sequence.stop_reason)
-                yield self._event({"choices": [last], **weights})
+                last = self._choices[place].part(News(0, place), sequence.stop_reason)
+                yield chunk({"choices": [last], **weights})
             if self._asked.stream_options.include_usage:
                 usage = openai_usage(self._prompts, results)
-                yield self._event({"choices": [], "usage": usage})
+                yield chunk({"choices": [], "usage": usage})
             yield DONE
         except Refusal as refusal:
             yield event(openai_error(refusal))
         finally:
             draw.close()
-
-    def _event(self, values: dict[str, Any]) -> bytes:
-        return event({**self._head, **values})
 
 
 class _Choice:
@@ -97,17 +94,18 @@ class _Choice:
         self._prompt = prompt
         self._place = place
         self._begun = False
+        self._scored = asked.logprobs is not None
         self._logprobs = CompletionLogprobs(text, asked.return_tokens_as_token_ids, show_special)
         self._voice = SequenceText(
             text.detokenizer(show_special), asked.stop_texts, asked.include_stop_str_in_output
         )
 
     def part(
-        self, rows: list[Row], reason: str | None = None, result: SampleResult | None = None
+        self, news: News, reason: str | None = None, result: SampleResult | None = None
     ) -> dict[str, Any]:
         """What these tokens add; with a `reason` the sequence ends with them."""
-        tokens = [token for token, _, _ in rows]
-        text = self._voice.add(tokens) + (self._voice.end() if reason else "")
+        text = self._voice.add(news.tokens) + (self._voice.end() if reason else "")
+        rows = self._rows(news)
         values: dict[str, Any] = {"index": self._place, "finish_reason": reason}
         if not self._begun:
             self._begun = True
@@ -118,9 +116,13 @@ class _Choice:
                 if result is not None and result.prompt_logprobs is not None:
                     rows = prompt_rows(self._prompt, result) + rows
         if self._asked.return_token_ids:
-            values["token_ids"] = tokens
-        scored = self._asked.logprobs is not None
-        return {**values, "text": text, "logprobs": self._logprobs.table(rows) if scored else None}
+            values["token_ids"] = news.tokens
+        values["text"] = text
+        values["logprobs"] = self._logprobs.table(rows) if self._scored else None
+        return values
+
+    def _rows(self, news: News) -> list[Row]:
+        return drawn_rows(news.tokens, news.logprobs, news.best) if self._scored else []
 
 
 def _sequences(results: Sequence[SampleResult]) -> list[tuple[SampleResult, Any]]:
