@@ -1,8 +1,8 @@
 """Logits processors: allowed tokens, a grammar's mask, logit bias and penalties before a draw.
 
-What each does and in which order is said at `SamplingControls`. Rows are changed one by one, in
-copies: the logits that logprobs are read from stay the model's own, and a row without controls is
-drawn from the bits it would have been drawn from alone. Knows nothing of requests or schedules.
+What each does and in which order is said at `SamplingControls`. Copies are changed: the logits
+that logprobs are read from stay the model's own, and a row without controls is drawn from the bits
+it would have been drawn from alone. Knows nothing of requests or schedules.
 """
 
 from __future__ import annotations
@@ -118,24 +118,29 @@ def steered(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
     if not any(change.matter for change in changes):
         return logits
     with threads(1):  # a row is too little to share, and sharing it costs milliseconds at times
-        result = logits.clone()
-        _mask(result, changes)
+        result = _masked(logits, changes)
         _add_bias(result, changes)
         _penalise(result, changes)
     return result
 
 
-def _mask(logits: Tensor, changes: Sequence[Changes]) -> None:
+def _masked(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
+    """A copy in which no row can draw what its mask leaves out; one pass over all rows."""
+    if all(change.mask is None for change in changes):
+        return logits.clone()
+    allowed = to_device(_allowed(changes, logits.shape[1]), logits.device)
+    return torch.where(allowed, logits, -torch.inf)
+
+
+def _allowed(changes: Sequence[Changes], size: int) -> Tensor:
+    """Which ids each row may draw, as [R, V]."""
+    masks = np.zeros((len(changes), (size + 31) // 32), np.int32)
     for row, change in enumerate(changes):
-        if change.mask is not None:
-            banned = to_device(_unset(change.mask, logits.shape[1]), logits.device)
-            logits[row].masked_fill_(banned, -torch.inf)
-
-
-def _unset(mask: NDArray[np.int32], size: int) -> Tensor:
-    """The ids whose bit is 0."""
-    bits = np.unpackbits(mask.view(np.uint8), count=size, bitorder="little")
-    bits ^= 1
+        if change.mask is None:
+            masks[row] = -1
+        else:
+            masks[row, : len(change.mask)] = change.mask[: masks.shape[1]]
+    bits = np.unpackbits(masks.view(np.uint8), axis=1, count=size, bitorder="little")
     return torch.from_numpy(bits.view(np.bool_))
 
 

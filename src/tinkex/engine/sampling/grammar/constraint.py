@@ -62,9 +62,9 @@ class Constraint:
         return self._matcher.is_stopped()
 
     def _fill(self, mask: NDArray[np.int32]) -> None:
-        from llguidance.numpy import fill_next_token_bitmask
-
-        fill_next_token_bitmask(self._matcher, mask[None], 0)
+        # What llguidance.numpy does, without its checks: this runs for each token of each sample.
+        address, _ = mask.__array_interface__["data"]
+        self._matcher.unsafe_compute_mask_ptr(address, mask.nbytes)
         self._respell(mask)
         if self._matcher.is_accepting():
             for token in self._ends:
