@@ -71,7 +71,11 @@ async def test_a_run_is_listed_with_its_curve_and_can_be_searched_for(api: Api, 
     details = await get(api, f"runs/{run}", shapes.RunDetails)
     assert details["name"] == "Curious Cat"
     assert {"loss", "learning_rate"} <= {metric["name"] for metric in details["metrics"]}
-    assert [saved["name"] for saved in details["checkpoints"]] == ["a"]
+    saved = (await get(api, "checkpoints", shapes.Checkpoints))["checkpoints"]
+    assert [each["name"] for each in details["checkpoints"]] == ["a"]
+    assert details["checkpoints"] == saved
+    samples = (await get(api, f"samples?run={run}", shapes.Samples))["samples"]
+    assert {each["run_name"] for each in [*saved, *samples]} == {"Curious Cat"}
 
 
 async def test_a_run_made_from_a_checkpoint_names_it(api: Api, run: str) -> None:

@@ -21,6 +21,7 @@ class Advice(Shape):
     text: str
     since: float
     run: str | None
+    name: str | None
     tenant: str | None
 
 
@@ -77,6 +78,7 @@ class Waiting(Shape):
     name: str | None
     tenant: str
     model: str
+    engine: str | None
     count: int
     running: int
     state: str
@@ -177,6 +179,7 @@ class Metric(Shape):
 class Checkpoint(Shape):
     path: str
     run: str
+    run_name: str | None
     tenant: str
     model: str
     kind: CheckpointKind
@@ -242,6 +245,7 @@ class Sample(Shape):
     tenant: str
     kind: Literal["sample", "datum"]
     run: str | None
+    run_name: str | None
     model: str
     sampler: str | None
     weights: str | None

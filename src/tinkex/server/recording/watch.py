@@ -157,7 +157,7 @@ class Watch:
         active = {run.tenant for run in self._runs if run.log.pending_count() or run.active}
         return {
             **{f"{kind}_tokens_per_s": single(speed) for kind, speed in speeds.items()},
-            "busy": single(max(loads, default=0.0)),
+            "busy": single(sum(loads) / max(1, len(loads))),
             "operations_waiting": float(sum(run.log.pending_count() for run in self._runs)),
             **{f"waiting_for_{cause}": float(count) for cause, count in self._causes().items()},
             "samples_waiting": float(self._sampling.in_flight()),

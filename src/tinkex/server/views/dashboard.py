@@ -6,6 +6,7 @@ as if it did not exist. The shapes are those of `docs/dashboard-api.md`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -87,10 +88,11 @@ class Dashboard:
         def work(db: Transaction) -> dict[str, Any]:
             row = _seen(db, viewer, run)
             saved = [each for each in checkpoints.of_run(db, run) if self._lasts(each)]
+            shown = _run(db, row, advice.get(run, []))
             return {
-                **_run(db, row, advice.get(run, [])),
+                **shown,
                 "metrics": _metrics(db, run),
-                "checkpoints": [_checkpoint(each) for each in saved],
+                "checkpoints": [_checkpoint(each, shown["name"]) for each in saved],
                 "children": _children(db, row),
                 "user_metadata": texts(row.user_metadata),
             }
@@ -119,10 +121,13 @@ class Dashboard:
     # ---- checkpoints, samples, use
 
     async def checkpoints(self, viewer: Viewer, page: Page) -> dict[str, Any]:
-        rows, total = await self._store.query(
-            checkpoints.of_tenant, viewer.scope, page.limit, page.offset
-        )
-        shown = [_checkpoint(row) for row in rows if self._lasts(row)]
+        def work(db: Transaction) -> tuple[list[dict[str, Any]], int]:
+            rows, total = checkpoints.of_tenant(db, viewer.scope, page.limit, page.offset)
+            kept = [row for row in rows if self._lasts(row)]
+            names = _names(db, viewer, {row.model_id for row in kept})
+            return [_checkpoint(row, names.get(row.model_id)) for row in kept], total
+
+        shown, total = await self._store.query(work)
         return {"checkpoints": shown, "cursor": cursor(page.offset, page.limit, total)}
 
     async def samples(
@@ -136,11 +141,12 @@ class Dashboard:
             rows = kept_samples.page(
                 db, viewer.scope, run, model, _NEWEST if before is None else before, limit
             )
-            return [self._sample(db, row) for row in rows]
+            names = _names(db, viewer, {row.source.model_id for row in rows})
+            return [self._sample(db, row, names.get(row.source.model_id)) for row in rows]
 
         return {"recording": self._samples.recording, "samples": await self._store.query(work)}
 
-    def _sample(self, db: Transaction, row: KeptRow) -> dict[str, Any]:
+    def _sample(self, db: Transaction, row: KeptRow, run_name: str | None) -> dict[str, Any]:
         kept = decode(row.data)
         saved = checkpoints.get(db, kept["weights"]) if kept["weights"] else None
         model = row.source.base_model
@@ -149,6 +155,7 @@ class Dashboard:
             "at": row.at,
             "tenant": row.source.tenant,
             "run": row.source.model_id,
+            "run_name": run_name,
             "model": model,
             **kept,
             "step": None if saved is None else saved.step,
@@ -183,12 +190,24 @@ class Dashboard:
         return not row.expired(self._clock.now())
 
 
-def _run(db: Transaction, row: RunRow, advice: list[dict[str, Any]]) -> dict[str, Any]:
+def _named(db: Transaction, row: RunRow) -> str | None:
     session = sessions.get(db, row.session_id)
+    return run_name(row, None if session is None else session.display_name)
+
+
+def _names(
+    db: Transaction, viewer: Viewer, ids: Iterable[str | None]
+) -> dict[str | None, str | None]:
+    """What the runs among these that a viewer may see are called."""
+    rows = [runs.get(db, each) for each in ids if each is not None]
+    return {row.model_id: _named(db, row) for row in rows if row and viewer.sees(row.tenant)}
+
+
+def _run(db: Transaction, row: RunRow, advice: list[dict[str, Any]]) -> dict[str, Any]:
     last = next((each for each in points.newest(db, row.model_id, 2) if each.done), None)
     return {
         "run": row.model_id,
-        "name": run_name(row, None if session is None else session.display_name),
+        "name": _named(db, row),
         "note": row.note,
         "tenant": row.tenant,
         "session": row.session_id,
@@ -239,10 +258,11 @@ def _children(db: Transaction, row: RunRow) -> list[dict[str, Any]]:
     ]
 
 
-def _checkpoint(row: CheckpointRow) -> dict[str, Any]:
+def _checkpoint(row: CheckpointRow, run_name: str | None) -> dict[str, Any]:
     return {
         "path": row.path,
         "run": row.model_id,
+        "run_name": run_name,
         "tenant": row.tenant,
         "model": row.base_model,
         "kind": row.kind,

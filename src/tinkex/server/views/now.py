@@ -80,7 +80,9 @@ class Now:
         if now - self._advised_at >= _ADVICE_S:
             self._advised_at = now
             self._advice = [each async for each in self._all_advice()]
-        return [asdict(each) for each in self._advice if viewer.sees(each.tenant)]
+        names = {run.model_id: run_name(run.row, None) for run in self._runs}
+        mine = [each for each in self._advice if viewer.sees(each.tenant)]
+        return [{**asdict(each), "name": names.get(each.run or "")} for each in mine]
 
     # ---- engines
 
@@ -157,6 +159,7 @@ class Now:
             "name": run_name(run.row, None),
             "tenant": run.tenant,
             "model": run.row.base_model,
+            "engine": None if run.residence is None else run.residence.engine,
             "count": len(open_),
             "running": sum(entry.state == "running" for entry in open_),
             "state": state,
@@ -177,6 +180,7 @@ class Now:
             "name": None,
             "tenant": load.tenant,
             "model": load.model,
+            "engine": None,
             "count": load.waiting + load.sequences,
             "running": load.sequences,
             "state": QUEUE_ACTIVE if pool.takes_work else QUEUE_PAUSED_CAPACITY,

@@ -53,9 +53,15 @@ export function ago(moment, now = Date.now() / 1000) {
 
 export const until = (moment) => (known(moment) ? ago(moment) : "never");
 
+const HOUR = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
+export const hour = (moment) => new Date(moment * 1000).toLocaleString(undefined, HOUR);
+
 export const time = (moment) => (known(moment) ? new Date(moment * 1000).toLocaleString() : NONE);
 
 export const runName = (run) => run.name || shortId(run.run);
+
+// The run that a sample or a checkpoint, which has a name of its own, belongs to.
+export const ofRun = (thing) => thing.run_name || shortId(thing.run);
 
 // The end of an id says most: which training run of which session.
 export function shortId(id) {

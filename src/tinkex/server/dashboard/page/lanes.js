@@ -65,7 +65,7 @@ function arranged(all) {
   return { lanes: [...lanes.values()], height: top };
 }
 
-export function Lanes({ spans: all }) {
+export function Lanes({ spans: all, names }) {
   const canvas = useRef();
   const whole = useMemo(() => [Math.min(...all.map((one) => one.start)), Math.max(...all.map((one) => one.end))], [all]);
   const [range, setRange] = useState(null);
@@ -73,7 +73,7 @@ export function Lanes({ spans: all }) {
   const { lanes, height } = useMemo(() => arranged(all), [all]);
   const [from, to] = range ?? whole;
   const scene = useRef();
-  scene.current = { lanes, height, from, to, colour: useMemo(() => colours(all), [all]), zero: whole[0] };
+  scene.current = { lanes, height, from, to, colour: useMemo(() => colours(all), [all]), zero: whole[0], names };
   const zoom = (factor, centre = (from + to) / 2) => {
     const span = Math.max(1e-4, (to - from) * factor);
     if (span >= whole[1] - whole[0]) { setRange(null); return; }
@@ -84,7 +84,7 @@ export function Lanes({ spans: all }) {
     const by = Math.min(Math.max((to - from) * share, whole[0] - from), whole[1] - to);
     setRange([from + by, to + by]);
   };
-  useEffect(() => { draw(canvas.current, scene.current); }, [all, range]);
+  useEffect(() => { draw(canvas.current, scene.current); }, [all, range, names.size]);
   useEffect(() => {
     const again = () => draw(canvas.current, scene.current);
     const observer = new ResizeObserver(again);
@@ -119,7 +119,13 @@ function under({ lanes, from, to }, share, y) {
   return lane?.spans.find((span) => span.row === row && span.start - slack <= at && at <= span.end + slack) ?? null;
 }
 
-function draw(canvas, { lanes, height, from, to, colour, zero }) {
+// A step between two lines of the scale that people can count in: 1, 2 or 5 of a power of ten.
+function round(step) {
+  const power = 10 ** Math.floor(Math.log10(step));
+  return power * [1, 2, 5, 10].find((times) => times * power >= step);
+}
+
+function draw(canvas, { lanes, height, from, to, colour, zero, names }) {
   if (!canvas) return;
   const ratio = devicePixelRatio;
   const width = canvas.clientWidth;
@@ -134,17 +140,17 @@ function draw(canvas, { lanes, height, from, to, colour, zero }) {
   const place = (time) => ((time - from) / (to - from)) * width;
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
-  const count = Math.max(2, Math.floor(width / 120));
-  for (let tick = 0; tick < count; tick += 1) {
-    const time = from + ((to - from) * tick) / count;
+  const step = round((to - from) / Math.max(2, width / 120));
+  for (let tick = Math.ceil((from - zero) / step); zero + tick * step <= to; tick += 1) {
+    const x = place(zero + tick * step);
     pen.fillStyle = line;
-    pen.fillRect(place(time), 0, 1, height);
+    pen.fillRect(x, 0, 1, height);
     pen.fillStyle = soft;
-    pen.fillText(`${format.number(time - zero, 4)} s`, place(time) + 4, 8);
+    pen.fillText(`${format.number(tick * step, 6)} s`, x + 4, 8);
   }
   for (const lane of lanes) {
     pen.fillStyle = soft;
-    pen.fillText(format.shortId(lane.name), 4, lane.top + HEAD / 2);
+    pen.fillText(names.get(lane.name) ?? format.shortId(lane.name), 4, lane.top + HEAD / 2);
     for (const span of lane.spans) {
       if (span.end < from || span.start > to) continue;
       const [x, y] = [place(span.start), lane.top + HEAD + span.row * ROW];

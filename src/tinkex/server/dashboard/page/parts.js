@@ -20,7 +20,7 @@ export const Advice = ({ items, of }) => html`${(items ?? []).map((item) => html
   <div key=${item.kind + item.run} class=${`advice ${item.severity}`} role="status">
     <b>${KINDS[item.kind] ?? item.kind}</b>
     <span>${item.text}${" "}
-      ${item.run && !of && html`<a href=${`#/runs/${item.run}`}>${format.shortId(item.run)}</a>`}</span>
+      ${item.run && !of && html`<a href=${`#/runs/${item.run}`}>${format.runName(item)}</a>`}</span>
   </div>`)}`;
 
 export function Copy({ text, label = "Copy", hide = false }) {

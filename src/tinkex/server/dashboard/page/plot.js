@@ -125,7 +125,7 @@ function Reading({ series, at, x }) {
     ${at !== null && html`<span>${x === "time" ? new Date(at * 1000).toLocaleTimeString() : `step ${format.whole(at)}`}</span>`}
     ${series.map((one) => {
       const index = at === null ? one.x.length - 1 : nearest(one.x, at);
-      return html`<span key=${one.label}>${series.length > 1 && html`<span class=${`dot f${one.colour}`}></span> `}<b>${format.number(one.mean[index])}</b>
+      return html`<span key=${one.label}>${series.length > 1 && html`<span class=${`dot f${one.colour}`}></span> ${one.label} `}<b>${format.number(one.mean[index])}</b>
         ${one.min[index] !== one.max[index] && html` ${format.number(one.min[index])} – ${format.number(one.max[index])}`}</span>`;
     })}</div>`;
 }

@@ -11,11 +11,11 @@ export function Checkpoints({ who }) {
   const [limit, setLimit] = useState(PAGE);
   const [typed, setTyped] = useState("");
   const { data, error } = useLoaded(() => get(`${DASHBOARD}/checkpoints${query({ limit })}`), [limit], ["checkpoint"]);
-  const wanted = (data?.checkpoints ?? []).filter((one) => `${one.path} ${one.model} ${one.tenant}`.toLowerCase().includes(typed.toLowerCase()));
+  const wanted = (data?.checkpoints ?? []).filter((one) => `${one.path} ${one.run_name} ${one.model} ${one.tenant}`.toLowerCase().includes(typed.toLowerCase()));
   const size = wanted.reduce((sum, one) => sum + one.size_bytes, 0);
   return html`
     <div class="head"><h1 class="grow">Checkpoints</h1>
-      <input type="search" aria-label="Search checkpoints" placeholder="Path, model or user" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></div>
+      <input type="search" aria-label="Search checkpoints" placeholder="Path, run, model or user" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></div>
     <${Problem} error=${error} />
     ${data && html`<${Section} id="checkpoints" title=${`${wanted.length === data.checkpoints.length ? data.cursor.total_count : wanted.length} checkpoints`} aside=${html`<span class="soft small">${format.bytes(size)} shown</span>`}>
       <${Table} checkpoints=${wanted} everybody=${who.sees_all} named="checkpoints" withRun />
@@ -30,7 +30,7 @@ export const Table = ({ checkpoints, everybody, named, withRun }) => (checkpoint
       <th class="number">Step</th><th class="number">Size</th><th>Expires</th><th class="rest">Saved</th><th>To use it</th></tr></thead>
     <tbody>${checkpoints.map((one) => html`<tr key=${one.path}>
       <td><span class="main">${one.name}</span> <${Badge}>${KINDS[one.kind] ?? one.kind}</${Badge}>${one.public && html` <${Badge} kind="good">public</${Badge}>`}</td>
-      ${withRun && html`<td><a href=${`#/runs/${one.run}`}>${format.shortId(one.run)}</a></td><td class="rest"><${Model} name=${one.model} /></td>`}
+      ${withRun && html`<td><a href=${`#/runs/${one.run}`}>${format.ofRun(one)}</a></td><td class="rest"><${Model} name=${one.model} /></td>`}
       ${everybody && withRun && html`<td class="rest"><${Who} tenant=${one.tenant} /></td>`}
       <td class="number">${format.whole(one.step)}</td>
       <td class="number">${format.bytes(one.size_bytes)}</td>
@@ -42,7 +42,7 @@ function Use({ checkpoint }) {
   const { path } = checkpoint;
   const lines = checkpoint.kind === "weights"
     ? [["Train on", `training = service.create_training_client_from_state_with_optimizer("${path}")`]]
-    : [["Sample", `sampler = service.create_sampling_client(model_path="${path}")`]];
+    : [["Talk to it", `tinkex chat ${path}`], ["Sample", `sampler = service.create_sampling_client(model_path="${path}")`]];
   lines.push(["Download", `tinkex checkpoint download ${path}`]);
   return html`<details class="small"><summary>Show</summary><div class="stack">
     ${lines.map(([label, text]) => html`<div key=${label}><div class="soft">${label}</div><${Copy} text=${text} /></div>`)}

@@ -36,7 +36,7 @@ export function Now({ who }) {
 
 const busy = (engines) => {
   const known = engines.map((engine) => engine.busy).filter((value) => value !== null);
-  return known.length ? Math.max(...known) : null;
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 };
 
 const Engine = ({ engine }) => html`<section class="card stack" aria-label=${`Engine ${engine.name}`}>
@@ -67,7 +67,7 @@ const Queue = ({ entries, everybody }) => html`<${Section} id="queue" title="Que
   ${entries.length === 0 ? html`<${Empty}>Nothing waits.</${Empty}>` : html`<div class="wrap" tabindex="0" role="group" aria-labelledby="queue"><table>
     <thead><tr><th>What</th>${everybody && html`<th>Who</th>`}<th class="number">Count</th><th class="number">Waited</th><th>State</th><th>Why</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${entry.kind + entry.run + entry.tenant + entry.model}>
-      <td>${entry.run ? html`<a class="main" href=${`#/runs/${entry.run}`}>${format.runName(entry)}</a>` : html`<span class="main">Samples</span>`}<div class="sub"><${Model} name=${entry.model} /></div></td>
+      <td>${entry.run ? html`<a class="main" href=${`#/runs/${entry.run}`}>${format.runName(entry)}</a>` : html`<span class="main">Samples</span>`}<div class="sub"><${Model} name=${entry.engine ?? entry.model} /></div></td>
       ${everybody && html`<td><${Who} tenant=${entry.tenant} /></td>`}
       <td class="number">${format.whole(entry.count)}<div class="sub">${entry.running} running</div></td>
       <td class="number">${format.duration(entry.waited_s)}</td>

@@ -9,7 +9,7 @@ const FIRST = { temperature: 0.7, top_p: 1, max_tokens: 256, seed: "" };
 async function choices() {
   const [now, saved] = await Promise.all([get(`${DASHBOARD}/now`), get(`${DASHBOARD}/checkpoints${query({ limit: 500 })}`)]);
   const samplers = saved.checkpoints.filter((one) => one.kind === "sampler_weights");
-  return { bases: now.engines.map((engine) => engine.model), samplers };
+  return { bases: [...new Set(now.engines.map((engine) => engine.model))], samplers };
 }
 
 export function Playground({ rest }) {
@@ -37,7 +37,7 @@ export function Playground({ rest }) {
         <select value=${models[index]} onChange=${(event) => choose(index, event.target.value)}>
           ${index === 1 && html`<option value="">None</option>`}
           <optgroup label="Base models">${(data?.bases ?? []).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</optgroup>
-          ${data?.samplers.length > 0 && html`<optgroup label="Saved samplers">${data.samplers.map((one) => html`<option key=${one.path} value=${one.path}>${one.name} · ${format.shortId(one.run)}</option>`)}</optgroup>`}
+          ${data?.samplers.length > 0 && html`<optgroup label="Saved samplers">${data.samplers.map((one) => html`<option key=${one.path} value=${one.path}>${called(one.path, data)}</option>`)}</optgroup>`}
         </select></label>`)}
         <label class="field">Temperature<input type="number" min="0" max="2" step="0.1" value=${settings.temperature} onInput=${set("temperature")} /></label>
         <label class="field">Top p<input type="number" min="0.01" max="1" step="0.01" value=${settings.top_p} onInput=${set("top_p")} /></label>
@@ -49,11 +49,11 @@ export function Playground({ rest }) {
         onKeyDown=${(event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event); }}></textarea></label>
       <div class="row"><button class="first" disabled=${!prompt || !models[0]}>Send</button><span class="soft small">Ctrl-Enter</span></div>
     </form>
-    <div class="pair">${models.map((model, index) => model && html`<${Lane} key=${index + mode} model=${model} asked=${asked} />`)}</div>`;
+    <div class="pair">${models.map((model, index) => model && html`<${Lane} key=${index + mode} model=${model} name=${called(model, data)} asked=${asked} />`)}</div>`;
 }
 
 // What one model was asked and answered. A new question ends the answer to the one before.
-function Lane({ model, asked }) {
+function Lane({ model, name, asked }) {
   const [turns, setTurns] = useState([]);
   const [state, setState] = useState({ busy: false, error: null, speed: null });
   const ending = useRef(null);
@@ -83,7 +83,7 @@ function Lane({ model, asked }) {
     }
   };
   return html`<section class="card stack" aria-label=${`Answers of ${model}`}>
-    <div class="spread"><h2 class="cut" title=${model}>${called(model)}</h2><span class="row small soft">
+    <div class="spread"><h2 class="cut" title=${model}>${name}</h2><span class="row small soft">
       ${state.busy && html`<button class="plain" onClick=${() => ending.current.abort()}>Stop</button>`}
       ${state.speed && html`<span>${format.duration(state.speed.seconds)}</span>`}
       ${turns.length > 0 && !state.busy && html`<button class="plain" onClick=${() => setTurns([])}>Clear</button>`}</span></div>
@@ -93,9 +93,11 @@ function Lane({ model, asked }) {
       ${turns.length === 0 && html`<p class="soft">Nothing was asked yet.</p>`}</div></section>`;
 }
 
-const called = (model) => {
+// A path is the same everywhere; a run's name is what its owner knows it by.
+const called = (model, data) => {
   const [run, , name] = model.replace("tinker://", "").split("/");
-  return model.startsWith("tinker://") ? `${name} · ${format.shortId(run)}` : model;
+  const known = data?.samplers.find((one) => one.path === model);
+  return model.startsWith("tinker://") ? `${format.ofRun(known ?? { run })} · ${name}` : model;
 };
 
 async function* streamed(model, asked, turns, signal) {

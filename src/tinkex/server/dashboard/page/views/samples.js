@@ -37,7 +37,7 @@ export function Samples({ who, rest }) {
   }, [rest]);
   const shown = samples.filter((one) => kind === "any" || one.kind === kind);
   return html`
-    <div class="head"><h1 class="grow">Samples${rest && html` <span class="soft">of <a href=${`#/runs/${rest}`}>${format.shortId(rest)}</a></span>`}</h1>
+    <div class="head"><h1 class="grow">Samples${rest && html` <span class="soft">of <a href=${`#/runs/${rest}`}>${format.ofRun(samples[0] ?? { run: rest })}</a></span>`}</h1>
       ${rest && html`<a href="#/samples">All</a>`}
       <${Tabs} label="Kind" options=${[["any", "All"], ["sample", "Sampled"], ["datum", "Trained on"]]} value=${kind} onChange=${setKind} />
       <${Tabs} label="Colour" options=${COLOURS} value=${colours} onChange=${setColours} /></div>
@@ -58,7 +58,7 @@ const Key = ({ colours }) => {
 const Sample = ({ sample, colours, everybody }) => html`<article class="card stack">
   <div class="spread small soft"><span class="row">
       <${Badge} kind=${sample.kind === "datum" ? "" : "good"}>${sample.kind === "datum" ? "trained on" : "sampled"}</${Badge}>
-      ${sample.run && html`<a href=${`#/runs/${sample.run}`}>${format.shortId(sample.run)}</a>`}
+      ${sample.run && html`<a href=${`#/runs/${sample.run}`}>${format.ofRun(sample)}</a>`}
       <${Model} name=${sample.model} />${everybody && html`<${Who} tenant=${sample.tenant} />`}
       ${sample.step !== null && html`<span>step ${sample.step}</span>`}
       ${sample.of > 1 && html`<span>${sample.index + 1} of ${sample.of}</span>`}</span>

@@ -11,13 +11,14 @@ export function Timeline({ rest }) {
   const runs = useLoaded(() => get(`${DASHBOARD}/runs${query({ limit: 200 })}`), [], ["run"]);
   const sessions = useMemo(() => bySession(runs.data?.runs ?? []), [runs.data]);
   const session = rest || sessions[0]?.session;
+  const names = new Map((runs.data?.runs ?? []).map((run) => [run.run, format.runName(run)]));
   return html`
     <div class="head"><h1 class="grow">Timeline</h1>
       <label class="line">Session <select value=${session} onChange=${(event) => { location.hash = `#/timeline/${event.target.value}`; }}>
         ${session && !sessions.some((one) => one.session === session) && html`<option value=${session}>${format.shortId(session)}</option>`}
         ${sessions.map((one) => html`<option key=${one.session} value=${one.session}>${one.names.join(", ")}</option>`)}</select></label></div>
     <${Problem} error=${runs.error} />
-    ${session ? html`<${Trace} key=${session} session=${session} />` : runs.data && html`<div class="card"><${Empty}>No session has trained yet.</${Empty}></div>`}`;
+    ${session ? html`<${Trace} key=${session} session=${session} names=${names} />` : runs.data && html`<div class="card"><${Empty}>No session has trained yet.</${Empty}></div>`}`;
 }
 
 function bySession(runs) {
@@ -30,7 +31,7 @@ function bySession(runs) {
   return [...found.values()];
 }
 
-function Trace({ session }) {
+function Trace({ session, names }) {
   const { data, error, reload } = useLoaded(
     async () => (await call(`${DASHBOARD}/sessions/${encodeURIComponent(session)}/trace`)).text(), [session]);
   const found = useMemo(() => (data ? spans(JSON.parse(data)) : null), [data]);
@@ -39,7 +40,7 @@ function Trace({ session }) {
       <button onClick=${() => openPerfetto(data, session)}>Open in Perfetto</button><span class="soft small">opens ui.perfetto.dev in a new tab; the trace goes from this page to that one and nowhere else</span></div>
     <${Problem} error=${error} />
     ${found.length === 0 ? html`<div class="card"><${Empty}>Nothing was asked in this session.</${Empty}></div>` : html`
-      <section class="card stack" aria-label="Requests over time"><${Lanes} spans=${found} /></section>
+      <section class="card stack" aria-label="Requests over time"><${Lanes} spans=${found} names=${names} /></section>
       <${Section} id="kinds" title="By kind"><div class="wrap" tabindex="0" role="group" aria-labelledby="kinds"><table>
         <thead><tr><th>Request</th><th class="number">Count</th><th class="number">Mean</th><th class="number">Longest</th><th class="number">All together</th></tr></thead>
         <tbody>${summary(found).map((row) => html`<tr key=${row.name}><td><span class=${`dot f${row.colour}`}></span> ${row.name}</td><td class="number">${format.whole(row.count)}</td>

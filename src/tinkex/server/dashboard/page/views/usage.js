@@ -40,10 +40,10 @@ function Hours({ usage, hours }) {
       return KINDS.map(([kind, label], index) => {
         const height = (sum[kind] / most) * 176;
         below += height;
-        return height > 0 && html`<rect key=${hour + kind} class=${`f${index}`} x=${column * width + width * 0.1} y=${180 - below} width=${width * 0.8} height=${height}><title>${`${format.time(hour)}: ${format.whole(sum[kind])} ${label.toLowerCase()}`}</title></rect>`;
+        return height > 0 && html`<rect key=${hour + kind} class=${`f${index}`} x=${column * width + width * 0.1} y=${180 - below} width=${width * 0.8} height=${height}><title>${`${format.hour(hour)}: ${format.whole(sum[kind])} ${label.toLowerCase()}`}</title></rect>`;
       });
     })}</svg>
-    <div class="spread small soft"><span>${format.time(last - (hours - 1) * HOUR_S)}</span><span>most in an hour: ${format.short(most)}</span><span>${format.time(last)}</span></div>`;
+    <div class="spread small soft"><span>${format.hour(last - (hours - 1) * HOUR_S)}</span><span>most in an hour: ${format.short(most)}</span><span>${format.hour(last)}</span></div>`;
 }
 
 function ByTenant({ usage, everybody }) {
