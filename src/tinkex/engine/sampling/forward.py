@@ -18,6 +18,7 @@ from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
+from tinkex.engine.sampling.kept_attention import KeptAttention, can_keep
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduling.chunks import Chunk
@@ -34,6 +35,8 @@ class Forward:
         self._decoder, self._cache, self._states = decoder, cache, states
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
+        keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
+        self._kept = KeptAttention(cache, decoder.config) if keeps else None
 
     @property
     def free_rows(self) -> int:
@@ -71,8 +74,12 @@ class Forward:
         projection = self._projection(versions, [1] * len(versions))
         return self._decoder.unembed(hidden, projection)[:count].float()
 
-    def _attention(self, chunks: Sequence[Chunk], rows: int) -> PagedAttention | DeviceAttention:
+    def _attention(
+        self, chunks: Sequence[Chunk], rows: int
+    ) -> KeptAttention | PagedAttention | DeviceAttention:
         decoder, device = self._decoder, self._decoder.device
+        if self._kept is not None and len(chunks) == rows and self._kept.follow(chunks):
+            return self._kept
         if runs_triton(decoder.weights.embed):
             from tinkex.engine.sampling.device_attention import DeviceAttention
 

@@ -78,7 +78,7 @@ class PagedAttention:
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
     ) -> Tensor:
-        self._cache.write(layer, self.places, k, v)
+        self._cache.write(layer, self.places, torch.stack((k, v)))
         window = self._windows[layer]
         shape = q.shape
         if sinks is not None:

@@ -67,9 +67,9 @@ class KeyValueCache:
         self._tokens = {layer: own.view(-1, 2, *shape[4:]) for layer, own in layers.items()}
         self.routes = RouteCache(config, pages, PAGE_SIZE, device) if config.mixes else None
 
-    def write(self, layer: int, places: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put k and v [N, kv heads, head size] at `places`, which are page · size + offset."""
-        self._tokens[layer].index_copy_(0, places, torch.stack((k, v), dim=1))
+    def write(self, layer: int, places: Tensor, pair: Tensor) -> None:
+        """Put keys and values [2, N, kv heads, head size] at `places`: page · size + offset."""
+        self._tokens[layer].index_copy_(0, places, pair.transpose(0, 1))
 
     def read(self, layer: int, table: PageTable) -> tuple[Tensor, Tensor]:
         """Keys and values, each [rows, kv heads, tokens, head size]; perhaps the cache's own."""
