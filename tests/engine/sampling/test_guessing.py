@@ -43,6 +43,20 @@ def test_a_guess_longer_than_what_is_known_repeats_the_loop() -> None:
     assert past_of(4, 4).guess(3) == (4, 4, 4)
 
 
+def test_guesses_that_never_come_true_end_and_one_that_does_brings_them_back() -> None:
+    past, misses = past_of(1), 0
+    for token in range(100, 120):
+        past.extend((1,))
+        misses += past.guess(1) != ()
+        past.extend((token,))
+    assert misses == 4, "each was another token than the last time"
+    past.extend((1, 119))
+    assert past.guess(1) == (1,), "pairs are still followed"
+    past.extend((1,))
+    past.extend((7, 1))
+    assert past.guess(1) == (7,), "one that came true makes up for four"
+
+
 def test_nothing_is_guessed_from_nothing() -> None:
     assert past_of().guess(3) == ()
     assert past_of(1, 2, 3).guess(3) == ()

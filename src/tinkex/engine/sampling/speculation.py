@@ -1,7 +1,8 @@
 """Guesses how a sequence goes on from what it said before. Knows tokens, nothing of models.
 
 A product of few rows takes a CPU as long as one of a few more. Those rows are given guesses: one
-that the draw before it turns out to confirm has saved a step, and any other has cost nothing.
+that the draw before it turns out to confirm has saved a step, and any other has cost little: what
+matches in one token only is no longer tried where that comes true less than one time in five.
 Either way the tokens drawn are the ones that would have been drawn without.
 """
 
@@ -12,6 +13,9 @@ from collections.abc import Iterable
 _WIDTHS = (2, 1)
 """How many tokens at the end are looked for earlier on: what matches more is followed first."""
 
+_WRONG_FOR_A_RIGHT = 4
+"""Wrong guesses that one that came true makes up for, and that there may be to begin with."""
+
 
 class Past:
     """A growing sequence, and what last followed each of its tokens and pairs of tokens."""
@@ -19,12 +23,15 @@ class Past:
     def __init__(self) -> None:
         self._tokens: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}
+        self._guessed: int | None = None
+        self._trust = _WRONG_FOR_A_RIGHT
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
         for token in tokens:
+            self._judge(token)
             place = len(self._tokens)
             for width in _WIDTHS:
                 if place >= width:
@@ -33,11 +40,21 @@ class Past:
 
     def guess(self, count: int) -> tuple[int, ...]:
         """The next `count` tokens, or none if the end reads like nothing before."""
-        for width in _WIDTHS:
+        for width in _WIDTHS if self._trust else _WIDTHS[:1]:
             place = self._after.get(tuple(self._tokens[-width:]))
             if place is not None:
-                return self._continued(place, count)
+                guesses = self._continued(place, count)
+                self._guessed = guesses[0]
+                return guesses
         return ()
+
+    def _judge(self, token: int) -> None:
+        """Learn from what came where something was guessed."""
+        if self._guessed is not None:
+            right = token == self._guessed
+            change = _WRONG_FOR_A_RIGHT if right else -1
+            self._trust = min(max(self._trust + change, 0), 2 * _WRONG_FOR_A_RIGHT)
+            self._guessed = None
 
     def _continued(self, place: int, count: int) -> tuple[int, ...]:
         """What stands from `place` on; past the end the guesses themselves are read again."""
