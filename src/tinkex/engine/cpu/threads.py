@@ -47,14 +47,19 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def leaves_uncut(x: Tensor) -> bool:
+    """Whether elementwise work on so little is left to one thread."""
+    return x.numel() <= _SHARE
+
+
 @contextlib.contextmanager
 def uncut_vectors(x: Tensor) -> Iterator[None]:
     """Inside, elementwise work on the shape [rows, width] of `x` is cut between whole vectors only:
     where a row's vectors end does not depend on how many rows there are."""
-    rows, width = x.shape
-    if rows * width <= _SHARE:
+    if leaves_uncut(x):
         yield
         return
+    rows, width = x.shape
     count = min(torch.get_num_threads(), -(-rows * width // _SHARE))
     while count > 1 and not _cuts_well(-(-rows * width // count), width):
         count -= 1

@@ -150,6 +150,9 @@ class Stacks:
 def spans_of(versions: Sequence[Version], lengths: Sequence[int] | None = None) -> list[Span]:
     """Spans of rows whose versions are these, `lengths` of each (1 if not given); equal ones lie
     side by side."""
+    if versions and versions[0] is versions[-1]:
+        rows = len(versions) if lengths is None else sum(lengths)
+        return [Span(0, rows, versions[0])]
     spans: list[Span] = []
     start = 0
     for index, version in enumerate(versions):

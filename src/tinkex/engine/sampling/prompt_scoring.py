@@ -15,6 +15,8 @@ def score_prompts(
     chunks: Sequence[Chunk], hidden: Tensor, forward: Forward, drawer: Drawer, block: int
 ) -> None:
     """From the hidden states of these chunks end to end, making up to `block` rows at once."""
+    if all(chunk.branch.started for chunk in chunks):
+        return
     first = 0
     for chunk in chunks:
         request, rows = chunk.branch.request, chunk.branch.request.scores.rows

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.cpu.threads import logsumexp
 from tinkex.engine.sampling.controls import Changes, steered
 from tinkex.engine.sampling.draw import Drawer, draw_keys
 from tinkex.engine.sampling.request import Branch
@@ -77,9 +76,9 @@ def drawn(
     if any(turn.guesses for turn in turns):
         rows = confirmed(turns, ids.tolist())
         turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
-    total = logsumexp(logits)
-    logprobs = (logits.gather(1, ids[:, None])[:, 0] - total).tolist()
-    yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, logits, total), strict=True)
+    scored = logits.log_softmax(-1)
+    logprobs = scored.gather(1, ids[:, None])[:, 0].tolist()
+    yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, scored), strict=True)
 
 
 def _keys(turns: Sequence[Turn]) -> NDArray[np.int32]:
@@ -87,11 +86,11 @@ def _keys(turns: Sequence[Turn]) -> NDArray[np.int32]:
     return draw_keys(states, np.array([turn.place for turn in turns], np.uint64)).T
 
 
-def _likeliest(turns: Sequence[Turn], logits: Tensor, total: Tensor) -> list[_TopK | None]:
+def _likeliest(turns: Sequence[Turn], logprobs: Tensor) -> list[_TopK | None]:
     """The likeliest of each row, as many as its request asks for."""
     widths = [turn.branch.request.command.topk_sample_logprobs for turn in turns]
     if not any(widths):
         return [None] * len(turns)
-    best, ids = logits.topk(max(widths), dim=-1)
-    rows = zip(widths, ids.tolist(), (best - total[:, None]).tolist(), strict=True)
+    best, ids = logprobs.topk(max(widths), dim=-1)
+    rows = zip(widths, ids.tolist(), best.tolist(), strict=True)
     return [(places[:width], values[:width]) if width else None for width, places, values in rows]
