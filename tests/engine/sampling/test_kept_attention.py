@@ -9,8 +9,8 @@ import pytest
 
 from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample
 from tinkex.engine.messages import Sample, SampleResult
-from tinkex.engine.sampling import kept_attention
-from tinkex.engine.sampling.kept_attention import KeptAttention
+from tinkex.engine.sampling.cache import kept_attention
+from tinkex.engine.sampling.cache.kept_attention import KeptAttention
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="a GPU reads pages where they lie")
 

@@ -16,9 +16,9 @@ from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
+from tinkex.engine.sampling.cache.kept_attention import KeptAttention, can_keep
 from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
-from tinkex.engine.sampling.kept_attention import KeptAttention, can_keep
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduling.chunks import Chunk
