@@ -161,7 +161,7 @@ def train_rate(decoder: Decoder, runs: int, length: int) -> float:
     """Eight sequences a step, shared out among the runs; with the limits a served engine has."""
     if decoder.device.type == "cuda":
         torch.cuda.empty_cache()  # limits follow what is free, as when an engine starts
-    trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder.device))
+    trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder))
     count = 8
     rng = np.random.default_rng(0)
     per_run = max(1, count // runs)

@@ -134,7 +134,7 @@ def attention_flops(config: ModelConfig, length: int) -> float:
 
 def trained(name: str, decoder: Decoder, flops: float, profile: bool, small: bool) -> Row:
     device, length = decoder.device, 256 if small else LENGTH
-    trainer = Trainer(decoder, training_limits(WorkerConfig(""), device))
+    trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder))
     trainer.create_run(CreateRun("c", "run", LoraSpec(RANK, seed=0)))
     rng = np.random.default_rng(0)
 

@@ -54,6 +54,36 @@ def test_harmless_and_switched_off_keys_are_accepted() -> None:
     assert parse_config(LLAMA | extra) == parse_config(LLAMA)
 
 
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+OLMO = {**SHAPE, "model_type": "olmo3", "layer_types": ["sliding_attention", "full_attention"]}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_theta": 5e5, "rope_scaling": YARN},
+        {"rope_parameters": YARN | {"rope_theta": 5e5}},
+        {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+                "full_attention": YARN | {"rope_theta": 5e5},
+            }
+        },
+    ],
+    ids=["as published", "said once", "by kind"],
+)
+def test_only_layers_of_olmo3_that_see_everything_are_scaled(said: dict[str, Any]) -> None:
+    sliding, full = (layer.mixer.rope for layer in parse_config(OLMO | said).layers)
+    assert (sliding.kind, full.kind) == ("default", "yarn")
+    assert sliding.theta == full.theta == 5e5
+
+
+def test_rope_by_kind_of_layer_is_refused_where_a_family_has_one_kind() -> None:
+    by_kind = {"full_attention": {"rope_type": "default", "rope_theta": 5e5}}
+    with pytest.raises(ModelError, match="'full_attention' layers alone are not supported"):
+        parse_config(LLAMA | {"rope_parameters": by_kind})
+
+
 def test_old_and_new_rope_settings_are_the_same() -> None:
     old = {**LLAMA, "rope_scaling": {"type": "linear", "factor": 2.0}}
     new = {key: value for key, value in LLAMA.items() if key != "rope_theta"}

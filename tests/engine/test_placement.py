@@ -86,9 +86,9 @@ def test_files_in_memory_count_as_available_to_runs(tmp_path: Path) -> None:
 def test_the_plan_of_the_memory_names_every_bounded_part() -> None:
     decoder = tiny_decoder()
     bounded = config(run_bytes=1 << 20, host_run_bytes=1 << 21)
-    limits = training_limits(bounded, torch.device("cpu"))
+    limits = training_limits(bounded, decoder)
     plan = memory_plan(decoder, limits, sampling_limits(bounded, decoder))
     assert (plan["runs"], plan["runs in the host's memory"]) == (1 << 20, 1 << 21)
     assert all(size > 0 for size in plan.values())
-    free = training_limits(config(), torch.device("cpu"))
+    free = training_limits(config(), decoder)
     assert "runs" not in memory_plan(decoder, free, sampling_limits(config(), decoder))

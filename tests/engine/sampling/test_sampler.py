@@ -80,7 +80,9 @@ def test_a_request_gets_the_same_tokens_alone_and_among_63_others(tmp_path: Path
         (alone,) = results_of(fresh(), commands[i])
         assert tokens_of(alone) == tokens_of(together[i])
         np.testing.assert_allclose(
-            alone.sequences[0].logprobs, together[i].sequences[0].logprobs, atol=1e-4
+            alone.sequences[0].logprobs,
+            together[i].sequences[0].logprobs,
+            atol=1e-4 if DEVICE == "cpu" else 5e-4,
         )
     texts = {tuple(tokens_of(result)[0]) for result in together}
     assert len(texts) == 64

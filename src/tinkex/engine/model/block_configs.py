@@ -125,7 +125,7 @@ class GatedDeltaConfig:
         return replace(self, key_heads=keys, value_heads=values)
 
     def kept(self, hidden: int) -> int:
-        return 2 * hidden + 2 * self.channels + 5 * self.value_size
+        return 2 * hidden + 2 * self.channels + 4 * self.value_size
 
 
 @dataclass(frozen=True, slots=True)

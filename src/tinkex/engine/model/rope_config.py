@@ -54,6 +54,12 @@ def parse_rope(
     """
     raw = dict(config.get("rope_scaling") or {})
     raw.update(config.get("rope_parameters") or {})
+    by_kind = next((key for key, value in raw.items() if isinstance(value, dict)), None)
+    if by_kind is not None:
+        raise ModelError(
+            f"config.json: rope_parameters of {by_kind!r} layers alone are not supported for this "
+            "model_type; give one rope_type and rope_theta for all layers"
+        )
     kind = raw.pop("rope_type", None) or raw.get("type") or "default"
     raw.pop("type", None)
     theta = raw.pop("rope_theta", None) or config.get("rope_theta") or default_theta

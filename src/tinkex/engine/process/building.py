@@ -64,7 +64,7 @@ def _build(
     def read(path: str) -> AdapterWeights:
         return share_of_weights(read_adapter(Path(path), placement.device), decoder.config)
 
-    limits = agreed_limits(training_limits(config, placement.device), decoder.config)
+    limits = agreed_limits(training_limits(config, decoder), decoder.config)
     sampling = agreed_limits(sampling_limits(config, decoder), decoder.config)
     trainer = Trainer(decoder, limits)
     sampler = Sampler(decoder, read_ending(folder), sampling, read)

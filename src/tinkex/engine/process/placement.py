@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -20,11 +21,21 @@ from tinkex.engine.settings import WorkerConfig
 
 _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
-_GPU_KV_SHARE = 0.3
-_GPU_ACTIVATION_SHARE = 0.35
-_GPU_RUN_SHARE = 0.25
-"""Shares of what is free once the model is loaded. The rest is for captured graphs, logits, the
-adapters of samplers and what libraries take."""
+
+
+class _Shares(NamedTuple):
+    """Of what is free on a GPU once the model is loaded. The rest is for captured graphs, logits,
+    the adapters of samplers and what libraries take."""
+
+    cache: float
+    activations: float
+    runs: float
+
+
+_DENSE = _Shares(cache=0.3, activations=0.35, runs=0.25)
+_MIXTURES = _Shares(cache=0.18, activations=0.48, runs=0.22)
+"""A pass of a mixture must be large before the device is busy with it: with half as many passes a
+step of Qwen3.6-35B-A3B took 889 ms instead of 1,564 (`benchmarks/gpu_families.py`)."""
 
 _HOST_RUN_SHARE = 0.4
 """Of the host's memory that is available then, for runs that are not in use."""
@@ -60,7 +71,8 @@ def choose_placement(config: WorkerConfig) -> Placement:
     return Placement(device, _DTYPES[config.dtype])
 
 
-def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
+def training_limits(config: WorkerConfig, decoder: Decoder) -> Limits:
+    device = decoder.device
     tokens = config.micro_batch_tokens or (8192 if device.type == "cuda" else 2048)
     limits = Limits(
         max_rank=config.max_rank,
@@ -72,13 +84,18 @@ def training_limits(config: WorkerConfig, device: torch.device) -> Limits:
     if device.type != "cuda":
         return limits
     free, _ = torch.cuda.mem_get_info(device)
+    shares = _shares(decoder.config)
     return replace(
         limits,
-        activation_bytes=int(free * _GPU_ACTIVATION_SHARE),
+        activation_bytes=int(free * shares.activations),
         logit_elements=_GPU_LOGIT_ELEMENTS,
-        run_bytes=config.run_bytes or int(free * _GPU_RUN_SHARE),
+        run_bytes=config.run_bytes or int(free * shares.runs),
         host_run_bytes=_host_run_bytes(config),
     )
+
+
+def _shares(model: ModelConfig) -> _Shares:
+    return _MIXTURES if model.mixes else _DENSE
 
 
 def _host_run_bytes(config: WorkerConfig) -> int:
@@ -115,14 +132,14 @@ def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> di
 def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
     gpu = decoder.device.type == "cuda"
     size = page_bytes(decoder.config, decoder.dtype)
-    memory = config.kv_bytes or _kv_bytes(decoder.device)
+    memory = config.kv_bytes or _kv_bytes(decoder)
     if memory < size:
         raise ModelError(f"kv_bytes: {memory} is less than one page, {size} bytes")
     rows = config.max_rows or (256 if gpu else 64)
     state = state_bytes(decoder.config, decoder.dtype)
     if state:
-        # Half for the states of recurrent layers, half for pages.
-        rows = max(1, min(rows, memory // 2 // state - _SNAPSHOTS))
+        # States of recurrent layers are large, and pages of the few other layers small.
+        rows = max(1, min(rows, memory * 3 // 4 // state - _SNAPSHOTS))
         memory -= min((rows + _SNAPSHOTS) * state, memory - size)
     return SamplerLimits(
         pages=memory // size,
@@ -164,8 +181,8 @@ def memory_of(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _kv_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(free * _GPU_KV_SHARE)
-    return min(_CPU_KV_BYTES, int(memory_of(device) * _CPU_KV_SHARE))
+def _kv_bytes(decoder: Decoder) -> int:
+    if decoder.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(decoder.device)
+        return int(free * _shares(decoder.config).cache)
+    return min(_CPU_KV_BYTES, int(memory_of(decoder.device) * _CPU_KV_SHARE))

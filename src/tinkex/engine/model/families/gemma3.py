@@ -9,7 +9,6 @@ from tinkex.engine.model.config import LayerConfig, ModelConfig
 from tinkex.engine.model.families.family import Family, Norms
 from tinkex.engine.model.families.keys import Keys
 from tinkex.engine.model.families.qwen2 import FULL, SLIDING
-from tinkex.engine.model.rope_config import RopeConfig, parse_rope
 
 
 def parse(keys: Keys) -> ModelConfig:
@@ -20,7 +19,12 @@ def parse(keys: Keys) -> ModelConfig:
     default = [SLIDING if (layer + 1) % every else FULL for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
     attention, window = _attention(keys), keys.get("sliding_window", 4096)
-    ropes = {kind: _rope(keys, kind, attention.head_dim) for kind in (FULL, SLIDING)}
+    head_dim, theta = attention.head_dim, keys.get("rope_theta", 1_000_000.0)
+    local = keys.get("rope_local_base_freq", 10_000.0)
+    ropes = {
+        FULL: keys.rope_of(FULL, head_dim, theta, scaled=True),
+        SLIDING: keys.rope_of(SLIDING, head_dim, local, scaled=False),
+    }
     mlp = DenseMlpConfig(keys.size("intermediate_size"), gelu=True)
     mixers = [
         replace(attention, rope=ropes[kind], window=window if kind == SLIDING else None)
@@ -46,19 +50,6 @@ def _attention(keys: Keys) -> AttentionConfig:
         qk_norm=True,
         scale=float(keys.get("query_pre_attn_scalar", 256)) ** -0.5,
     )
-
-
-def _rope(keys: Keys, kind: str, head_dim: int) -> RopeConfig:
-    """Of one kind of layer: newer files say it by kind, older ones in keys of their own."""
-    said = dict((keys.get("rope_parameters") or {}).get(kind) or {})
-    scaling, theta = keys.get("rope_scaling"), keys.get("rope_theta", 1_000_000.0)
-    local = keys.get("rope_local_base_freq", 10_000.0)
-    if not said and kind == FULL:
-        said = dict(scaling or {})
-    said.setdefault("rope_theta", theta if kind == FULL else local)
-    context = keys.size("max_position_embeddings")
-    raw = {"rope_parameters": said, "max_position_embeddings": context}
-    return parse_rope(raw, head_dim, 10_000.0, None)
 
 
 FAMILY = Family(

@@ -81,6 +81,20 @@ class Keys:
         self.ignore(*names, "max_position_embeddings")
         return parse_rope(self._raw, head_dim, default_theta, default_part)
 
+    def rope_of(self, kind: str, head_dim: int, theta: float, *, scaled: bool) -> RopeConfig:
+        """The rotation of one kind of layer, where kinds differ. Newer files say it by kind; older
+        ones say it once, which is then said of `scaled` layers; others have `theta`."""
+        given, old = self.get("rope_parameters") or {}, self.get("rope_scaling") or {}
+        self.ignore("rope_theta", "max_position_embeddings")
+        if any(isinstance(part, dict) for part in given.values()):
+            said = dict(given.get(kind) or {})
+        else:
+            said = {**old, **given} if scaled else {}
+        said["rope_theta"] = said.get("rope_theta") or theta
+        context = self.size("max_position_embeddings")
+        raw = {"rope_parameters": said, "max_position_embeddings": context}
+        return parse_rope(raw, head_dim, theta, None)
+
     def model(
         self, layers: Sequence[LayerConfig], *, tied: bool, one_plus_norms: bool = False,
         activation: str | None = "silu",

@@ -1,4 +1,8 @@
-"""OLMo 3: norms behind the blocks, not before them; queries and keys normed over all heads."""
+"""OLMo 3: norms behind the blocks, not before them; queries and keys normed over all heads.
+
+Only layers that see everything have their rotation scaled (YaRN): those with a window never see
+farther than the model was first trained for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def parse(keys: Keys) -> ModelConfig:
         kv_heads=keys.size("num_key_value_heads") if keys.has("num_key_value_heads") else heads,
         head_dim=head_dim,
         norm_eps=keys.norm_eps,
-        rope=keys.rope(head_dim, 10_000.0),
+        rope=None,
         qkv_bias=bias,
         o_bias=bias,
         qk_norm=True,
@@ -29,7 +33,13 @@ def parse(keys: Keys) -> ModelConfig:
     default = [FULL if (layer + 1) % 4 == 0 else SLIDING for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
     window = keys.get("sliding_window", 4096)
-    mixers = [replace(attention, window=window if kind == SLIDING else None) for kind in kinds]
+    once = keys.get("rope_parameters") or {}
+    theta = once.get("rope_theta") or keys.get("rope_theta", 500_000.0)
+    ropes = {kind: keys.rope_of(kind, head_dim, theta, scaled=kind == FULL) for kind in set(kinds)}
+    mixers = [
+        replace(attention, rope=ropes[kind], window=window if kind == SLIDING else None)
+        for kind in kinds
+    ]
     mlp = DenseMlpConfig(keys.size("intermediate_size"))
     return keys.model([LayerConfig(mixer, mlp) for mixer in mixers], tied=False)
 
