@@ -151,6 +151,15 @@ class User:
         gradients.result()
         return time.perf_counter() - begun
 
+    def learn(self, rounds: int, sequences: int, tokens: int) -> list[float]:
+        """The loss per token of the same batch, again and again."""
+        data, losses = self._data(sequences, tokens), []
+        for _ in range(rounds):
+            found = self._training.forward_backward(data, "cross_entropy").result()
+            self._training.optim_step(self._adam(1e-3)).result()
+            losses.append(found.metrics["loss:sum"] / (sequences * tokens))
+        return losses
+
     def steps_for(self, seconds: float, sequences: int, tokens: int) -> float:
         """Steps a second, as many as there is time for."""
         begun, steps = time.perf_counter(), 0
@@ -171,8 +180,8 @@ class User:
             found.append([time.perf_counter() - begun, came])
         return found
 
-    def _adam(self) -> Any:
-        return self._types.AdamParams(learning_rate=1e-4)
+    def _adam(self, learning_rate: float = 1e-4) -> Any:
+        return self._types.AdamParams(learning_rate=learning_rate)
 
     def _prompt(self, tokens: int) -> Any:
         return self._types.ModelInput.from_ints(self._tokens(tokens))
