@@ -89,25 +89,29 @@ def test_rows_are_summed_by_token() -> None:
 
 
 @here
-@pytest.mark.parametrize("tokens", [1, 9, 40])
+@pytest.mark.parametrize(
+    ("tokens", "by"), [(1, "list"), (9, "list"), (40, "list"), (1, "pair"), (3, "pair")]
+)
 @pytest.mark.parametrize("oss", [False, True])
-def test_few_tokens_get_what_sorted_ones_get(tokens: int, oss: bool) -> None:
-    from tinkex.engine.kernels import few_experts as kernel
+def test_few_tokens_get_what_sorted_ones_get(tokens: int, by: str, oss: bool) -> None:
+    from tinkex.engine.kernels import few_experts, pair_experts
 
     router, x = random(EXPERTS, HIDDEN, seed=1), random(tokens, HIDDEN, seed=2)
     up, down = random(EXPERTS, 2 * INNER, HIDDEN, seed=3), random(EXPERTS, HIDDEN, INNER, seed=4)
     biases = (random(EXPERTS, 2 * INNER, seed=5), random(EXPERTS, HIDDEN, seed=6)) if oss else None
     onto, added = random(tokens, HIDDEN, seed=7), random(tokens * ACTIVE, 2 * INNER, seed=8)
     limit = 2.0 if oss else None
-    logits = x @ router.T
-    routes = kernel.route(logits, ACTIVE, renormalise=oss)
+    logits, alone = x @ router.T, by == "pair"
+    close(pair_experts.scores(x, router, None), logits)
+    routes = few_experts.route(logits, ACTIVE, renormalise=oss, listed=not alone)
     chosen = (logits if oss else logits.softmax(-1)).topk(ACTIVE)
     close(routes.weights, chosen.values.softmax(-1) if oss else chosen.values)
     assert torch.equal(routes.experts.long(), chosen.indices)
+    kernel = pair_experts if alone else few_experts
     inner = kernel.up(x, up, None if biases is None else biases[0], added, routes, limit)
-    rows = kernel.down(inner, down, None if biases is None else biases[1], routes)
     shared, gate = random(tokens, HIDDEN, seed=9), random(tokens, 1, seed=10)
-    found = kernel.join(onto, rows, ACTIVE, shared, gate)
+    second = None if biases is None else biases[1]
+    found = kernel.down_onto(onto, inner, down, second, routes, shared, gate)
 
     wanted = onto.double() + shared.double() * gate.double().sigmoid()
     for token in range(tokens):

@@ -23,7 +23,7 @@ _COLUMNS = 1024
 
 class FewRoutes(NamedTuple):
     """`weights` float32 and `experts` int32 [N, active]; each expert's pairs in `members` int32
-    [experts, N], so many as `counts` int32 [experts] says."""
+    [experts, N], so many as `counts` int32 [experts] says. Both are empty where nobody lists."""
 
     weights: Tensor
     experts: Tensor
@@ -31,19 +31,20 @@ class FewRoutes(NamedTuple):
     counts: Tensor
 
 
-def route(logits: Tensor, active: int, renormalise: bool) -> FewRoutes:
+def route(logits: Tensor, active: int, renormalise: bool, listed: bool = True) -> FewRoutes:
     """The `active` likeliest experts of each token, logits float32 [N, experts]."""
     tokens, experts = logits.shape
     device = logits.device
     found = FewRoutes(
         torch.empty(tokens, active, dtype=torch.float32, device=device),
         torch.empty(tokens, active, dtype=torch.int32, device=device),
-        torch.empty(experts, tokens, dtype=torch.int32, device=device),
-        torch.zeros(experts, dtype=torch.int32, device=device),
+        torch.empty(experts if listed else 0, tokens, dtype=torch.int32, device=device),
+        torch.zeros(experts if listed else 0, dtype=torch.int32, device=device),
     )
     _route[(tokens,)](
         logits, *found, tokens, EXPERTS=experts, PADDED=triton.next_power_of_2(experts),
-        ACTIVE=active, SLOTS=triton.next_power_of_2(active), RENORMALISE=renormalise, num_warps=1,
+        ACTIVE=active, SLOTS=triton.next_power_of_2(active), RENORMALISE=renormalise, LISTED=listed,
+        num_warps=1,
     )  # fmt: skip
     return found
 
@@ -66,6 +67,15 @@ def up(
         BK=_depth(hidden), num_warps=4, num_stages=4,
     )  # fmt: skip
     return out
+
+
+def down_onto(
+    onto: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes,
+    shared: Tensor | None, gate: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """`onto` [N, hidden] plus what each token's pairs find by `down`, see `join`."""
+    rows = down(inner, weight, bias, routes)
+    return join(onto, rows, routes.weights.shape[1], shared, gate)
 
 
 def down(inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes) -> Tensor:
@@ -126,6 +136,7 @@ def _route(
     ACTIVE: tl.constexpr,
     SLOTS: tl.constexpr,
     RENORMALISE: tl.constexpr,
+    LISTED: tl.constexpr,
 ):
     token = tl.program_id(0)
     lane, slot = tl.arange(0, PADDED), tl.arange(0, SLOTS)
@@ -139,9 +150,10 @@ def _route(
         left = tl.where(lane == which, -float("inf"), left)
         pair = token * ACTIVE + choice
         tl.store(experts + pair, which)
-        rank = tl.atomic_add(counts + which, 1)
-        # Numbers that are none could choose an expert twice; nothing is written beyond the list.
-        tl.store(members + which * tokens + rank, pair, mask=rank < tokens)
+        if LISTED:
+            rank = tl.atomic_add(counts + which, 1)
+            # Numbers that are none could choose an expert twice: nothing goes beyond the list.
+            tl.store(members + which * tokens + rank, pair, mask=rank < tokens)
     weight = tl.where(slot < ACTIVE, tl.exp(chosen - top), 0.0)
     total = tl.sum(weight, 0)
     if not RENORMALISE:

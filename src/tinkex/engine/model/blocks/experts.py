@@ -67,20 +67,24 @@ class Experts:
 
     def _forward_few(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         """The same for few tokens on a GPU, without sorting them."""
-        from tinkex.engine.kernels import few_experts as kernel
+        from tinkex.engine.kernels import few_experts, pair_experts
 
-        config, lora = self.config, run.lora
-        logits = F.linear(x.float(), self.router, self.router_bias)
-        routes = kernel.route(logits, config.active, config.renormalise)
+        config, lora, alone = self.config, run.lora, len(x) <= pair_experts.TOKENS
+        if alone:
+            logits = pair_experts.scores(x, self.router, self.router_bias)
+        else:
+            logits = F.linear(x.float(), self.router, self.router_bias)
+        routes = few_experts.route(logits, config.active, config.renormalise, listed=not alone)
         run.routed(layer, routes.experts)
         added = None if lora is None else lora.few_up(layer, UP, x, routes)
-        inner = kernel.up(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
-        rows = kernel.down(inner, self.down, self.down_bias, routes)
+        first = pair_experts.up if alone else few_experts.up
+        inner = first(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
         shared = gate = None
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             shared = self.shared.alone(layer, x, run)
-        out: Tensor = kernel.join(onto, rows, config.active, shared, gate)
+        second = pair_experts.down_onto if alone else few_experts.down_onto
+        out: Tensor = second(onto, inner, self.down, self.down_bias, routes, shared, gate)
         if lora is not None:
             lora.few_down(layer, DOWN, inner, routes, out)
         return out

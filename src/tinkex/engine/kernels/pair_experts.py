@@ -1,0 +1,198 @@
+"""Triton kernels for a mixture of experts over one token or a few: every pair by itself.
+
+Where a step has so few tokens that their choices hardly meet, lists by expert (`few_experts`) cost
+more than they save: here each program reads its rows of a pair's matrices once, straight through,
+and the sum over a token's choices is made where its columns are.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tinkex.engine.kernels.experts import SLOPE
+from tinkex.engine.kernels.few_experts import FewRoutes
+
+TOKENS = 4
+"""Up to here pairs go by themselves: of 32 among 128 experts three or four meet another."""
+
+_UP_COLUMNS, _DOWN_COLUMNS = 8, 4
+"""Few enough that one token keeps the whole device busy."""
+
+
+def scores(x: Tensor, router: Tensor, bias: Tensor | None) -> Tensor:
+    """float32 [N, experts]: x of any dtype times the router's float32."""
+    (tokens, hidden), experts = x.shape, router.shape[0]
+    out = torch.empty(tokens, experts, dtype=torch.float32, device=x.device)
+    _scores[experts, tokens](
+        x, router, router if bias is None else bias, out, x.stride(0), EXPERTS=experts,
+        HIDDEN=hidden, BIASED=bias is not None, BK=_depth(hidden), num_warps=2,
+    )  # fmt: skip
+    return out
+
+
+def up(
+    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, routes: FewRoutes,
+    limit: float | None,
+) -> Tensor:  # fmt: skip
+    """As `few_experts.up`."""
+    (tokens, active), hidden = routes.weights.shape, x.shape[1]
+    inner = weight.shape[1] // 2
+    out = torch.empty(tokens * active, inner, dtype=x.dtype, device=x.device)
+    _up[triton.cdiv(inner, _UP_COLUMNS), tokens * active](
+        x, weight, weight if bias is None else bias, x if added is None else added,
+        routes.weights, routes.experts, out, x.stride(0), limit or 0.0, HIDDEN=hidden, INNER=inner,
+        ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
+        CLAMPED=limit is not None, SLOPE=SLOPE, BN=_UP_COLUMNS, BK=_depth(hidden), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def down_onto(
+    onto: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes,
+    shared: Tensor | None, gate: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """As `few_experts.down` and `few_experts.join` after it."""
+    (tokens, active), (_, hidden, width) = routes.weights.shape, weight.shape
+    out = torch.empty(tokens, hidden, dtype=onto.dtype, device=onto.device)
+    _down_onto[triton.cdiv(hidden, _DOWN_COLUMNS), tokens](
+        onto, inner, weight, weight if bias is None else bias, routes.weights, routes.experts,
+        inner if shared is None else shared, inner if gate is None else gate, out, onto.stride(0),
+        HIDDEN=hidden, INNER=width, ACTIVE=active, BIASED=bias is not None,
+        SHARED=shared is not None, BN=_DOWN_COLUMNS, BK=_depth(width), num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+def _depth(width: int) -> int:
+    """What divides the width needs no mask."""
+    return next((size for size in (512, 256, 128) if width % size == 0), 256)
+
+
+@triton.jit
+def _scores(
+    x,
+    router,
+    bias,
+    out,
+    x_stride,
+    EXPERTS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    BIASED: tl.constexpr,
+    BK: tl.constexpr,
+):
+    expert, token = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    total = tl.zeros([BK], tl.float32)
+    for start in range(0, HIDDEN, BK):
+        part = start + tl.arange(0, BK)
+        some = tl.load(x + token * x_stride + part, mask=part < HIDDEN, other=0.0)
+        line = tl.load(router + expert * HIDDEN + part, mask=part < HIDDEN, other=0.0)
+        total += some.to(tl.float32) * line
+    found = tl.sum(total, 0)
+    if BIASED:
+        found += tl.load(bias + expert)
+    tl.store(out + token * EXPERTS + expert, found)
+
+
+@triton.jit
+def _up(
+    x,
+    weight,
+    bias,
+    added,
+    weights,
+    experts,
+    out,
+    x_stride,
+    limit,
+    HIDDEN: tl.constexpr,
+    INNER: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    BIASED: tl.constexpr,
+    ADDED: tl.constexpr,
+    CLAMPED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    pair = tl.program_id(1).to(tl.int64)
+    expert = tl.load(experts + pair).to(tl.int64)
+    there = column < INNER
+    lines = weight + expert * 2 * INNER * HIDDEN + column[:, None] * HIDDEN
+    taken = x + (pair // ACTIVE) * x_stride
+    gates = tl.zeros([BN, BK], tl.float32)
+    ups = tl.zeros([BN, BK], tl.float32)
+    for start in range(0, HIDDEN, BK):
+        part = start + tl.arange(0, BK)
+        known = there[:, None] & (part < HIDDEN)[None, :]
+        some = tl.load(taken + part, mask=part < HIDDEN, other=0.0).to(tl.float32)
+        one = tl.load(lines + part[None, :], mask=known, other=0.0)
+        two = tl.load(lines + INNER * HIDDEN + part[None, :], mask=known, other=0.0)
+        gates += one.to(tl.float32) * some[None, :]
+        ups += two.to(tl.float32) * some[None, :]
+    first, second = tl.sum(gates, 1), tl.sum(ups, 1)
+    if BIASED:
+        place = bias + expert * 2 * INNER + column
+        first += tl.load(place, mask=there, other=0.0).to(tl.float32)
+        second += tl.load(place + INNER, mask=there, other=0.0).to(tl.float32)
+    if ADDED:
+        extra = added + pair * 2 * INNER + column
+        first += tl.load(extra, mask=there, other=0.0).to(tl.float32)
+        second += tl.load(extra + INNER, mask=there, other=0.0).to(tl.float32)
+    if CLAMPED:
+        first = tl.minimum(first, limit)
+        second = tl.minimum(tl.maximum(second, -limit), limit)
+        found = (second + 1.0) * first * tl.sigmoid(first * SLOPE)
+    else:
+        found = first * tl.sigmoid(first) * second
+    tl.store(out + pair * INNER + column, found * tl.load(weights + pair), mask=there)
+
+
+@triton.jit
+def _down_onto(
+    onto,
+    inner,
+    weight,
+    bias,
+    weights,
+    experts,
+    shared,
+    gate,
+    out,
+    onto_stride,
+    HIDDEN: tl.constexpr,
+    INNER: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    BIASED: tl.constexpr,
+    SHARED: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    token = tl.program_id(1).to(tl.int64)
+    there = column < HIDDEN
+    sums = tl.zeros([BN, BK], tl.float32)
+    total = tl.load(onto + token * onto_stride + column, mask=there, other=0.0).to(tl.float32)
+    for choice in tl.static_range(ACTIVE):
+        pair = token * ACTIVE + choice
+        expert = tl.load(experts + pair).to(tl.int64)
+        lines = weight + expert * HIDDEN * INNER + column[:, None] * INNER
+        for start in range(0, INNER, BK):
+            part = start + tl.arange(0, BK)
+            some = tl.load(inner + pair * INNER + part, mask=part < INNER, other=0.0)
+            known = there[:, None] & (part < INNER)[None, :]
+            one = tl.load(lines + part[None, :], mask=known, other=0.0)
+            sums += one.to(tl.float32) * some.to(tl.float32)[None, :]
+        if BIASED:
+            extra = tl.load(bias + expert * HIDDEN + column, mask=there, other=0.0)
+            total += tl.load(weights + pair) * extra.to(tl.float32)
+    total += tl.sum(sums, 1)
+    if SHARED:
+        some = tl.load(shared + token * HIDDEN + column, mask=there, other=0.0).to(tl.float32)
+        total += some * tl.sigmoid(tl.load(gate + token).to(tl.float32))
+    tl.store(out + token * HIDDEN + column, total, mask=there)
