@@ -1,13 +1,18 @@
-"""The routes of these endpoints, each under every path that clients know it by."""
+"""The routes of these endpoints, each under every path that clients know it by.
+
+What answers them is loaded when it is first asked: a server starts without it, and many are never
+asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tinkex.server.endpoints.anthropic.messages import count_tokens, messages
-from tinkex.server.endpoints.anthropic.messages_request import CountRequest, MessagesRequest
-from tinkex.server.endpoints.declared import Declared
+from starlette.requests import Request
+from starlette.responses import Response
+
 from tinkex.server.endpoints.errors import (
     AnthropicRefused,
     OpenAIRefused,
@@ -15,23 +20,16 @@ from tinkex.server.endpoints.errors import (
     openai_refused,
 )
 from tinkex.server.endpoints.event_stream import CONTENT_TYPE
-from tinkex.server.endpoints.openai.chat import chat_completions
-from tinkex.server.endpoints.openai.chat_request import ChatRequest
-from tinkex.server.endpoints.openai.completions import CompletionRequest, completions
-from tinkex.server.endpoints.openai.models import get_model, list_models
-from tinkex.server.endpoints.openai.responses import responses
-from tinkex.server.endpoints.openai.responses_request import ResponsesRequest
-from tinkex.server.endpoints.openai.tokens import (
-    DetokenizeRequest,
-    TokenizeRequest,
-    detokenize,
-    tokenize,
-    tokenizer_info,
-)
 from tinkex.server.http.exchange import Handler
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import ApiRoute, Contract
 from tinkex.server.protocol.reading import Reader
+
+if TYPE_CHECKING:
+    from tinkex.server.endpoints.declared import Declared
+
+Load: TypeAlias = "Callable[[], tuple[Handler, type[Declared] | None]]"
+"""Finds a handler and the type of what it reads."""
 
 OPENAI = ("/v1", "/oai/api/v1")
 ANTHROPIC = ("/v1", "/anthropic/v1", "/anthropic/api/v1")
@@ -42,29 +40,55 @@ _JSON = (dict[str, Any],)
 _STREAMED = (dict[str, Any], CONTENT_TYPE)
 
 
+class _Later:
+    """A handler that is found when it is first asked, or asked what it does."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+
+    @cached_property
+    def _found(self) -> Handler:
+        return self._load()[0]
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._found.__doc__
+
+    async def __call__(self, request: Request) -> Response:
+        return await self._found(request)
+
+
+def _reader(load: Load) -> Reader[Any]:
+    def kind() -> type[Declared]:
+        found = load()[1]
+        assert found is not None
+        return found
+
+    return Reader(kind)
+
+
 def _openai(
     method: str,
     path: str,
-    handler: Handler,
-    reads: type[Declared] | None = None,
+    load: Load,
     answers: tuple[Any, ...] = _JSON,
     under: Sequence[str] = OPENAI,
     asks: Callable[[Query], object] | None = None,
 ) -> list[ApiRoute]:
     contract = Contract(
-        None if reads is None else Reader(lambda: reads),
+        _reader(load) if method == "POST" else None,
         asks,
         {200: answers, 400: (OpenAIRefused,)},
         refused=OpenAIRefused,
     )
+    handler = _Later(load)
     return [ApiRoute(each + path, handler, method, contract, openai_refused) for each in under]
 
 
-def _anthropic(
-    path: str, handler: Handler, reads: type[Declared], answers: tuple[Any, ...] = _JSON
-) -> list[ApiRoute]:
+def _anthropic(path: str, load: Load, answers: tuple[Any, ...] = _JSON) -> list[ApiRoute]:
     statuses = {200: answers, 400: (AnthropicRefused,)}
-    contract = Contract(Reader(lambda: reads), None, statuses, refused=AnthropicRefused)
+    contract = Contract(_reader(load), None, statuses, refused=AnthropicRefused)
+    handler = _Later(load)
     return [
         ApiRoute(each + path, handler, "POST", contract, anthropic_refused) for each in ANTHROPIC
     ]
@@ -74,17 +98,81 @@ def _about_model(query: Query) -> str | None:
     return query.optional_text("model")
 
 
+def _completions() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.openai.completions import CompletionRequest, completions
+
+    return completions, CompletionRequest
+
+
+def _chat() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.openai.chat import chat_completions
+    from tinkex.server.endpoints.openai.chat_request import ChatRequest
+
+    return chat_completions, ChatRequest
+
+
+def _responses() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.openai.responses import responses
+    from tinkex.server.endpoints.openai.responses_request import ResponsesRequest
+
+    return responses, ResponsesRequest
+
+
+def _messages() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.anthropic.messages import messages
+    from tinkex.server.endpoints.anthropic.messages_request import MessagesRequest
+
+    return messages, MessagesRequest
+
+
+def _count_tokens() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.anthropic.messages import count_tokens
+    from tinkex.server.endpoints.anthropic.messages_request import CountRequest
+
+    return count_tokens, CountRequest
+
+
+def _list_models() -> tuple[Handler, None]:
+    from tinkex.server.endpoints.openai.models import list_models
+
+    return list_models, None
+
+
+def _get_model() -> tuple[Handler, None]:
+    from tinkex.server.endpoints.openai.models import get_model
+
+    return get_model, None
+
+
+def _tokenize() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.openai.tokens import TokenizeRequest, tokenize
+
+    return tokenize, TokenizeRequest
+
+
+def _detokenize() -> tuple[Handler, type[Declared]]:
+    from tinkex.server.endpoints.openai.tokens import DetokenizeRequest, detokenize
+
+    return detokenize, DetokenizeRequest
+
+
+def _tokenizer_info() -> tuple[Handler, None]:
+    from tinkex.server.endpoints.openai.tokens import tokenizer_info
+
+    return tokenizer_info, None
+
+
 _MODELS = (*OPENAI, "/anthropic/api/v1")
 
 ROUTES: list[ApiRoute] = [
-    *_openai("POST", "/completions", completions, CompletionRequest, _STREAMED),
-    *_openai("POST", "/chat/completions", chat_completions, ChatRequest, _STREAMED),
-    *_openai("POST", "/responses", responses, ResponsesRequest, _STREAMED),
-    *_anthropic("/messages", messages, MessagesRequest, _STREAMED),
-    *_anthropic("/messages/count_tokens", count_tokens, CountRequest),
-    *_openai("GET", "/models", list_models, under=_MODELS),
-    *_openai("GET", "/models/{model_name:path}", get_model, under=_MODELS),
-    *_openai("POST", "/tokenize", tokenize, TokenizeRequest, under=OPEN),
-    *_openai("POST", "/detokenize", detokenize, DetokenizeRequest, under=OPEN),
-    *_openai("GET", "/tokenizer_info", tokenizer_info, under=OPEN, asks=_about_model),
+    *_openai("POST", "/completions", _completions, _STREAMED),
+    *_openai("POST", "/chat/completions", _chat, _STREAMED),
+    *_openai("POST", "/responses", _responses, _STREAMED),
+    *_anthropic("/messages", _messages, _STREAMED),
+    *_anthropic("/messages/count_tokens", _count_tokens),
+    *_openai("GET", "/models", _list_models, under=_MODELS),
+    *_openai("GET", "/models/{model_name:path}", _get_model, under=_MODELS),
+    *_openai("POST", "/tokenize", _tokenize, under=OPEN),
+    *_openai("POST", "/detokenize", _detokenize, under=OPEN),
+    *_openai("GET", "/tokenizer_info", _tokenizer_info, under=OPEN, asks=_about_model),
 ]

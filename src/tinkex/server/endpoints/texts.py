@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.fair_threads import FairThreads
 from tinkex.server.engines.pool import Pool
-from tinkex.text.model_text import ModelText
+
+if TYPE_CHECKING:
+    from tinkex.text.model_text import ModelText
 
 T = TypeVar("T")
 
@@ -55,4 +57,10 @@ class Texts:
         folder, name = pool.spec.tokenizer, pool.spec.name
         if folder is None:
             raise Unfit(f"model {name!r} has no tokenizer here: it is served by token ids only")
-        return await self._threads.run(_NOBODY, partial(ModelText, Path(folder), name))
+        return await self._threads.run(_NOBODY, partial(_read, Path(folder), name))
+
+
+def _read(folder: Path, name: str) -> ModelText:
+    from tinkex.text.model_text import ModelText
+
+    return ModelText(folder, name)

@@ -5,23 +5,28 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 
-class Done(BaseModel):
+class Answer(BaseModel):
+    # Only the description of the API needs them built.
+    model_config = ConfigDict(defer_build=True)
+
+
+class Done(Answer):
     """It was done, and there is nothing to say about it."""
 
     status: Literal["ok"]
 
 
-class Collected(BaseModel):
+class Collected(Answer):
     """What a home lets go of: samplers without a name that are not in use, and their bytes."""
 
     samplers: int
     size_bytes: int
 
 
-class EngineState(BaseModel):
+class EngineState(Answer):
     """One engine: how it is and what it has to do."""
 
     engine: str
@@ -37,13 +42,13 @@ class EngineState(BaseModel):
     sequences: int
 
 
-class EngineStates(BaseModel):
+class EngineStates(Answer):
     """Every engine of a server."""
 
     engines: list[EngineState]
 
 
-class Visitor(BaseModel):
+class Visitor(Answer):
     """Who is signed in to the dashboard. `page_secret` is shown once, where a visit begins."""
 
     tenant: str
@@ -52,32 +57,32 @@ class Visitor(BaseModel):
     page_secret: str | None = None
 
 
-class Invitation(BaseModel):
+class Invitation(Answer):
     """A link that lets one browser in, once."""
 
     url: str
 
 
-class Refused(BaseModel):
+class Refused(Answer):
     """Why a request is not served, for the person who sent it."""
 
     detail: str
 
 
-class OrganizationDetails(BaseModel):
+class OrganizationDetails(Answer):
     name: str
 
 
-class UserDetails(BaseModel):
+class UserDetails(Answer):
     email: str
 
 
-class KeyDetails(BaseModel):
+class KeyDetails(Answer):
     org_details: OrganizationDetails
     user_details: UserDetails
 
 
-class KeyInfo(BaseModel):
+class KeyInfo(Answer):
     """Who a key belongs to."""
 
     key_id: int
@@ -86,21 +91,21 @@ class KeyInfo(BaseModel):
     details: KeyDetails
 
 
-class Link(BaseModel):
+class Link(Answer):
     """Where to fetch something, and until when."""
 
     url: str
     expires: datetime
 
 
-class TraceExport(BaseModel):
+class TraceExport(Answer):
     status: Literal["ready"]
     url: str
 
 
-class TokenizerFiles(BaseModel):
+class TokenizerFiles(Answer):
     files: list[str]
 
 
-class LossCreated(BaseModel):
+class LossCreated(Answer):
     request_id: str

@@ -59,7 +59,11 @@ class ApiRoute(Route):
     ) -> None:
         super().__init__(path, guarded(handler, path, refuse), methods=[method])
         self.contract = contract
-        self.summary = (handler.__doc__ or "").strip().partition("\n")[0]
+        self._handler = handler
+
+    @property
+    def summary(self) -> str:
+        return (self._handler.__doc__ or "").strip().partition("\n")[0]
 
 
 def route(
