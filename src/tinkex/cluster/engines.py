@@ -11,9 +11,9 @@ import threading
 from importlib.metadata import version
 
 from tinkex.cluster.placement import Placement
-from tinkex.engine.frames import Closed, receive_frame, send_frame
-from tinkex.engine.messages import Command, Event, Failed
-from tinkex.engine.process.parent import STARTUP_OP
+from tinkex.engine.frames import Closed, send_frame
+from tinkex.engine.messages import Command, Event
+from tinkex.engine.process.parent import read_event
 from tinkex.server.engines.child_process import ProcessWorker, worker_config
 from tinkex.server.engines.worker import EngineSpec, Launch, Worker, WorkerDied
 from tinkex.server.settings import RaySettings, Settings
@@ -148,13 +148,7 @@ class RemoteEngine:
 
     def receive(self) -> Event:
         """Wait for the next event. Raises `WorkerDied` when there will be none."""
-        try:
-            event: Event = receive_frame(self._stream)
-        except (Closed, OSError):
-            raise WorkerDied(self._how_it_ended()) from None
-        if isinstance(event, Failed) and event.op == STARTUP_OP:
-            raise WorkerDied(event.message)
-        return event
+        return read_event(self._stream, WorkerDied, self._how_it_ended)
 
     def close(self, _: float) -> None:
         """Ends the engine. Safe to call again."""

@@ -36,9 +36,8 @@ class Top(Output):
         """Nothing: it was drawn as it came."""
 
 
-@command
-@click.option("--once", is_flag=True, help="Draw once and end, as in a pipe.")
-@click.option(
+ONCE = click.option("--once", is_flag=True, help="Draw once and end, as in a pipe.")
+EVERY = click.option(
     "--every",
     type=Duration("s"),
     default=2.0,
@@ -46,6 +45,11 @@ class Top(Output):
     metavar="TIME",
     help="How often to draw: 500ms, 2s, 1m.",
 )
+
+
+@command
+@ONCE
+@EVERY
 def top(context: CommandContext, once: bool, every: float) -> Top:
     """Watch a server: engines, memory, queue with its reasons, speeds, runs, advice.
 

@@ -1,4 +1,7 @@
-"""A run's weights saved under a name, exported, and loaded again."""
+"""A run's weights saved under a name, exported, and loaded again.
+
+The methods are alike in shape and stay written out: their parameters are the public API's.
+"""
 
 from __future__ import annotations
 

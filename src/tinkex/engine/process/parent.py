@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Command, Event, Failed, Ready
@@ -78,6 +78,20 @@ class Child:
         self.stream.close()
 
 
+def read_event(
+    stream: socket.socket, died: Callable[[str], Exception], how_it_ended: Callable[[], str]
+) -> Event:
+    """Wait for an engine's next event. Raises what `died` makes of the reason when there will be
+    none."""
+    try:
+        event: Event = receive_frame(stream)
+    except (Closed, OSError):
+        raise died(how_it_ended()) from None
+    if isinstance(event, Failed) and event.op == STARTUP_OP:
+        raise died(event.message)
+    return event
+
+
 class RemoteWorker:
     """One child process for one model. `send` and `receive` may be called from two threads."""
 
@@ -105,13 +119,7 @@ class RemoteWorker:
 
     def receive(self) -> Event:
         """Wait for the next event. Raises `WorkerDied` when there will be none."""
-        try:
-            event: Event = receive_frame(self._stream)
-        except (Closed, OSError):
-            raise WorkerDied(self._how_it_ended()) from None
-        if isinstance(event, Failed) and event.op == STARTUP_OP:
-            raise WorkerDied(event.message)
-        return event
+        return read_event(self._stream, WorkerDied, self._how_it_ended)
 
     def events(self) -> Iterator[Event]:
         """Every event until the child ends, which raises `WorkerDied`."""

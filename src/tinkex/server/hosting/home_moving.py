@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinkex.server.hosting.serve import NEEDS_POSTGRES
+from tinkex.server.hosting.postgres_option import check_postgres
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home
 from tinkex.server.storage.manifest import CorruptCheckpoint
@@ -53,15 +53,10 @@ def _files(home: Home, url: str, tell: Tell) -> Step:
 
 
 def _rows(home: Home, url: str, tell: Tell) -> Step:
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise CannotMove(f"--to must be postgresql://…, not {url.partition(':')[0][:40]}:…")
-    try:
-        from tinkex.server.storage.database.postgres.lease import LeaseHeld
-        from tinkex.server.storage.database.postgres.moving import NotMoved, move_rows
-    except ModuleNotFoundError as missing:
-        if missing.name != "psycopg":
-            raise
-        raise CannotMove(f"--to needs psycopg: {NEEDS_POSTGRES}") from missing
+    check_postgres("--to", url, CannotMove)
+    from tinkex.server.storage.database.postgres.lease import LeaseHeld
+    from tinkex.server.storage.database.postgres.moving import NotMoved, move_rows
+
     try:
         moved = move_rows(home.root, url, tell)
     except (NotMoved, LeaseHeld, DatabaseError) as error:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from tinkex.cli.commands.top import Top, span
+from tinkex.cli.commands.top import EVERY, ONCE, Top, span
 from tinkex.cli.errors import CliError
 from tinkex.cli.line.context import CommandContext
-from tinkex.cli.line.options import Duration, command
+from tinkex.cli.line.options import command
 from tinkex.cli.listings import dashboard
 from tinkex.cli.listings.naming import find_run, short_id
 from tinkex.cli.terminal.charts import Curve, chart, number
@@ -38,15 +38,8 @@ class Watched(Top):
 @click.argument("run_id")
 @METRICS
 @click.option("--log", is_flag=True, help="Draw values on a logarithmic scale.")
-@click.option("--once", is_flag=True, help="Draw once and end, as in a pipe.")
-@click.option(
-    "--every",
-    type=Duration("s"),
-    default=2.0,
-    show_default="2s",
-    metavar="TIME",
-    help="How often to draw: 500ms, 2s, 1m.",
-)
+@ONCE
+@EVERY
 def watch_(
     context: CommandContext,
     run_id: str,

@@ -1,0 +1,17 @@
+"""An option whose value is the address of a PostgreSQL: checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+_SCHEMES = ("postgresql://", "postgres://")
+
+
+def check_postgres(option: str, address: str, refuse: Callable[[str], Exception]) -> None:
+    """Raises what `refuse` makes of the reason, which has nothing of the address but its scheme:
+    addresses hold passwords."""
+    if not address.startswith(_SCHEMES):
+        raise refuse(f"{option} must be postgresql://…, not {address.partition(':')[0][:40]}:…")
+    if find_spec("psycopg") is None:
+        raise refuse(f"{option} needs psycopg: pip install 'tinkex[postgres]'")
