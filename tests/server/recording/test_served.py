@@ -154,17 +154,23 @@ def test_a_stream_tells_of_steps_as_they_end_and_is_resumed_where_it_broke(tmp_p
         after.close()
 
 
-def test_a_mirror_gets_the_steps_that_the_server_keeps(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """For tests that leave it as it is."""
+    with live_server(tmp_path_factory.mktemp("shared") / "home", "--model", MODEL) as server:
+        yield server
+
+
+def test_a_mirror_gets_the_steps_that_the_server_keeps(shared: LiveServer) -> None:
     bus = EventBus()
     heard: list[tuple[str, int, Mapping[str, float]]] = []
     detach = tinkex.attach_mirror(lambda *record: heard.append(record), bus=bus)
-    with live_server(tmp_path / "home", "--model", MODEL) as server:
-        service = tinkex.ServiceClient.from_config(quick_config(server.url, KEY, events=bus))
-        client = service.create_lora_training_client(MODEL, rank=4)
-        for step in range(STEPS):
-            one_step(client, step)
-        detach()
-        kept = read(server, f"runs/{client.model_id}/history")["series"]
+    service = tinkex.ServiceClient.from_config(quick_config(shared.url, KEY, events=bus))
+    client = service.create_lora_training_client(MODEL, rank=4)
+    for step in range(STEPS):
+        one_step(client, step)
+    detach()
+    kept = read(shared, f"runs/{client.model_id}/history")["series"]
     assert [(run, step) for run, step, _ in heard] == [
         (client.model_id, step) for step in range(1, STEPS + 1)
     ]
@@ -177,31 +183,30 @@ def test_a_mirror_gets_the_steps_that_the_server_keeps(tmp_path: Path) -> None:
         assert kept[name]["mean"] == pytest.approx(values, rel=1e-5)
 
 
-def test_samples_are_kept_with_their_texts_and_of_each_run_apart(tmp_path: Path) -> None:
-    with live_server(tmp_path / "home", "--model", MODEL) as server:
-        service = tinkex.ServiceClient.from_config(quick_config(server.url, KEY))
-        client = service.create_lora_training_client(MODEL, rank=4)
-        one_step(client)
-        prompt = ModelInput.from_ints(list(b"Red sky"))
-        params = SamplingParams(max_tokens=5, stop=[])
-        trained = client.save_weights_and_get_sampling_client()
-        answer = trained.sample(prompt, 2, params).result()
-        service.create_sampling_client(base_model=MODEL).sample(prompt, 1, params).result()
-        kept = [each for each in read(server, "samples")["samples"] if each["kind"] == "sample"]
-        assert [each["run"] for each in kept] == [None, client.model_id, client.model_id]
-        newest = kept[1]
-        assert (newest["of"], newest["index"], newest["finish_reason"]) == (2, 1, "length")
-        assert newest["output"]["tokens"] == list(answer.sequences[1].tokens)
-        assert newest["output"]["logprobs"] == pytest.approx(
-            list(answer.sequences[1].logprobs or ()), rel=1e-4
-        )
-        assert newest["prompt"]["text"] == "Red sky"
-        assert "".join(newest["output"]["pieces"]) == newest["output"]["text"]
-        assert len(newest["output"]["pieces"]) == 5
-        assert read(server, f"samples?run={client.model_id}")["samples"][0]["id"] == newest["id"]
-        assert not read(server, "samples", key="tml-bob")["samples"]
-        path = client.save_weights_for_sampler("kept").result().path
-        complete(server, path)
-        asked = read(server, f"samples?run={client.model_id}")["samples"][0]
-        assert (asked["weights"], asked["step"]) == (path, 1)
-        assert asked["prompt"]["text"] == "Red sky"
+def test_samples_are_kept_with_their_texts_and_of_each_run_apart(shared: LiveServer) -> None:
+    service = tinkex.ServiceClient.from_config(quick_config(shared.url, KEY))
+    client = service.create_lora_training_client(MODEL, rank=4)
+    one_step(client)
+    prompt = ModelInput.from_ints(list(b"Red sky"))
+    params = SamplingParams(max_tokens=5, stop=[])
+    trained = client.save_weights_and_get_sampling_client()
+    answer = trained.sample(prompt, 2, params).result()
+    service.create_sampling_client(base_model=MODEL).sample(prompt, 1, params).result()
+    kept = [each for each in read(shared, "samples")["samples"] if each["kind"] == "sample"]
+    assert [each["run"] for each in kept] == [None, client.model_id, client.model_id]
+    newest = kept[1]
+    assert (newest["of"], newest["index"], newest["finish_reason"]) == (2, 1, "length")
+    assert newest["output"]["tokens"] == list(answer.sequences[1].tokens)
+    assert newest["output"]["logprobs"] == pytest.approx(
+        list(answer.sequences[1].logprobs or ()), rel=1e-4
+    )
+    assert newest["prompt"]["text"] == "Red sky"
+    assert "".join(newest["output"]["pieces"]) == newest["output"]["text"]
+    assert len(newest["output"]["pieces"]) == 5
+    assert read(shared, f"samples?run={client.model_id}")["samples"][0]["id"] == newest["id"]
+    assert not read(shared, "samples", key="tml-bob")["samples"]
+    path = client.save_weights_for_sampler("kept").result().path
+    complete(shared, path)
+    asked = read(shared, f"samples?run={client.model_id}")["samples"][0]
+    assert (asked["weights"], asked["step"]) == (path, 1)
+    assert asked["prompt"]["text"] == "Red sky"
