@@ -33,11 +33,12 @@ from tokenizers import Tokenizer
 
 from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.builtin.gguf import ensure_smollm2
-from tinkex.engine.messages import CreateRun, LoraSpec, Sample, SamplingParams, SaveRun
+from tinkex.engine.messages import CreateRun, LoraSpec, Sample, SamplingParams
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
+from tinkex.engine.training.run import write_snapshot
 from tinkex.engine.training.trainer import Trainer
 
 Tokens: TypeAlias = NDArray[np.int32]
@@ -117,7 +118,7 @@ class Programs:
     def _add_adapter(self, trainer: Trainer, name: str) -> None:
         trainer.create_run(CreateRun("", name, LoraSpec(rank=16, seed=1)))
         with tempfile.TemporaryDirectory() as folder:
-            trainer.save_run(SaveRun("", name, folder, False))
+            write_snapshot(trainer.snapshot(name, False), folder)
             self._sampler.versions.add(name, folder)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from support.training import ADAM, adam_step, call, random_datum, train
+from support.training import ADAM, adam_step, call, random_datum, save_run, train
 from tinkex.engine.errors import UserError
-from tinkex.engine.messages import CreateRun, LoadRun, LoraSpec, OptimStep, SaveRun, WeightsRef
+from tinkex.engine.messages import CreateRun, LoadRun, LoraSpec, OptimStep, WeightsRef
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.training.optimizers import Bounds
 from tinkex.engine.training.run import LARGEST_GRADIENT
@@ -132,7 +132,7 @@ def test_a_load_that_fails_changes_no_bit(
     trainer = _trainer(decoder, "run")
     trainer.create_run(CreateRun("op", "wider", LoraSpec(8, seed=1)))
     train(trainer, call("run", DATUM))
-    trainer.save_run(SaveRun("op", "wider", str(tmp_path), training=True))
+    save_run(trainer, "wider", tmp_path, training=True)
     before = _state(trainer, "run")
     with pytest.raises(UserError, match="rank 8"):
         trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer))
@@ -143,7 +143,7 @@ def test_a_run_that_cannot_be_made_from_a_checkpoint_is_not_there(
     decoder: Decoder, tmp_path: Path
 ) -> None:
     trainer = _trainer(decoder, "run")
-    trainer.save_run(SaveRun("op", "run", str(tmp_path), training=False))
+    save_run(trainer, "run", tmp_path, training=False)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError):
         trainer.load_run(

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from support.sampling import tiny_decoder
-from support.training import adam_step, call, gradient, random_datum, train
+from support.training import adam_step, call, gradient, random_datum, save_run, train
 from tinkex.engine.limits import Limits
-from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, SaveRun, WeightsRef
+from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, WeightsRef
 from tinkex.engine.training.trainer import Trainer
 
 MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
@@ -88,7 +88,7 @@ def test_a_resumed_run_continues_bit_for_bit(model: str, tmp_path: Path) -> None
         train(first, call("a", *data))
         first.optim_step(adam_step("a"))
     train(first, call("a", *data))
-    first.save_run(SaveRun("op", "a", str(tmp_path), training=True))
+    save_run(first, "a", tmp_path, training=True)
     second = Trainer(tiny_decoder(model))
     second.load_run(LoadRun("op", "a", WeightsRef(str(tmp_path)), optimizer=True, create=True))
     for each in (first, second):

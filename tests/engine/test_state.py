@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from support.hf_models import save_reference
-from support.training import DEVICE, adam_step, call, random_datum, train
+from support.training import DEVICE, adam_step, call, random_datum, save_run, train
 from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import (
@@ -21,7 +21,6 @@ from tinkex.engine.messages import (
     LoadRun,
     LoraSpec,
     OptimStep,
-    SaveRun,
     WeightsRef,
 )
 from tinkex.engine.model.decoder import Decoder
@@ -60,7 +59,7 @@ def test_a_training_checkpoint_continues_bit_for_bit(
     train(first, call("run", datum(0)))
     step(first, "run")
     train(first, call("run", datum(1)))
-    saved = first.save_run(SaveRun("op", "run", str(tmp_path), training=True))
+    saved = save_run(first, "run", tmp_path, training=True)
     assert saved.step == 1
     assert saved.size_bytes == sum(f.stat().st_size for f in tmp_path.iterdir())
 
@@ -79,7 +78,7 @@ def test_a_training_checkpoint_continues_bit_for_bit(
 
 def test_weights_alone_start_the_optimizer_afresh(trainer: Trainer, tmp_path: Path) -> None:
     warm(trainer)
-    trainer.save_run(SaveRun("op", "run", str(tmp_path), training=False))
+    save_run(trainer, "run", tmp_path, training=False)
     trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer=False))
     run = trainer._find("run")
     assert (run.step, run.gradient) == (0, None)
@@ -104,7 +103,7 @@ def test_what_does_not_fit_changes_nothing(trainer: Trainer, tmp_path: Path) -> 
     trainer.create_run(CreateRun("op", "muon", LoraSpec(8), "dimuon"))
     for name in ("small", "muon"):
         (tmp_path / name).mkdir()
-        trainer.save_run(SaveRun("op", name, str(tmp_path / name), training=True))
+        save_run(trainer, name, tmp_path / name, training=True)
     before = trainer._find("run").adapter.master.clone()
     for name, message in (("small", "rank 4"), ("muon", "dimuon"), ("nowhere", "cannot be read")):
         with pytest.raises(UserError, match=message):
@@ -145,7 +144,7 @@ def test_an_exported_adapter_merged_into_the_base_gives_the_same_logprobs(
     warm(trainer)
     trainer.optim_step(adam_step("run"))
     (tmp_path / "adapter").mkdir()
-    trainer.save_run(SaveRun("op", "run", str(tmp_path / "adapter"), training=True))
+    save_run(trainer, "run", tmp_path / "adapter", training=True)
     sample = datum(5)
     (result,) = train(trainer, call("run", sample, forward_only=True))
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from tinkex.engine.messages import Datum, ForwardBackward, ForwardBackwardResult, OptimStep
+from tinkex.engine.messages import (
+    Datum,
+    ForwardBackward,
+    ForwardBackwardResult,
+    OptimStep,
+    SaveResult,
+)
+from tinkex.engine.training.run import write_snapshot
 from tinkex.engine.training.trainer import Trainer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,3 +63,8 @@ def gradient(trainer: Trainer, run: str) -> torch.Tensor:
     found = trainer._find(run).gradient
     assert found is not None
     return found.cpu()
+
+
+def save_run(trainer: Trainer, name: str, folder: Path, *, training: bool) -> SaveResult:
+    """Written at once; an engine's worker writes in a thread."""
+    return write_snapshot(trainer.snapshot(name, training), folder)

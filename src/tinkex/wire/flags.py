@@ -11,9 +11,6 @@ from tinkex.wire.json_text import dumps
 ClientConfig = ClientConfigResponse
 ClientDynamicConfig = ClientDynamicConfigResponse
 
-DYNAMIC_REFRESH_FLOOR = 10
-"""Seconds: a server cannot make a client ask more often than this."""
-
 
 def encode_config(config: ClientConfig | ClientDynamicConfig) -> bytes:
     """All flags, so that a client need not know our defaults."""

@@ -17,7 +17,7 @@ from support.sampling import (
     tiny_folder,
     write_random_adapter,
 )
-from support.training import call, train
+from support.training import call, save_run, train
 from tinkex.engine.messages import (
     CreateRun,
     Datum,
@@ -25,7 +25,6 @@ from tinkex.engine.messages import (
     LoraSpec,
     Sample,
     SampleResult,
-    SaveRun,
     WeightsRef,
 )
 from tinkex.engine.training.trainer import Trainer
@@ -81,7 +80,7 @@ def test_the_trainer_computes_the_logprobs_that_were_sampled(model: str, tmp_pat
     folder = write_random_adapter(tmp_path / "a", 3, model=model)
     saved = tmp_path / "saved"
     saved.mkdir()
-    trainer.save_run(SaveRun("op", "run", str(saved), training=False))
+    save_run(trainer, "run", saved, training=False)
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         (saved / name).write_bytes((folder / name).read_bytes())
     trainer.load_run(LoadRun("op", "run", WeightsRef(str(saved)), optimizer=False))

@@ -37,8 +37,6 @@ from tinkex.engine.messages import (
     OptimStep,
     OptimStepResult,
     RunInfo,
-    SaveResult,
-    SaveRun,
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.training.batch import Batch, Call, Deferred, Ending, Outcome
@@ -53,7 +51,6 @@ from tinkex.engine.training.run import (
     read_info,
     restore,
     take_snapshot,
-    write_snapshot,
 )
 from tinkex.engine.training.stepping import step
 
@@ -164,9 +161,6 @@ class Trainer:
     def snapshot(self, run: str, training: bool) -> Snapshot:
         """A copy of the run as it is now; `write_snapshot` may write it from any thread."""
         return take_snapshot(self._find(run), training)
-
-    def save_run(self, command: SaveRun) -> SaveResult:
-        return write_snapshot(self.snapshot(command.run, command.training), command.folder)
 
     def load_run(self, command: LoadRun) -> RunInfo:
         if command.create:

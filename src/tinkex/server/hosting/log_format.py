@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Literal
 
 LogFormat = Literal["text", "json"]
-FORMATS: tuple[LogFormat, ...] = ("text", "json")
 
 
 class JsonLines(logging.Formatter):

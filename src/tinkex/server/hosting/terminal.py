@@ -34,7 +34,6 @@ from tinkex.wire.limits import LOCAL_API_KEY
 
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_STOPPING = "stopping: finishing what is under way (Ctrl-C again stops at once)"
 
 
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:

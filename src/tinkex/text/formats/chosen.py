@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tinkex.text.formats import channels, json_calls
 from tinkex.text.formats.channels import Channels
@@ -13,7 +13,6 @@ from tinkex.text.formats.thinking import Thinking
 from tinkex.text.formats.xml_calls import XmlCalls
 
 Format = Literal["hermes", "qwen_xml", "llama3_json", "gpt_oss"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 Tools = Mapping[str, Mapping[str, Any]]
 """The JSON schema of each tool's parameters, by the tool's name."""

@@ -12,15 +12,16 @@ from tinkex.engine.model.rope_config import RopeConfig, parse_rope
 # Bookkeeping, or settings of generation and of other programs: no effect on a forward pass.
 _HARMLESS = """
     model_type architectures dtype torch_dtype transformers_version initializer_range use_cache
-    pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id _name_or_path
-    id2label label2id problem_type task_specific_params output_attentions output_hidden_states
-    return_dict return_dict_in_generate output_scores is_decoder is_llama_config
-    transformers.js_config chunk_size_feed_forward tokenizer_class prefix finetuning_task
-    keys_to_ignore_at_inference temperature top_k top_p typical_p do_sample max_length min_length
-    num_beams num_return_sequences repetition_penalty length_penalty diversity_penalty
-    early_stopping num_beam_groups no_repeat_ngram_size encoder_no_repeat_ngram_size
-    bad_words_ids remove_invalid_values max_new_tokens _attn_implementation_autoset
-    attn_implementation _attn_implementation unsloth_fixed unsloth_version
+    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id
+    decoder_start_token_id _name_or_path id2label label2id problem_type task_specific_params
+    output_attentions output_hidden_states return_dict return_dict_in_generate
+    output_scores is_decoder is_llama_config transformers.js_config chunk_size_feed_forward
+    tokenizer_class prefix finetuning_task keys_to_ignore_at_inference temperature top_k top_p
+    typical_p do_sample max_length min_length num_beams num_return_sequences
+    repetition_penalty length_penalty diversity_penalty early_stopping num_beam_groups
+    no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids remove_invalid_values
+    max_new_tokens _attn_implementation_autoset attn_implementation _attn_implementation
+    unsloth_fixed unsloth_version
     """
 
 
@@ -115,8 +116,6 @@ class Keys:
             layers=tuple(layers),
             tied=self.flag("tie_word_embeddings", tied),
             one_plus_norms=one_plus_norms,
-            eos_ids=_ids(self.get("eos_token_id")),
-            bos_id=next(iter(_ids(self.get("bos_token_id"))), None),
         )
 
     @property
@@ -145,9 +144,3 @@ class Keys:
                     f"config.json: key {key!r} is not known to this engine and might change the "
                     f"maths of {self._raw.get('model_type')!r}; remove it if it does not"
                 )
-
-
-def _ids(value: int | list[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
