@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from support.documents import DOCS
 
 MODULES = ["tinkex", *(f"tinkex.{name}" for name in tinkex._SUBMODULES), "tinkex.alias"]
 ROOT = DOCS.parent
+MANY = 10
 PAGES = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")]
 
 
@@ -52,6 +54,26 @@ def test_every_public_name_has_a_docstring() -> None:
     described = (type, type(lambda: None))
     silent = [n for n, v in checked.items() if isinstance(v, described) and says_nothing(v)]
     assert silent == []
+
+
+def uncommented(source: str) -> Iterator[str]:
+    """Fields of dataclasses with many of them that have no comment behind, above or below."""
+    lines = [*source.splitlines(), ""]
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        made = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        for field in fields if made and len(fields) >= MANY else []:
+            last = field.end_lineno or field.lineno
+            behind, above, below = lines[last - 1], lines[field.lineno - 2], lines[last]
+            if not ("  # " in behind or above.startswith("    #") or below.startswith('    """')):
+                yield f"{node.name}.{ast.unparse(field.target)}"
+
+
+def test_each_field_of_a_large_dataclass_has_a_comment() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    assert [name for source in sources.values() for name in uncommented(source)] == []
 
 
 def test_guides_and_examples_import_public_names_that_exist() -> None:

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`micro_batch_tokens` bounds the tokens of one training pass; a longer sequence goes alone.
+    """What training takes on."""
 
-    `activation_bytes` bounds what a training pass may keep for its backward pass; one that would
-    keep more recomputes its layers instead. `logit_elements` bounds the largest block of logits.
-    `run_bytes` bounds the runs on the device (None: all stay there), `host_run_bytes` those that
-    are not in use and wait in the host's memory.
-    """
-
-    max_rank: int = 128
-    max_runs: int = 256
-    max_data: int = 4096
-    max_target_cells: int = 1 << 25
-    micro_batch_tokens: int = 2048
-    activation_bytes: int = 4 << 30
-    logit_elements: int = 1 << 24
-    max_loss_nodes: int = 2000
-    run_bytes: int | None = None
-    host_run_bytes: int = 0
+    max_rank: int = 128  # of an adapter
+    max_runs: int = 256  # trained at once
+    max_data: int = 4096  # of one call
+    max_target_cells: int = 1 << 25  # of one tensor of a datum
+    micro_batch_tokens: int = 2048  # of one training pass; a longer sequence goes alone
+    activation_bytes: int = (
+        4 << 30
+    )  # kept for a backward pass; what would keep more recomputes its layers
+    logit_elements: int = 1 << 24  # of the largest block of logits
+    max_loss_nodes: int = 2000  # of a custom loss's graph
+    run_bytes: int | None = None  # of runs on the device; None: all stay there
+    host_run_bytes: int = 0  # of runs not in use that wait in the host's memory

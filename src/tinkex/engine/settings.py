@@ -7,31 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """One engine. None means: chosen for the device.
+    """One engine. None means: chosen for the device."""
 
-    `model` is a Hugging Face folder. `device` is auto, cpu, cuda or cuda:N; `dtype` is auto,
-    float32 or bfloat16. `kv_bytes` is the memory of the sampling cache, `adapter_bytes` that of
-    served adapters not in use. `run_bytes` is the memory of training runs on the device,
-    `host_run_bytes` that of the host for runs not in use. `micro_batch_tokens` and `step_tokens`
-    bound one unit of training and of sampling, so also how long each waits for the other.
-    `sampling_share` is sampling's part of the time when both have work. `threads` are those of the
-    CPU it computes with; several engines on one machine share its cores. `ranks` is the number of
-    devices that share the model: GPUs side by side from `device` on, or processes of one CPU.
-    """
-
-    model: str
-    device: str = "auto"
-    dtype: str = "auto"
-    max_context: int | None = None
-    max_rank: int = 128
-    max_runs: int = 256
-    max_rows: int | None = None
+    model: str  # a Hugging Face folder
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    dtype: str = "auto"  # auto, float32 or bfloat16
+    max_context: int | None = None  # tokens of a sequence
+    max_rank: int = 128  # of an adapter
+    max_runs: int = 256  # trained at once
+    max_rows: int | None = None  # sequences of a sampling step
+    # of a unit of training: also how long sampling waits for one
     micro_batch_tokens: int | None = None
-    step_tokens: int | None = None
-    kv_bytes: int | None = None
-    adapter_bytes: int = 2 << 30
-    run_bytes: int | None = None
-    host_run_bytes: int | None = None
-    sampling_share: float = 0.5
-    threads: int | None = None
-    ranks: int = 1
+    step_tokens: int | None = None  # of a unit of sampling: also how long training waits for one
+    kv_bytes: int | None = None  # of the sampling cache
+    adapter_bytes: int = 2 << 30  # of served adapters not in use
+    run_bytes: int | None = None  # of training runs on the device
+    host_run_bytes: int | None = None  # of the host, for runs not in use
+    sampling_share: float = 0.5  # of the time when both have work
+    threads: int | None = None  # of the CPU; several engines on one machine share its cores
+    ranks: int = 1  # devices that share the model: GPUs from `device` on, or processes of one CPU

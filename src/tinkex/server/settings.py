@@ -32,81 +32,81 @@ def is_loopback(host: str) -> bool:
 class Limits:
     """What one request, one tenant and the whole server may take before they are told to wait."""
 
-    body_bytes: int = 64 * MIB
-    json_body_bytes: int = 16 * MIB
-    decompressed_bytes: int = 128 * MIB
-    receiving_bytes: int = 512 * MIB
-    header_timeout_s: float = 30.0
-    body_timeout_s: float = 120.0
-    stall_timeout_s: float = 120.0
-    num_samples: int = 1024
-    name_length: int = 128
-    sessions_per_tenant: int = 1000
-    runs_per_tenant: int = 256
-    checkpoint_bytes_per_tenant: int = 256 * GIB
-    loss_bytes_per_tenant: int = 256 * MIB
-    unnamed_sampler_bytes_per_tenant: int = 64 * GIB
-    pending_operations_per_run: int = 4096
-    pending_bytes_per_tenant: int = 2 * GIB
-    pending_bytes: int = 8 * GIB
-    samples_per_tenant: int = 8192
-    samples: int = 32768
-    sample_bytes: int = 512 * MIB
-    sample_result_bytes: int = 512 * MIB
-    route_bytes_per_tenant: int = 256 * MIB
-    route_bytes: int = 2 * GIB
-    object_cache_bytes: int = 64 * GIB
+    body_bytes: int = 64 * MIB  # of a request, as sent
+    json_body_bytes: int = 16 * MIB  # of a JSON request
+    decompressed_bytes: int = 128 * MIB  # of a compressed request, unpacked
+    receiving_bytes: int = 512 * MIB  # of all requests that are being received
+    header_timeout_s: float = 30.0  # from a connection to the end of a request's headers
+    body_timeout_s: float = 120.0  # for the whole body
+    stall_timeout_s: float = 120.0  # while a client takes nothing of its answer
+    num_samples: int = 1024  # of one sampling request
+    name_length: int = 128  # characters of a name a user gives
+    sessions_per_tenant: int = 1000  # active at once
+    runs_per_tenant: int = 256  # live at once
+    checkpoint_bytes_per_tenant: int = 256 * GIB  # of all saved weights
+    loss_bytes_per_tenant: int = 256 * MIB  # of custom losses
+    unnamed_sampler_bytes_per_tenant: int = 64 * GIB  # of weights saved for samplers without a name
+    pending_operations_per_run: int = 4096  # accepted and not ended
+    pending_bytes_per_tenant: int = 2 * GIB  # of their bodies
+    pending_bytes: int = 8 * GIB  # of all tenants' bodies
+    samples_per_tenant: int = 8192  # in flight
+    samples: int = 32768  # the same of all tenants
+    sample_bytes: int = 512 * MIB  # of the prompts that wait
+    sample_result_bytes: int = 512 * MIB  # of results not yet fetched
+    route_bytes_per_tenant: int = 256 * MIB  # of experts' routes kept for replay
+    route_bytes: int = 2 * GIB  # the same of all tenants
+    object_cache_bytes: int = 64 * GIB  # of this disk, for an object store's contents
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long things wait, live and are kept, in seconds.
+    """How long things wait, live and are kept, in seconds."""
 
-    `gap_timeout_s` bounds the wait for a missing `seq_id` that may still be on its way: a chunked
-    call sends its first chunk last and may retry it. `gap_grace_s` is the shorter wait once an
-    operation that is never part of a chunked call has arrived behind the gap. `run_turn_s` is how
-    long a busy run keeps its place in the engine's memory while others wait for one, `run_move_s`
-    how long it stays on an engine before it is moved to one with less to do.
-    `unwatched_sample_s` is how long a sample goes on that no client waits for.
-    """
-
-    poll_hold_s: float = 25.0
+    poll_hold_s: float = 25.0  # a poll is held for an answer
+    # wait for a missing `seq_id`: the first chunk of a call is sent last, and may be retried
     gap_timeout_s: float = 60.0
+    # the same once what cannot be part of a chunked call has arrived behind it
     gap_grace_s: float = 5.0
-    session_expiry_s: float = 6 * 3600.0
-    result_retention_s: float = 24 * 3600.0
-    fetched_result_retention_s: float = 900.0
-    sampler_retention_s: float = 24 * 3600.0
-    unnamed_sampler_idle_s: float = 600.0
-    record_retention_s: float = 30 * 86_400.0
-    sample_retention_s: float = 900.0
-    fetched_sample_retention_s: float = 60.0
-    unwatched_sample_s: float = 30.0
-    snapshot_interval_s: float = 120.0
-    maintenance_interval_s: float = 5.0
-    integrity_interval_s: float = 600.0
-    run_idle_s: float = 900.0
-    run_turn_s: float = 5.0
-    run_move_s: float = 10.0
-    drain_s: float = 5.0
+    session_expiry_s: float = 6 * 3600.0  # without a heartbeat
+    result_retention_s: float = 24 * 3600.0  # a result nobody fetched
+    fetched_result_retention_s: float = 900.0  # a result that was fetched
+    sampler_retention_s: float = 24 * 3600.0  # a sampler without a name, after its session
+    unnamed_sampler_idle_s: float = 600.0  # after which a sampler without a name may make room
+    record_retention_s: float = (
+        30 * 86_400.0
+    )  # what was asked of runs that are over, and kept samples
+    sample_retention_s: float = 900.0  # a sample's result nobody fetched
+    fetched_sample_retention_s: float = 60.0  # a sample's result that was fetched
+    unwatched_sample_s: float = 30.0  # a sample goes on that no client waits for
+    snapshot_interval_s: float = 120.0  # between two snapshots of a busy run
+    maintenance_interval_s: float = 5.0  # between two rounds of letting go of what is due
+    integrity_interval_s: float = 600.0  # between two checks of stored files
+    run_idle_s: float = 900.0  # before a run's place in the engine's memory is given up
+    run_turn_s: float = 5.0  # a busy run keeps its place while others wait for one
+    run_move_s: float = 10.0  # a run stays on an engine before it is moved to one with less to do
+    drain_s: float = 5.0  # work under way may take when the server stops
+    # before each further start of an engine that died
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How much work is with the engine at once. `sequences_in_flight` is for each tenant: between
-    those the engine is fair. Small windows leave the fairness of training to the server."""
+    """How much work is with the engine at once. Small windows leave the fairness of training to the
+    server."""
 
-    operations_in_flight: int = 32
-    tokens_in_flight: int = 131_072
-    operations_per_run: int = 4
+    operations_in_flight: int = 32  # with an engine, of all runs
+    tokens_in_flight: int = 131_072  # of those operations
+    operations_per_run: int = 4  # with an engine, of one run
+    # with an engine, of each tenant: between those the engine is fair
     sequences_in_flight: int = 256
-    snapshot_steps: int = 50
-    snapshot_payload_bytes: int = 256 * MIB
-    fallback_payload_bytes: int = 1 * GIB
-    deaths_before_poison: int = 3
-    resident_runs: int = 64
-    loaded_weights: int = 64
+    snapshot_steps: int = 50  # a run is snapshot after so many optimizer steps
+    snapshot_payload_bytes: int = 256 * MIB  # or after so many bytes to replay
+    fallback_payload_bytes: int = (
+        1 * GIB
+    )  # of all runs, kept so that the snapshot before the last would do
+    deaths_before_poison: int = 3  # an operation that so many engines died of fails
+    resident_runs: int = 64  # in an engine's memory, at most
+    loaded_weights: int = 64  # of samplers, in an engine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,43 +158,35 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A whole server.
+    """A whole server."""
 
-    `keys` maps a key's hash to its tenant; without it any well-formed key is a tenant of its own,
-    which is only right on loopback. `operators` are the hashes of the keys that see everything.
-    `terms` are those of single tenants, by name.
-    `aliases` maps further public names to the name of a model in `models`: the same engine serves
-    both. `objects` is the address of an object store that has everything but the rows. `engine`
-    holds numbers of an engine's own settings, by name. Every model has `engines` of them, dealt to
-    `devices` in turn, or all on `device`; `fewest_engines` of those are always awake (None: all),
-    the others as `scaling` says. With `engines_on_demand` an engine is started by the first work
-    for it, not with the server. Without `record_samples` no
-    sample is kept to be read. With `ray` engines run on a cluster, else as processes beside this.
-    """
-
-    home: Path
-    models: tuple[ModelSpec, ...]
-    host: str = "127.0.0.1"
-    port: int = 8000
+    home: Path  # where everything is kept
+    models: tuple[ModelSpec, ...]  # served, each by a pool of engines
+    host: str = "127.0.0.1"  # address to listen on
+    port: int = 8000  # 0: none
+    # tenant by a key's hash; None: any well-formed key is a tenant, right on loopback only
     keys: Mapping[str, str] | None = None
-    operators: Container[str] = ()
-    terms: Mapping[str, Terms] = field(default_factory=dict)
+    operators: Container[str] = ()  # hashes of the keys that see everything
+    terms: Mapping[str, Terms] = field(default_factory=dict)  # of single tenants, by name
+    # further public names of models; the same engines serve both
     aliases: Mapping[str, str] = field(default_factory=dict)
-    objects: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
+    objects: str | None = None  # address of an object store that has everything but the rows
+    device: str = "auto"  # of all engines, unless `devices` are named
+    dtype: str = "auto"  # of the models' weights
+    # numbers of an engine's own settings, by name
     engine: Mapping[str, float] = field(default_factory=dict)
-    engines: int = 1
-    fewest_engines: int | None = None
-    devices: tuple[str, ...] = ()
+    engines: int = 1  # of every model
+    fewest_engines: int | None = None  # always awake; None: all. The others as `scaling` says
+    devices: tuple[str, ...] = ()  # dealt to the engines in turn
+    # an engine starts with the first work for it, not with the server
     engines_on_demand: bool = False
-    ray: RaySettings | None = None
-    record_samples: bool = True
-    inline_bytes: int = 64 * KIB
-    limits: Limits = field(default_factory=Limits)
-    timings: Timings = field(default_factory=Timings)
-    scheduling: Scheduling = field(default_factory=Scheduling)
-    scaling: Scaling = field(default_factory=Scaling)
+    ray: RaySettings | None = None  # the cluster engines run on; None: processes beside this one
+    record_samples: bool = True  # whether samples are kept to be read
+    inline_bytes: int = 64 * KIB  # bodies and results up to this size lie in the database
+    limits: Limits = field(default_factory=Limits)  # of requests and tenants
+    timings: Timings = field(default_factory=Timings)  # how long things wait and are kept
+    scheduling: Scheduling = field(default_factory=Scheduling)  # how much work is with an engine
+    scaling: Scaling = field(default_factory=Scaling)  # when engines come and go
 
     def limits_of(self, tenant: str) -> Limits:
         terms = self.terms.get(tenant)

@@ -108,13 +108,13 @@ def _browse(url: str) -> bool:
 class Dependencies:
     """The outside world of a command."""
 
-    clients: Clients = field(default_factory=_sdk_clients)
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    stdin: Callable[[], TextIO] = lambda: sys.stdin
-    logins: Callable[[], Logins] = _logins
-    key_service: Callable[[str], KeyService] = _key_service
-    source: Callable[[bool], Source] = _source
-    hub: Callable[[], Hub] = _hub
-    cache_folder: Callable[[], Path] = _cache_folder
-    sleep: Callable[[float], object] = _sleep
-    browse: Callable[[str], bool] = _browse
+    clients: Clients = field(default_factory=_sdk_clients)  # of the SDK
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)  # the time
+    stdin: Callable[[], TextIO] = lambda: sys.stdin  # what is typed or piped in
+    logins: Callable[[], Logins] = _logins  # keys that were logged in with
+    key_service: Callable[[str], KeyService] = _key_service  # who makes keys, by address
+    source: Callable[[bool], Source] = _source  # of downloads
+    hub: Callable[[], Hub] = _hub  # Hugging Face's
+    cache_folder: Callable[[], Path] = _cache_folder  # for what is fetched once
+    sleep: Callable[[float], object] = _sleep  # between two looks
+    browse: Callable[[str], bool] = _browse  # opens an address; whether it could

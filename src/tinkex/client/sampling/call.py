@@ -25,16 +25,16 @@ _SCORING = SamplingParams(max_tokens=1)
 
 @dataclass(frozen=True, slots=True)
 class SampleCall:
-    prompt: ModelInput
-    num_samples: int
-    sampling_params: SamplingParams
-    include_prompt_logprobs: bool
-    topk_prompt_logprobs: int
-    topk_sample_logprobs: int
-    target_prompt_logprobs: TensorData | None
-    prompt_alt_tokens_k: int
-    prompt_logprobs_last_n: int | None
-    size: int
+    prompt: ModelInput  # to draw after
+    num_samples: int  # of the one prompt
+    sampling_params: SamplingParams  # how to draw, and when to stop
+    include_prompt_logprobs: bool  # whether the prompt's own are told
+    topk_prompt_logprobs: int  # likeliest tokens told of each place of the prompt
+    topk_sample_logprobs: int  # the same of each place of a sample
+    target_prompt_logprobs: TensorData | None  # tokens whose logprobs are told
+    prompt_alt_tokens_k: int  # alternatives drawn for each place of the prompt
+    prompt_logprobs_last_n: int | None  # only of its last tokens; None: all
+    size: int  # bytes it is expected to take on the wire
 
     @classmethod
     def checked(

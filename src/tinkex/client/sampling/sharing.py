@@ -31,19 +31,19 @@ HANDLE_VERSION = 1
 class SamplerState:
     """Everything a copy of a SamplingClient needs."""
 
-    session_id: str
-    sampling_session_id: str
-    base_url: str
-    headers: dict[str, str] = field(repr=False)
-    flags: dict[str, Any] = field(repr=False)
-    dynamic_flags: dict[str, Any] = field(repr=False)
-    record_stability_info: bool = False
-    api_key: str | None = field(default=None, repr=False)
-    credential_command: str | None = field(default=None, repr=False)
-    proxy: str | None = field(default=None, repr=False)
-    telemetry: bool = True
-    timings: Timings = field(default_factory=Timings)
-    retry_config: RetryConfig | None = None
+    session_id: str  # its session, which another process keeps alive
+    sampling_session_id: str  # the sampler's own id
+    base_url: str  # of the server
+    headers: dict[str, str] = field(repr=False)  # sent with every request
+    flags: dict[str, Any] = field(repr=False)  # the session's configuration
+    dynamic_flags: dict[str, Any] = field(repr=False)  # the part of it that may change
+    record_stability_info: bool = False  # whether samples carry what is needed to compare runs
+    api_key: str | None = field(default=None, repr=False)  # so that a copy needs no configuration
+    credential_command: str | None = field(default=None, repr=False)  # in place of a key
+    proxy: str | None = field(default=None, repr=False)  # for requests to the server
+    telemetry: bool = True  # whether errors are reported
+    timings: Timings = field(default_factory=Timings)  # retries and polls
+    retry_config: RetryConfig | None = None  # of samples; None: the usual one
 
     @classmethod
     def of(

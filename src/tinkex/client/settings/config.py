@@ -137,33 +137,41 @@ class Config:
     Credentials never appear in ``repr``.
     """
 
-    base_url: str = DEFAULT_BASE_URL
+    base_url: str = DEFAULT_BASE_URL  # of the server; `local` for the embedded one
+    # sent with every request, unless a command or a login gives one
     api_key: str | None = field(default=None, repr=False)
+    # a command that prints a key or token
     credential_command: str | None = field(default=None, repr=False)
-    credentials_path: Path | None = None
-    project_id: str | None = None
-    tags: frozenset[str] = frozenset()
-    feature_gates: frozenset[str] = frozenset({"async_sampling"})
-    telemetry: bool = True
+    credentials_path: Path | None = None  # the file of logins; None: the usual place
+    project_id: str | None = None  # what sessions are booked under
+    tags: frozenset[str] = frozenset()  # of every session
+    feature_gates: frozenset[str] = frozenset({"async_sampling"})  # asked for in every session
+    telemetry: bool = True  # whether the client reports its errors to its server
+    # sent with every request
     headers: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, hash=False
     )
-    proxy: str | None = field(default=None, repr=False)
-    no_proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)  # for requests to the server
+    no_proxy: str | None = None  # hosts that are reached without it
+    # of single requests
     timeout: Timeout = field(
         default_factory=lambda: Timeout(REQUEST_TIMEOUT, connect=CONNECT_TIMEOUT)
     )
-    timings: Timings = field(default_factory=Timings)
-    max_response_bytes: int = MAX_RESPONSE_BYTES
+    timings: Timings = field(default_factory=Timings)  # retries, polls, heartbeats
+    max_response_bytes: int = MAX_RESPONSE_BYTES  # of one answer
+    # stops calls to a server that keeps failing; None: no breaker
     breaker: BreakerConfig | None = None
-    trace_context: Callable[[], str | None] | None = None
+    trace_context: Callable[[], str | None] | None = None  # gives a `traceparent` for each request
+    # where the client's events go
     events: EventBus = field(default=default_bus, repr=False, compare=False)
+    # told when and why work waits
     queue_state_observer: QueueStateObserver | None = field(default=None, repr=False, compare=False)
+    # makes the transport, in place of the usual one
     transport: Callable[[Config], Transport] | None = field(default=None, repr=False)
-    cache_directory: Path | None = None
-    hub_url: str = DEFAULT_HUB_URL
-    hub_token: str | None = field(default=None, repr=False)
-    offline: bool = False
+    cache_directory: Path | None = None  # for tokenizers; None: the usual place
+    hub_url: str = DEFAULT_HUB_URL  # the Hugging Face Hub's
+    hub_token: str | None = field(default=None, repr=False)  # for the Hub
+    offline: bool = False  # whether the Hub is never asked
 
     @property
     def is_local(self) -> bool:

@@ -28,21 +28,20 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """`prepared`: whether nothing is left that a first call would have to wait for. `runs_in_host`
-    of the runs wait in the host's memory and take `host_bytes` there; `run_moves` were moved."""
+    """What an engine holds and has done."""
 
-    runs: int
-    weights: int
-    train_tokens: int
-    sampled_tokens: int
-    prompt_tokens: int
-    pages_used: int
-    pages_total: int
-    adapter_bytes: int
-    prepared: bool = True
-    runs_in_host: int = 0
-    host_bytes: int = 0
-    run_moves: int = 0
+    runs: int  # it holds
+    weights: int  # loaded for sampling
+    train_tokens: int  # trained on in this life
+    sampled_tokens: int  # drawn in this life
+    prompt_tokens: int  # of prompts computed in this life
+    pages_used: int  # of the sampling cache
+    pages_total: int  # of the sampling cache
+    adapter_bytes: int  # of runs and of weights for sampling
+    prepared: bool = True  # whether nothing is left that a first call would have to wait for
+    runs_in_host: int = 0  # that wait in the host's memory
+    host_bytes: int = 0  # they take there
+    run_moves: int = 0  # between device and host, in this life
 
 
 Result: TypeAlias = (
@@ -52,25 +51,20 @@ Result: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first event of a worker: the model is loaded. The facts a server publishes.
+    """The first event of a worker: the model is loaded. The facts a server publishes."""
 
-    `page_bytes` is what one page of the sampling cache takes, `memory_bytes` what the device has,
-    `memory_plan` what that is for. `run_room` is what all runs together may take, device and host
-    (None: not bounded), `rank_bytes` what one takes for each of its ranks, all modules trained.
-    """
-
-    architecture: str
-    vocab_size: int
-    max_context: int
-    parameters: int
-    device: str
-    dtype: str
-    max_rank: int
-    page_bytes: int = 0
-    memory_bytes: int | None = None
-    memory_plan: Mapping[str, int] = field(default_factory=dict)
-    run_room: int | None = None
-    rank_bytes: int = 0
+    architecture: str  # the model's, by its config's name
+    vocab_size: int  # logits of a token
+    max_context: int  # tokens of a sequence
+    parameters: int  # of the base model
+    device: str  # it computes on
+    dtype: str  # of its weights
+    max_rank: int  # of an adapter
+    page_bytes: int = 0  # of one page of the sampling cache
+    memory_bytes: int | None = None  # of the device; None: not known
+    memory_plan: Mapping[str, int] = field(default_factory=dict)  # what those are for
+    run_room: int | None = None  # bytes of all runs together, device and host; None: not bounded
+    rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
 
 
 @dataclass(frozen=True, slots=True)

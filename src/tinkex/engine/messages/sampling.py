@@ -87,23 +87,25 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`lane` is whose work this is, any text: lanes get equal parts of the engine."""
+    """Draw after a prompt, and tell logprobs of it; answered with `SampleResult`."""
 
-    op: str
-    weights: str
-    prompt: IntArray
-    params: SamplingParams
-    num_samples: int = 1
-    prompt_logprobs: bool = False
-    prompt_logprobs_last_n: int | None = None
-    topk_prompt_logprobs: int = 0
-    topk_sample_logprobs: int = 0
+    op: str  # named in every event about it
+    weights: str  # name of what was loaded; empty: the base model
+    prompt: IntArray  # token ids
+    params: SamplingParams  # how to draw, and when to stop
+    num_samples: int = 1  # of the one prompt
+    prompt_logprobs: bool = False  # whether the prompt's own are told
+    prompt_logprobs_last_n: int | None = None  # only of so many of its last tokens; None: all
+    topk_prompt_logprobs: int = 0  # likeliest tokens told of each place of the prompt
+    topk_sample_logprobs: int = 0  # the same of each place of a sample
+    # tokens whose logprobs are told in the prompt's places
     target_prompt_logprobs: Tensor | None = None
-    prompt_alt_tokens_k: int = 0
-    stream: bool = False
-    lane: str = ""
+    prompt_alt_tokens_k: int = 0  # alternatives drawn for each place of the prompt
+    stream: bool = False  # whether `Progress` is told
+    lane: str = ""  # whose work this is, any text: lanes get equal parts of the engine
+    # penalties and biases, beside the protocol's
     controls: SamplingControls = field(default_factory=SamplingControls)
-    grammar: Grammar | None = None
+    grammar: Grammar | None = None  # that the answer must keep to
     context: int | None = None
     """The most tokens of prompt and sample, where the caller wants fewer than the model takes."""
     routes: bool = False

@@ -28,17 +28,17 @@ def _part(whole: int, ranks: int, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    heads: int
-    kv_heads: int
-    head_dim: int
-    norm_eps: float
+    heads: int  # of queries
+    kv_heads: int  # of keys and values
+    head_dim: int  # width of a head
+    norm_eps: float  # of the norms of queries and keys
     rope: RopeConfig | None
     """None where queries and keys are not rotated."""
     window: int | None = None
     """The number of positions a token may attend to, itself included; None for all before it."""
-    qkv_bias: bool = False
-    o_bias: bool = False
-    qk_norm: bool = False
+    qkv_bias: bool = False  # whether those projections have one
+    o_bias: bool = False  # whether the output projection has one
+    qk_norm: bool = False  # whether queries and keys are normed
     gated: bool = False
     """Whether each query comes with a gate, through a sigmoid, for its head's output."""
     scale: float | None = None

@@ -45,13 +45,13 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    family: str
-    vocab_size: int
-    hidden_size: int
-    norm_eps: float
-    max_context: int
-    layers: tuple[LayerConfig, ...]
-    tied: bool = False
+    family: str  # its `model_type`
+    vocab_size: int  # rows of the embedding
+    hidden_size: int  # width of the stream between layers
+    norm_eps: float  # of the last norm
+    max_context: int  # positions it was made for
+    layers: tuple[LayerConfig, ...]  # from the first to the last
+    tied: bool = False  # whether the embedding is the output layer too
     embed_scale: float = 1.0
     """Times what is embedded."""
     residual_scale: float = 1.0
@@ -60,8 +60,6 @@ class ModelConfig:
     """Divides the logits."""
     one_plus_norms: bool = False
     """Whether norms scale by one plus their stored weight."""
-    eos_ids: tuple[int, ...] = ()
-    bos_id: int | None = None
     shard: Shard | None = None
     """Of which whole this is a part; None where it is the whole."""
     attention: AttentionConfig = field(init=False)

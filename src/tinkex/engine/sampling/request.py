@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 class Request:
     """What all branches of one command share."""
 
-    command: Sample
-    arrival: int
-    seed: int
-    version: Version
-    stopping: Stopping
-    scores: PromptScores
-    prompt: NDArray[np.int32]
-    started: float
-    cached_tokens: int | None = None
-    grammar: Compiled | None = None
-    branches: list[Branch] = field(default_factory=list)
+    command: Sample  # as it came
+    arrival: int  # place in the order of all requests
+    seed: int  # of all its draws
+    version: Version  # weights it samples with
+    stopping: Stopping  # what ends a branch
+    scores: PromptScores  # logprobs of the prompt, as far as they are asked for
+    prompt: NDArray[np.int32]  # token ids
+    started: float  # when, on the clock of `time.monotonic`
+    cached_tokens: int | None = None  # of the prompt that the cache had; None: not looked yet
+    grammar: Compiled | None = None  # that the answer must keep to
+    branches: list[Branch] = field(default_factory=list)  # one per sample
 
     @functools.cached_property
     def rule(self) -> Rule:
@@ -81,22 +81,23 @@ class Request:
 class Branch:
     """One sample: its tokens so far, and the pages that hold the first `computed` of them."""
 
-    request: Request
-    index: int
-    keys: PageKeys
-    generated: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    request: Request  # it belongs to
+    index: int  # among its request's samples
+    keys: PageKeys  # of its pages in the prefix cache
+    generated: list[int] = field(default_factory=list)  # tokens after the prompt
+    logprobs: list[float] = field(default_factory=list)  # of those
+    # likeliest tokens in each place, if asked for
     topk_ids: list[list[int]] = field(default_factory=list)
-    topk_logprobs: list[list[float]] = field(default_factory=list)
-    pages: list[int] = field(default_factory=list)
-    computed: int = 0
-    streamed: int = 0
-    started: bool = False
-    reason: StopReason | None = None
-    past: Past = field(default_factory=Past)
-    counts: Counts | None = None
-    constraint: Constraint | None = None
-    routes: Routes | None = None
+    topk_logprobs: list[list[float]] = field(default_factory=list)  # of those
+    pages: list[int] = field(default_factory=list)  # that hold keys and values
+    computed: int = 0  # tokens whose keys and values they hold
+    streamed: int = 0  # generated tokens that have been told
+    started: bool = False  # whether it has been in a step
+    reason: StopReason | None = None  # why it ended; None: it goes on
+    past: Past = field(default_factory=Past)  # what guesses are made from (speculative decoding)
+    counts: Counts | None = None  # of its tokens, for penalties
+    constraint: Constraint | None = None  # where its grammar stands
+    routes: Routes | None = None  # experts its tokens went to, if asked for
     draws: int = field(init=False)
     """What the keys of all its draws share."""
 

@@ -38,10 +38,10 @@ from tinkex.engine.training.run import Run
 class Call:
     """A checked command on its way through a batch."""
 
-    run: Run
-    data: list[CheckedDatum]
-    loss: Evaluation
-    forward_only: bool
+    run: Run  # whose weights it goes through
+    data: list[CheckedDatum]  # in the caller's order
+    loss: Evaluation  # built in, or the caller's own
+    forward_only: bool  # whether it wants no gradient
     # Its gradient so far; the run gets it when the batch has succeeded.
     staged: Tensor | None = None
     # Why it failed on the way, by its own doing.
@@ -50,8 +50,9 @@ class Call:
     awaited: list[Future[Any]] = field(default_factory=list)
     # Logprobs on the device, by datum.
     found: dict[int, Tensor] = field(default_factory=dict)
-    # The same on the host, brought there at the end, with the norm of the gradient.
+    # The same on the host, brought there at the end.
     logprobs: list[NDArray[np.float32]] = field(default_factory=list)
+    # Of the gradient.
     norm: float = 0.0
 
     @property

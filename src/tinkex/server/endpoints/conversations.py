@@ -29,26 +29,26 @@ _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What is asked. `messages` and `tools` are as chat templates have them, `variables` what the
-    template is told besides; `size` is about how many characters that is."""
+    """What is asked."""
 
-    model: str
-    messages: Sequence[Mapping[str, Any]]
-    size: int
-    tools: Sequence[Mapping[str, Any]] = ()
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    params: SamplingParams = field(default_factory=SamplingParams)
+    model: str  # as the request names it
+    messages: Sequence[Mapping[str, Any]]  # as chat templates have them
+    size: int  # about how many characters messages and tools are
+    tools: Sequence[Mapping[str, Any]] = ()  # as chat templates have them
+    variables: Mapping[str, Any] = field(default_factory=dict)  # what the template is told besides
+    params: SamplingParams = field(default_factory=SamplingParams)  # of sampling
+    # of sampling, beside the protocol's
     controls: SamplingControls = field(default_factory=SamplingControls)
-    n: int = 1
-    top_logprobs: int = 0
-    stream: bool = False
-    stops: Sequence[str] = ()
-    keep_stop: bool = False
-    show_special: bool = False
-    separate: bool = True
-    format: Format | None = None
-    effort: str | None = None
-    must: Must = field(default_factory=Must)
+    n: int = 1  # answers
+    top_logprobs: int = 0  # likeliest tokens told of each place
+    stream: bool = False  # whether the answer comes in pieces
+    stops: Sequence[str] = ()  # texts that end an answer
+    keep_stop: bool = False  # whether such a text is part of it
+    show_special: bool = False  # whether special tokens are
+    separate: bool = True  # whether reasoning is told apart from the content
+    format: Format | None = None  # of tool calls; None: as the template teaches
+    effort: str | None = None  # of reasoning, for templates that know it
+    must: Must = field(default_factory=Must)  # what an answer is held to
 
 
 class Answer:

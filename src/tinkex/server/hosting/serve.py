@@ -25,6 +25,7 @@ from tinkex.server.engines.fleet import (
 from tinkex.server.engines.launching import RAY_EXTRA, has_ray
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
+from tinkex.server.hosting.postgres_option import check_postgres
 from tinkex.server.settings import (
     Limits,
     ModelSpec,
@@ -47,35 +48,34 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
-NEEDS_POSTGRES = "pip install 'tinkex[postgres]'"
 _BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a person can choose. `port` 0 takes a free one; `home` None means the usual place, `ray`
-    None the environment's cluster or none; `database` is the address of a PostgreSQL that keeps the
-    rows, None for a file in the home."""
+    """What a person can choose."""
 
-    models: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    home: Path | None = None
+    models: tuple[str, ...] = ()  # names or folders; none: the usual model
+    aliases: tuple[str, ...] = ()  # NAME=MODEL each
+    host: str = "127.0.0.1"  # address to listen on
+    port: int = DEFAULT_PORT  # 0 takes a free one
+    home: Path | None = None  # None: the usual place
+    # address of a PostgreSQL that keeps the rows; None: a file in the home
     database: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    engines: Wanted = "auto"
-    log_format: LogFormat = "text"
-    quiet: bool = False
-    record_samples: bool = True
-    limits: Limits = field(default_factory=Limits)
-    engine: Mapping[str, float] = field(default_factory=dict)
-    scaling: Scaling = field(default_factory=Scaling)
-    ray: str | None = None
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    dtype: str = "auto"  # auto, float32 or bfloat16
+    engines: Wanted = "auto"  # of each model: a number, a range, or as many as there are devices
+    log_format: LogFormat = "text"  # of the server's log
+    quiet: bool = False  # whether only problems are printed
+    record_samples: bool = True  # whether samples are kept to be read
+    limits: Limits = field(default_factory=Limits)  # of requests and tenants
+    engine: Mapping[str, float] = field(default_factory=dict)  # an engine's own settings, by name
+    scaling: Scaling = field(default_factory=Scaling)  # when engines come and go, within a range
+    ray: str | None = None  # address of a cluster; None: the environment's, or none
+    # what each engine asks Ray for
     ray_resources: Mapping[str, float] = field(default_factory=dict)
-    ray_shared: tuple[Path, ...] = ()
-    objects: str | None = None
+    ray_shared: tuple[Path, ...] = ()  # folders that are the same on every node
+    objects: str | None = None  # address of an object store; None: files in the home
 
 
 class CannotServe(Exception):
@@ -154,14 +154,9 @@ def _serve_in_turn(
 
 def _lease(database: str, address: str) -> Lease:
     """The database, as soon as no other server has it."""
-    if not database.startswith(("postgresql://", "postgres://")):
-        raise CannotServe(f"--database must be postgresql://…, not {database.partition(':')[0]}:…")
-    try:
-        from tinkex.server.storage.database.postgres import lease
-    except ModuleNotFoundError as missing:
-        if missing.name != "psycopg":
-            raise
-        raise CannotServe(f"--database needs psycopg: {NEEDS_POSTGRES}") from missing
+    check_postgres("--database", database, CannotServe)
+    from tinkex.server.storage.database.postgres import lease
+
     try:
         return lease.wait(database, address, lambda why: print(f"tinkex serve: {why}", flush=True))
     except DatabaseError as error:

@@ -41,14 +41,17 @@ class Entry:
     request_id: str
     # Its place in the run's order.
     seq_id: int
+    # What it does.
     kind: Kind
     # Of its body: a repeated request must be the same one.
     digest: bytes
     # On the monotonic clock.
     arrived: float
-    # What its body takes on the disk, and where it lies if not in its row.
+    # What its body takes on the disk.
     payload_bytes: int = 0
+    # Where it lies if not in its row.
     payload_blob: str | None = None
+    # How far it is.
     state: State = "accepting"
     # Whether it was done before and is repeated after a loss.
     replay: bool = False

@@ -40,18 +40,18 @@ Numbers = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.float32]
 class Kept:
     """One sequence as it is kept, before it is shortened."""
 
-    source: Source
-    at: float
-    kind: Literal["sample", "datum"]
-    prompt: Numbers
-    tokens: Numbers
-    logprobs: Numbers | None
-    advantages: Numbers | None = None
-    sampler: str | None = None
-    weights: str | None = None
-    finish_reason: str | None = None
-    of: int = 1
-    index: int = 0
+    source: Source  # run and tenant it is of
+    at: float  # seconds since 1970
+    kind: Literal["sample", "datum"]  # drawn, or trained on
+    prompt: Numbers  # token ids before the output
+    tokens: Numbers  # of the output, or of the targets
+    logprobs: Numbers | None  # of those
+    advantages: Numbers | None = None  # of a datum that has them
+    sampler: str | None = None  # it was drawn by
+    weights: str | None = None  # it was drawn with
+    finish_reason: str | None = None  # why it ended
+    of: int = 1  # sequences of the same request
+    index: int = 0  # among those
 
     def encode(self) -> bytes:
         prompt, tokens = self.prompt[-_PROMPT_TOKENS:], self.tokens[:_OUTPUT_TOKENS]

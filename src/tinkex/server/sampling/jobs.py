@@ -42,18 +42,23 @@ _IDLE_S = 600.0
 class Job:
     """One sample, from admission until its result is dropped."""
 
+    # As it came.
     request: SampleRequest
     # What its client polls for.
     request_id: str
+    # Whose weights it draws with.
     sampler: SamplerRow
     # Its way through an engine.
     ride: Ride
+    # What polls wait for.
     promise: Promise
     # Bytes of the request, counted against its tenant's.
     size: int
+    # Seconds since 1970; the other times are on the monotonic clock.
     accepted_at: float
     # When its client last asked about it: one that nobody waits for is stopped.
     asked_at: float
+    # When the engine had answered.
     finished_at: float | None = None
     # When its result was first told; it is dropped some time later.
     fetched_at: float | None = None

@@ -60,21 +60,21 @@ class ServedWeights:
 
 @dataclass(slots=True, eq=False)
 class Ride:
-    """One sample in a lane since `entered`, on the monotonic clock. `engine` is where it was sent;
-    `result` ends with what that said, or `CommandFailed`."""
+    """One sample in a lane."""
 
-    op: str
-    tenant: str
-    pool: Pool
-    weights: ServedWeights
-    command: Sample
-    on_progress: Callable[[Progress], None] | None
-    result: asyncio.Future[SampleResult]
-    entered: float
-    engine: Engine | None = None
-    sent_at: float | None = None
-    deaths: int = 0
-    _told: dict[int, int] = field(default_factory=dict)
+    op: str  # its name at the engine
+    tenant: str  # whose lane it is in
+    pool: Pool  # engines of its model
+    weights: ServedWeights  # it samples with
+    command: Sample  # what the engine is asked
+    on_progress: Callable[[Progress], None] | None  # told of new tokens
+    result: asyncio.Future[SampleResult]  # what the engine said, or `CommandFailed`
+    entered: float  # when, on the monotonic clock
+    engine: Engine | None = None  # where it was sent; None: it waits
+    sent_at: float | None = None  # when, on the same clock
+    deaths: int = 0  # of engines that it was with
+    _told: dict[int, int] = field(default_factory=dict)  # tokens handed on, by sequence
+    # tokens come in this life of the engine, by sequence
     _come: dict[int, int] = field(default_factory=dict)
 
     @property

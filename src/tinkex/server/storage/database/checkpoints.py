@@ -20,29 +20,29 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A checkpoint as stored; `optimizer` is the optimizer's configuration as JSON text."""
+    """A checkpoint as stored."""
 
-    path: str
-    model_id: str
-    session_id: str
-    tenant: str
-    kind: Kind
-    name: str
-    folder: str
-    base_model: str
-    rank: int
-    train_attn: bool
-    train_mlp: bool
-    train_unembed: bool
-    optimizer: str
-    step: int
-    size_bytes: int
-    created_at: float
-    digest: str
-    public: bool = False
-    user_metadata: Mapping[str, Any] | None = None
-    project_id: str | None = None
-    expires_at: float | None = None
+    path: str  # `tinker://…`
+    model_id: str  # run it is of
+    session_id: str  # it was saved in
+    tenant: str  # who owns it
+    kind: Kind  # weights to train on from, or to sample with
+    name: str  # last part of the path
+    folder: str  # below the home's weights, or in the object store
+    base_model: str  # by its public name
+    rank: int  # of its adapters
+    train_attn: bool  # whether attention is adapted
+    train_mlp: bool  # whether MLPs or experts are
+    train_unembed: bool  # whether the output layer is
+    optimizer: str  # configuration, as JSON text
+    step: int  # optimizer steps before it
+    size_bytes: int  # of its files
+    created_at: float  # seconds since 1970
+    digest: str  # names the content of its files
+    public: bool = False  # whether every tenant may read it
+    user_metadata: Mapping[str, Any] | None = None  # the owner's own
+    project_id: str | None = None  # what it is booked under
+    expires_at: float | None = None  # None: never
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now

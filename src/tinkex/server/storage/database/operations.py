@@ -27,21 +27,21 @@ _HAS_BODY = "(payload IS NOT NULL OR payload_blob IS NOT NULL)"
 class OperationRow:
     """An operation without the bytes of its body and result."""
 
-    request_id: str
-    model_id: str
-    seq_id: int
-    tenant: str
-    kind: str
-    digest: bytes
-    payload_bytes: int
-    accepted_at: float
-    payload_blob: str | None = None
-    state: State = "accepted"
-    result_blob: str | None = None
-    result_bytes: int | None = None
-    result_kind: ResultKind | None = None
-    tokens: int = 0
-    finished_at: float | None = None
+    request_id: str  # what clients poll by
+    model_id: str  # run it changes
+    seq_id: int  # its place in the run's order
+    tenant: str  # who asked
+    kind: str  # one of `operations.kinds`
+    digest: bytes  # of its body: the same operation sent again, or another one
+    payload_bytes: int  # of its body
+    accepted_at: float  # seconds since 1970
+    payload_blob: str | None = None  # where a large body lies
+    state: State = "accepted"  # whether it has ended, and how
+    result_blob: str | None = None  # where a large result lies
+    result_bytes: int | None = None  # of its result
+    result_kind: ResultKind | None = None  # how the result is encoded
+    tokens: int = 0  # trained on
+    finished_at: float | None = None  # when its result was committed
 
 
 def insert(db: Transaction, row: OperationRow, payload: bytes | None) -> None:

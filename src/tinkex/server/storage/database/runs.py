@@ -12,36 +12,30 @@ from tinkex.server.storage.database.transactions import Row, Transaction
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as stored. `state` is live, stopping once its owner has stopped it, or ended once
-    nothing may be asked of it any more. `name` and `note` are its owner's words for it. `step`
-    counts optimizer steps, `tokens` those trained on; `loss` is the newest, per token. `parent` is
-    the checkpoint it was made from or last loaded.
+    """A run as stored."""
 
-    `optimizer` is the optimizer's configuration as JSON text. The seed is chosen when the run is
-    accepted, so that creating it again gives the same adapters.
-    """
-
-    model_id: str
-    session_id: str
-    tenant: str
-    base_model: str
-    optimizer: str
-    created_at: float
-    requested_at: float
-    rank: int | None = None
-    seed: int | None = None
-    train_attn: bool | None = None
-    train_mlp: bool | None = None
-    train_unembed: bool | None = None
-    user_metadata: Mapping[str, Any] | None = None
+    model_id: str  # its id, the protocol's word for a run
+    session_id: str  # it was made in
+    tenant: str  # who owns it
+    base_model: str  # by its public name
+    optimizer: str  # configuration, as JSON text
+    created_at: float  # seconds since 1970, as all times here
+    requested_at: float  # when something was last asked of it
+    rank: int | None = None  # of its adapters; None: not created yet
+    seed: int | None = None  # chosen when the run is accepted: made again, it has the same adapters
+    train_attn: bool | None = None  # whether attention is adapted
+    train_mlp: bool | None = None  # whether MLPs or experts are
+    train_unembed: bool | None = None  # whether the output layer is
+    user_metadata: Mapping[str, Any] | None = None  # the owner's own
+    # live, stopping once its owner has stopped it, ended once nothing may be asked
     state: str = "live"
-    name: str | None = None
-    note: str | None = None
-    step: int = 0
-    loss: float | None = None
-    tokens: int = 0
-    ended_at: float | None = None
-    parent: str | None = None
+    name: str | None = None  # its owner's, in place of the id
+    note: str | None = None  # its owner's words about it
+    step: int = 0  # optimizer steps taken
+    loss: float | None = None  # newest, per token
+    tokens: int = 0  # trained on
+    ended_at: float | None = None  # when it came to an end
+    parent: str | None = None  # checkpoint it was made from or last loaded
 
 
 _COLUMNS = tuple(RunRow.__dataclass_fields__)

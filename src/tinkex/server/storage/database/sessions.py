@@ -12,22 +12,23 @@ from tinkex.server.storage.database.transactions import Row, Transaction
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session as stored. `status` is active, finished (by its client) or expired."""
+    """A session as stored."""
 
-    session_id: str
-    tenant: str
-    created_at: float
-    seen_at: float
-    tags: tuple[str, ...] = ()
-    user_metadata: Mapping[str, Any] = field(default_factory=dict)
-    sdk_version: str | None = None
-    project_id: str | None = None
-    display_name: str | None = None
+    session_id: str  # its id
+    tenant: str  # who owns it
+    created_at: float  # seconds since 1970
+    seen_at: float  # its last heartbeat
+    tags: tuple[str, ...] = ()  # its client's
+    user_metadata: Mapping[str, Any] = field(default_factory=dict)  # its client's
+    sdk_version: str | None = None  # of its client
+    project_id: str | None = None  # what it is booked under
+    display_name: str | None = None  # its client's name for it
+    # of the request that made it: sent again, it is the same session
     idempotency_key: str | None = None
-    status: str = "active"
-    reason: str | None = None
-    detail: str | None = None
-    ended_at: float | None = None
+    status: str = "active"  # active, finished (by its client) or expired
+    reason: str | None = None  # why it ended, one word
+    detail: str | None = None  # the same in words
+    ended_at: float | None = None  # None: it is active
 
 
 def insert(db: Transaction, row: SessionRow) -> None:
