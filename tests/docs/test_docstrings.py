@@ -56,6 +56,13 @@ def test_every_public_name_has_a_docstring() -> None:
     assert silent == []
 
 
+def test_every_module_opens_by_saying_what_it_is() -> None:
+    modules = {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / "src").rglob("*.py")}
+    generated = "_pb2.py"
+    silent = [path for path, module in modules.items() if not ast.get_docstring(module)]
+    assert [path for path in silent if not path.name.endswith(generated)] == []
+
+
 def uncommented(source: str) -> Iterator[str]:
     """Fields of dataclasses with many of them that have no comment behind, above or below."""
     lines = [*source.splitlines(), ""]
