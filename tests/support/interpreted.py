@@ -27,7 +27,7 @@ elsewhere = pytest.mark.skipif(
 
 
 def run_interpreted(file: str) -> None:
-    plugins = ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:hypothesispytest"]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, file]
     environ = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
