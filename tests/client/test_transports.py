@@ -14,9 +14,12 @@ from support.clients import quick_config
 from support.socket_server import Cut, Received, Reply, SocketServer, Stall
 from tinkex.client.errors import TinkerError
 from tinkex.client.http import HttpRequest, Refused, TransportError, TransportTimeout
+from tinkex.client.session.holder import _make_transport
+from tinkex.client.transport import plain
 from tinkex.client.transport.local import LocalTransport
 from tinkex.client.transport.network import NetworkTransport
 from tinkex.client.transport.plain import PlainTransport
+from tinkex.client.transport.redirects import origin
 from tinkex.server.storage.home import Home
 
 BODY = b"0123456789" * 1000
@@ -141,6 +144,28 @@ async def test_the_plain_transport_reads_to_the_end(server: SocketServer) -> Non
     transport = PlainTransport(quick_config(server.url))
     assert (await get(transport, f"{server.url}/closed")).content == b"to the end"
     await transport.aclose()
+
+
+async def test_a_connection_left_alone_for_long_is_not_trusted(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "IDLE_SECONDS", 0.0)
+    transport = PlainTransport(quick_config(server.url))
+    first, second = [await get(transport, f"{server.url}/echo") for _ in range(2)]
+    assert first.content == second.content
+    assert len(transport._idle[origin(server.url)]) == 1, "the new one stands in for the old one"
+    await transport.aclose()
+
+
+def test_only_an_address_with_tls_or_a_way_through_a_proxy_needs_the_network_library() -> None:
+    made = {
+        (url, proxy): type(_make_transport(quick_config(url, proxy=proxy)))
+        for url in ("http://10.0.0.1:8000", "https://service.example")
+        for proxy in (None, "http://proxy.example:3128")
+    }
+    assert [key for key, kind in made.items() if kind is PlainTransport] == [
+        ("http://10.0.0.1:8000", None)
+    ]
 
 
 async def test_requests_go_through_a_proxy(server: SocketServer) -> None:

@@ -335,13 +335,13 @@ def _make_transport(config: Config) -> Transport:
         from tinkex.client.transport.local import LocalTransport
 
         return LocalTransport(config=config)
-    from tinkex.client.transport.network import NetworkTransport, usable_here
-
-    if usable_here():
-        return NetworkTransport(config)
     from tinkex.client.transport.plain import PlainTransport
 
-    return PlainTransport(config)
+    if config.base_url.startswith("http://") and not config.proxy:
+        return PlainTransport(config)
+    from tinkex.client.transport.network import NetworkTransport, usable_here
+
+    return NetworkTransport(config) if usable_here() else PlainTransport(config)
 
 
 def _call_weak(method: weakref.WeakMethod[Any], *arguments: Any) -> None:

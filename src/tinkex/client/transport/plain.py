@@ -1,7 +1,8 @@
 """HTTP/1.1 on asyncio alone: keep-alive, TLS, chunked bodies, gzip, deflate and zstd, streaming.
 
-Used where the network transport cannot be: its runtime does not survive a fork, so a forked child
-of a process that already made requests speaks through this one. No proxies, no HTTP/2.
+Used for addresses without TLS, where it answers sooner: the network transport's own threads have to
+be woken for every request, which takes longer than the request. Also where that one cannot be: its
+runtime does not survive a fork. No proxies, no HTTP/2.
 
 Not `http.client`, which blocks: every held poll would need a thread of its own, and a cancelled
 call could not be taken back.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 
 MAX_HEAD = 64 * 1024
 PIECE = 64 * 1024
-IDLE_CONNECTIONS = 64
+IDLE_CONNECTIONS = 512
+IDLE_SECONDS = 60.0
+"""Servers and routers let go of connections that nobody used for long, some without a word."""
 
 
 class PlainTransport:
@@ -111,7 +115,7 @@ class PlainTransport:
         idle = self._idle[place]
         while idle:
             connection = idle.pop()
-            if connection.alive:
+            if connection.alive and time.monotonic() - connection.last_used < IDLE_SECONDS:
                 return connection
             connection.close()
         async with asyncio.timeout(self._connect_timeout):
@@ -125,6 +129,7 @@ class PlainTransport:
     def _give_back(self, connection: _Connection) -> None:
         idle = self._idle[connection.origin]
         if connection.reusable and len(idle) < IDLE_CONNECTIONS:
+            connection.last_used = time.monotonic()
             idle.append(connection)
         else:
             connection.close()
@@ -147,6 +152,7 @@ class _Connection:
     ) -> None:
         self.origin = place
         self.reusable = False
+        self.last_used = 0.0
         self._reader = reader
         self._writer = writer
 
