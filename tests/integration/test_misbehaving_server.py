@@ -244,6 +244,7 @@ def test_an_open_circuit_ends_waiting_for_results(
     breaker = partial(CircuitBreaker, clock=clock.monotonic)
     monkeypatch.setattr("tinkex.client.api.admission.CircuitBreaker", breaker)
     server.flags["sample_use_retrieve_futures"] = batched
+    monkeypatch.setattr("tinkex.client.sampling.client.SINGLE_POLLS", 0)
     config = quick_config(server.url, breaker=BreakerConfig(failures=1, cooldown=60.0))
     with tinkex.ServiceClient.from_config(config) as service:
         training = service.create_lora_training_client("acme/tiny")

@@ -19,11 +19,12 @@ def server():
         yield running
 
 
-@pytest.mark.parametrize("batched", [False, True], ids=["single polls", "batched polls"])
+@pytest.mark.parametrize("single", [50, 0, 20], ids=["single polls", "batched polls", "both"])
 async def test_many_concurrent_samples_get_their_own_answers(
-    server: ProtocolServer, batched: bool
+    server: ProtocolServer, single: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.flags["sample_use_retrieve_futures"] = batched
+    monkeypatch.setattr("tinkex.client.sampling.client.SINGLE_POLLS", single)
+    server.flags["sample_use_retrieve_futures"] = True
     service = service_for(server)
     sampler = await service.create_sampling_client_async(base_model="acme/tiny")
     answers = await asyncio.gather(
@@ -33,7 +34,7 @@ async def test_many_concurrent_samples_get_their_own_answers(
         for index, sequence in enumerate(answer.sequences):
             assert sequence.tokens == expected_tokens([i, i + 1], index, 3)
             assert sequence.sequence_id.endswith(f":{index}")
-    while batched and len(acknowledged(server)) < 50:
+    while single == 0 and len(acknowledged(server)) < 50:
         await asyncio.sleep(0.01)
     await service.close("success")
     numbers = [call.body["seq_id"] for call in server.asked("/asample")]
@@ -240,7 +241,10 @@ def test_stuck_samples_fail_instead_of_waiting_for_ever(server: ProtocolServer) 
             sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
 
 
-def test_a_terminal_answer_to_the_batched_poll_fails_every_sample(server: ProtocolServer) -> None:
+def test_a_terminal_answer_to_the_batched_poll_fails_every_sample(
+    server: ProtocolServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tinkex.client.sampling.client.SINGLE_POLLS", 0)
     server.flags["sample_use_retrieve_futures"] = True
     server.fail("/retrieve_futures", status(404))
     with service_for(server) as service:

@@ -28,7 +28,7 @@ from tinkex.client.sampling.sharing import (
     write_handle,
 )
 from tinkex.client.sampling.streaming import SampleStream
-from tinkex.client.session.batch_polling import CompletionPoller
+from tinkex.client.session.batch_polling import SINGLE_POLLS, CompletionPoller
 from tinkex.client.session.polling import ResultKind
 from tinkex.client.settings.queue_state import (
     SAMPLING_RATE_REASON,
@@ -90,6 +90,7 @@ class SamplingClient(QueueStateObserver):
         self._numbering = Numbering(self.holder, self._sampling_session_id, is_clone=shadow)
         self._handler: RetryHandler | None = None
         self._completions: CompletionPoller | None = None
+        self._asking = 0
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> ResultFuture[T]:
         if self._pid != os.getpid():
@@ -260,8 +261,13 @@ class SamplingClient(QueueStateObserver):
         self, request_id: str, kind: ResultKind[SampleResponse], roundtrip: float
     ) -> SampleResponse:
         poller = self.holder.poller
-        if not self.holder.flags.sample_use_retrieve_futures:
-            return await poller.result(request_id, kind, observer=self, roundtrip=roundtrip)
+        batched = self.holder.flags.sample_use_retrieve_futures
+        if not batched or self._asking < SINGLE_POLLS:
+            self._asking += 1
+            try:
+                return await poller.result(request_id, kind, observer=self, roundtrip=roundtrip)
+            finally:
+                self._asking -= 1
         completions = self._completions_now()
         size = await completions.completion(request_id)
         try:

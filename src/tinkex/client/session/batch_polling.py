@@ -23,6 +23,10 @@ from tinkex.client.errors import (
 from tinkex.types import FutureFinished, FuturesRetrieveResponse
 from tinkex.wire import routes
 
+SINGLE_POLLS = 32
+"""Samples of one sampler that are asked for one by one: a batched poll only tells that a result is
+there, and asking for it then is one more round trip. Beyond these, connections are spared."""
+
 # Completions may arrive before the reply that names the request; this many are remembered.
 EARLY_COMPLETIONS = 10_000
 
