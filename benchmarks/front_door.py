@@ -1,11 +1,12 @@
 """Everything as users get it: `tinkex serve` as a process, driven by the official SDK and by ours.
 
-    python benchmarks/front_door.py [--rounds 5]
+    python benchmarks/front_door.py [--rounds 5] [--parts samples tuned …]
 
 A tiny model on the CPU, where what surrounds the engine weighs most. Client programs are processes
 of their own. In the same run, taking turns: the engine alone (its own process spoken to directly)
 and bare transformers + PEFT in this process. What is measured of a part only is a diagnosis; this
-is the result.
+is the result. With `--parts` only those rows of the table are taken anew. What was written by hand
+below the table stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +27,7 @@ import transformers
 from bare_engine import BareEngine
 from numpy.typing import NDArray
 from peft_baseline import PeftTrainer
-from report import Row, write
+from report import Row, update
 from sdk_client import MODEL, RANK, VOCABULARY, SdkClient
 from served_process import ServedProcess, resident, serving
 
@@ -38,11 +41,15 @@ TARGETS = {
 }
 STEP = {"sequences": 8, "tokens": 128}
 PROMPT, NEW, AT_ONCE = 32, 64, (1, 8, 32)
+GENERATED = {"do_sample": True, "top_k": 0, "max_new_tokens": NEW, "min_new_tokens": NEW,
+             "pad_token_id": 0}  # fmt: skip
 TENANTS = (1, 2, 4)
 TENANT_STEPS = ({"sequences": 1, "tokens": 31}, STEP)
 MIX_S, TENANT_S = 4.0, 1.5
+PARTS = ["operations", "steps", "samples", "tuned", "mixed", "memory", "tenants"]
 
 Batch = list[NDArray[np.int64]]
+Others = dict[str, tuple[str, Callable[[Batch, int], int]]]
 
 
 class Bare:
@@ -50,21 +57,32 @@ class Bare:
 
     def __init__(self, folder: Path) -> None:
         self.engine, self.peft = BareEngine(folder, RANK), PeftTrainer(folder, RANK)
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._rng = np.random.default_rng(0)
 
     def tokens(self, sequences: int, length: int) -> Batch:
         return [self._rng.integers(0, VOCABULARY, length) for _ in range(sequences)]
 
-    def generate(self, prompts: Batch) -> int:
-        """`generate` of transformers, all prompts as one batch; how many tokens came."""
-        ids = torch.from_numpy(np.stack(prompts))
-        with torch.inference_mode():
-            found = self._model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0,
-                max_new_tokens=NEW, min_new_tokens=NEW, pad_token_id=0,
-            )  # fmt: skip
-        return int(found.shape[0] * (found.shape[1] - ids.shape[1]))
+
+def generate(model: Any, prompts: Batch) -> int:
+    """`generate` of transformers, all prompts as one batch; how many tokens came."""
+    ids = torch.from_numpy(np.stack(prompts))
+    with torch.inference_mode():
+        found = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **GENERATED)
+    return int(found.shape[0] * (found.shape[1] - ids.shape[1]))
+
+
+def generate_scored(model: Any, prompts: Batch) -> int:
+    """The same, and each token's logprob, as every sample brings it."""
+    ids = torch.from_numpy(np.stack(prompts))
+    with torch.inference_mode():
+        found = model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids),
+            output_logits=True, return_dict_in_generate=True, **GENERATED,
+        )  # fmt: skip
+        new = found.sequences[:, ids.shape[1] :]
+        scored = torch.stack(found.logits, dim=1).log_softmax(-1).gather(2, new[..., None])
+    return sum(map(len, scored[..., 0].tolist()))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -136,31 +154,48 @@ def steps(clients: dict[str, SdkClient], bare: Bare, rounds: int) -> list[Row]:
 
 def samples(clients: dict[str, SdkClient], bare: Bare, rounds: int) -> list[Row]:
     """Tokens a second of samples sent at once, against `generate` and the engine alone."""
-    rows = []
-    for at_once in AT_ONCE:
-        rates: dict[str, list[float]] = {}
-        for round_ in range(rounds + 1):
-            for sdk, client in clients.items():
-                ((took, came),) = client.ask(
-                    "samples", rounds=1, at_once=at_once, prompt=PROMPT, new=NEW
-                )
-                rates.setdefault(sdk, []).append(came / took)
+    others: Others = {
+        "`generate`": ("≥2×", lambda prompts, _: generate(bare.model, prompts)),
+        "`generate` with logprobs": ("", lambda prompts, _: generate_scored(bare.model, prompts)),
+        "the engine alone": ("", lambda prompts, seed: bare.engine.sample(prompts, NEW, seed)),
+    }
+    return [row for count in AT_ONCE for row in _samples(clients, bare, rounds, count, others)]
+
+
+def tuned(clients: dict[str, SdkClient], bare: Bare, rounds: int) -> list[Row]:
+    """The same from weights that were trained: an adapter beside the model on both sides."""
+    for client in clients.values():
+        client.ask("tuned")
+    model = bare.peft.evaluating()
+    others: Others = {
+        "transformers + PEFT": ("≥2×", lambda prompts, _: generate_scored(model, prompts))
+    }
+    rows = [row for count in AT_ONCE for row in _samples(clients, bare, rounds, count, others)]
+    return [replace(row, what=row.what.replace("at once", "of a run at once")) for row in rows]
+
+
+def _samples(
+    clients: dict[str, SdkClient], bare: Bare, rounds: int, at_once: int, others: Others
+) -> list[Row]:
+    """Everybody taking turns; who else there is, with a target and what it does."""
+    rates: dict[str, list[float]] = {}
+    for round_ in range(rounds + 1):
+        for sdk, client in clients.items():
+            ((took, came),) = client.ask(
+                "samples", rounds=1, at_once=at_once, prompt=PROMPT, new=NEW
+            )
+            rates.setdefault(sdk, []).append(came / took)
+        for name, (_, program) in others.items():
             prompts, begun = bare.tokens(at_once, PROMPT), time.perf_counter()
-            came = bare.engine.sample(prompts, NEW, round_)
-            rates.setdefault("engine", []).append(came / (time.perf_counter() - begun))
-            begun = time.perf_counter()
-            came = bare.generate(prompts)
-            rates.setdefault("generate", []).append(came / (time.perf_counter() - begun))
-        middle = {name: statistics.median(found[1:]) for name, found in rates.items()}
-        for sdk, who in SDKS.items():
-            what = f"{at_once} sample{'s' * (at_once > 1)} at once, {who}"
-            for other, said, target in (
-                ("generate", "`generate`", "≥2×"),
-                ("engine", "the engine alone", ""),
-            ):
-                rows.append(Row(f"{what}, against {said}", middle[sdk], "tokens/s", middle[other],
-                                higher_is_better=True, target=target))  # fmt: skip
-    return rows
+            came = program(prompts, round_)
+            rates.setdefault(name, []).append(came / (time.perf_counter() - begun))
+    middle = {name: statistics.median(found[1:]) for name, found in rates.items()}
+    return [
+        Row(f"{at_once} sample{'s' * (at_once > 1)} at once, {who}, against {name}", middle[sdk],
+            "tokens/s", middle[name], higher_is_better=True, target=target)
+        for sdk, who in SDKS.items()
+        for name, (target, _) in others.items()
+    ]  # fmt: skip
 
 
 def tenants(server: ServedProcess) -> list[Row]:
@@ -219,7 +254,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args()
+    rounds, parts = arguments.rounds, arguments.parts
+    rows: list[Row] = []
     with ExitStack() as stack:
         server = stack.enter_context(serving("--model", MODEL, "--quiet"))
         bare = Bare(ensure_tiny(MODEL, default_cache({})))
@@ -229,21 +267,28 @@ def main() -> None:
         }
         for client in clients.values():
             client.ask("begin")
-        rows = requests(server)
-        rows += operations(clients, 5 * rounds)
-        rows += steps(clients, bare, rounds)
-        rows += samples(clients, bare, rounds)
-        rows += mixed(server, clients, rounds)
-        rows += memory(server, clients)
-        rows += tenants(server)
+        work: dict[str, Callable[[], list[Row]]] = {
+            "operations": lambda: requests(server) + operations(clients, 5 * rounds),
+            "steps": lambda: steps(clients, bare, rounds),
+            "samples": lambda: samples(clients, bare, rounds),
+            "tuned": lambda: tuned(clients, bare, rounds),
+            "mixed": lambda: mixed(server, clients, rounds),
+            "memory": lambda: memory(server, clients),
+            "tenants": lambda: tenants(server),
+        }
+        for part in PARTS:
+            rows += work[part]() if part in parts else []
     note = (
         f"`tinkex serve --model {MODEL}` as a process, every client a process of its own, rank "
-        f"{RANK}; prompts of {PROMPT} tokens, {NEW} new ones at temperature 1. `forward_backward` "
+        f"{RANK}; prompts of {PROMPT} tokens, {NEW} new ones at temperature 1. `generate` takes "
+        "all prompts as one batch of one length, with its cache and as many threads as there are "
+        "cores; samples are requests of their own, each with its logprobs. `forward_backward` "
         "and `forward` are of 31 tokens, `sample` is of one token. Figures without an alternative "
         "are bare facts. Everything shares the machine's cores: server, engine, clients, and the "
         "alternatives when it is their turn. Medians of rounds taken in turns."
     )
-    write("front_door", "Through the front door, tiny model on the CPU", rows, note)
+    title = "Through the front door, tiny model on the CPU"
+    update("front_door", title, rows, note, whole=parts == PARTS)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,10 @@ class PeftTrainer:
         trained = [p for p in self._model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), eps=1e-12)
 
+    def evaluating(self) -> Any:
+        """The model with its adapter, from now on without what only training needs."""
+        return self._model.eval()
+
     def step(self, sequences: Sequence[NDArray[np.int64]]) -> float:
         """Forward, backward and update on next-token prediction; returns the summed loss."""
         width = max(len(tokens) for tokens in sequences)

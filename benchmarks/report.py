@@ -68,6 +68,25 @@ def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
     write_table(name, title, HEADINGS, [row.cells() for row in rows], note)
 
 
+def update(name: str, title: str, rows: Sequence[Row], note: str = "", whole: bool = True) -> None:
+    """The same, but what was written by hand below stays, from its first heading on; and unless
+    this is the `whole` of it, so do rows that were not taken now."""
+    path = RESULTS / f"{name}.md"
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    taken = {row.what: row.cells() for row in rows}
+    kept = {} if whole else {cells[0]: cells for cells in _table_cells(before)}
+    write_table(name, title, HEADINGS, [*(kept | taken).values()], note)
+    by_hand = before.partition("\n## ")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(by_hand[1:]))
+
+
+def _table_cells(text: str) -> list[tuple[str, ...]]:
+    """The cells of a table's rows, its heading left out."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines[1:]]
+
+
 def write_table(
     name: str, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
 ) -> None:
