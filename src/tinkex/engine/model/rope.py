@@ -10,10 +10,14 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tinkex.engine.errors import ModelError
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.rope_config import RopeConfig
+
+_KEPT = 4096
+"""Positions whose angles a CPU keeps: nine operations less in every step."""
 
 
 class Rope:
@@ -26,13 +30,29 @@ class Rope:
         if not runs_triton(self._inverse):
             self._signed = torch.cat([-self._signed, self._signed])
             self._inverse = torch.cat([self._inverse, self._inverse])
+        self._table: Tensor | None = None
+        if device.type == "cpu":
+            self._table = torch.cat(self._computed(torch.arange(_KEPT)), dim=-1)
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine, computed in float32: for kernels each [N, 1, head_dim / 2], elsewhere
         [N, 1, head_dim], the first half of the sine negated."""
-        phase = positions.to(torch.float32)[:, None] * self._inverse
-        cos, sin = phase.cos() * self._scale, phase.sin() * self._signed
+        cos, sin = self._looked_up(positions) or self._computed(positions)
         return cos.to(dtype)[:, None], sin.to(dtype)[:, None]
+
+    def _looked_up(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        """From what is kept; None if one of the positions is beyond it."""
+        if self._table is None:
+            return None
+        try:
+            cos, sin = F.embedding(positions, self._table).chunk(2, dim=-1)
+        except IndexError:
+            return None
+        return cos, sin
+
+    def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        phase = positions.to(torch.float32)[:, None] * self._inverse
+        return phase.cos() * self._scale, phase.sin() * self._signed
 
 
 def _frequencies(config: RopeConfig) -> tuple[Tensor, float]:

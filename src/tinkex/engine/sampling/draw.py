@@ -27,6 +27,7 @@ COLDEST = 1e-5
 """Below this temperature scaled logits leave float32's range; the draw is greedy by then anyway."""
 
 _FIRST_CANDIDATES = 1024
+_KEYS_AT_ONCE = 64
 
 _MASK = (1 << 64) - 1
 
@@ -67,6 +68,13 @@ def draw_keys(states: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDAr
     mixed = _mix64s(states ^ _mix64s(positions))
     halves = np.stack([mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32)])
     return halves.astype(np.uint32).view(np.int32)
+
+
+def keys_from(state: int, place: int) -> list[Key]:
+    """The keys of one sample's next draws, from that of its token `place` on."""
+    places = np.arange(place, place + _KEYS_AT_ONCE, dtype=np.uint64)
+    low, high = draw_keys(np.full(_KEYS_AT_ONCE, state, np.uint64), places).tolist()
+    return list(map(Key, low, high))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tinkex.engine.messages import Progress, Routes, Sample, SampleResult, Seque
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
-from tinkex.engine.sampling.draw import SAMPLE, Rule, key_state, rule_of
+from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, key_state, keys_from, rule_of
 from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
@@ -100,9 +100,19 @@ class Branch:
     routes: Routes | None = None  # experts its tokens went to, if asked for
     draws: int = field(init=False)
     """What the keys of all its draws share."""
+    draw_keys: list[Key] = field(default_factory=list)
+    """Of the draws from `keyed_from` on: made for many at once, which takes as long as for one."""
+    keyed_from: int = 0
 
     def __post_init__(self) -> None:
         self.draws = key_state(self.request.seed, SAMPLE, self.index)
+
+    def draw_key(self, place: int) -> Key:
+        """The key of the draw of its token `place`."""
+        offset = place - self.keyed_from
+        if not 0 <= offset < len(self.draw_keys):
+            self.draw_keys, self.keyed_from, offset = keys_from(self.draws, place), place, 0
+        return self.draw_keys[offset]
 
     @property
     def lane(self) -> str:

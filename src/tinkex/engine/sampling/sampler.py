@@ -278,7 +278,8 @@ class Sampler:
         events: list[Event] = []
         for begin in range(0, len(ready), self._block):
             events.extend(self._draw_block(ready[begin : begin + self._block], hidden))
-        self._pages.place_forks(turn.branch for _, turn in ready if self._continues(turn.branch))
+        forks = (turn.branch for _, turn in ready if turn.branch.index)
+        self._pages.place_forks(branch for branch in forks if self._continues(branch))
         return events
 
     def _turns(self, chunk: Chunk, offset: int) -> Iterator[tuple[int, Turn]]:

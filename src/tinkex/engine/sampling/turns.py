@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tinkex.engine.sampling.controls import Changes, steered
-from tinkex.engine.sampling.draw import Drawer, draw_keys
+from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.request import Branch
 
 _TopK: TypeAlias = tuple[list[int], list[float]]
@@ -72,18 +70,13 @@ def drawn(
     rules = [turn.branch.request.rule for turn in turns]
     any_steered = any(turn.branch.steered for turn in turns)
     scores = steered(logits, [turn.changes for turn in turns]) if any_steered else logits
-    ids = drawer.draw(scores, rules, _keys(turns))
+    ids = drawer.draw(scores, rules, [turn.branch.draw_key(turn.place) for turn in turns])
     if any(turn.guesses for turn in turns):
         rows = confirmed(turns, ids.tolist())
         turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
     scored = logits.log_softmax(-1)
     logprobs = scored.gather(1, ids[:, None])[:, 0].tolist()
     yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, scored), strict=True)
-
-
-def _keys(turns: Sequence[Turn]) -> NDArray[np.int32]:
-    states = np.array([turn.branch.draws for turn in turns], np.uint64)
-    return draw_keys(states, np.array([turn.place for turn in turns], np.uint64)).T
 
 
 def _likeliest(turns: Sequence[Turn], logprobs: Tensor) -> list[_TopK | None]:

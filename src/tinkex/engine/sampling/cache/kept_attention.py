@@ -44,6 +44,8 @@ class _Layout:
     """Where the newest tokens go: of all keys, then of all values."""
     mask: Tensor
     """Zero where a row has a token, minus infinity after its end: [matrices, 1, capacity]."""
+    seen: Tensor
+    """Cells of the mask that belong to the newest tokens: those of their keys."""
     table: PageTable
     """Where everything is gathered from."""
     layers: dict[int, Tensor] = field(default_factory=dict)
@@ -98,8 +100,8 @@ class KeptAttention:
 
     def _advance(self, layout: _Layout) -> None:
         """Every row has one token more."""
-        layout.cells.add_(1)
-        layout.mask.view(-1).index_fill_(0, layout.cells[: len(layout.mask)], 0.0)
+        layout.cells.add_(1)  # and so those seen, which are a part of them
+        layout.mask.view(-1).index_fill_(0, layout.seen, 0.0)
         self.places = self._places()
 
     def _laid_out(self) -> _Layout | None:
@@ -115,7 +117,7 @@ class KeptAttention:
         mask = torch.zeros(matrices, 1, capacity)
         mask.masked_fill_(torch.arange(capacity) >= ends[:, None, None], -torch.inf)
         cells = torch.cat([newest, newest + matrices * capacity])
-        return _Layout(capacity, cells, mask, self._table())
+        return _Layout(capacity, cells, mask, cells[:matrices], self._table())
 
     def _places(self) -> Tensor:
         """Of the newest tokens, in the cache."""
