@@ -37,9 +37,9 @@ ADAM = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12,
 class BareEngine:
     """One run on one model."""
 
-    def __init__(self, folder: Path, rank: int, dtype: str = "float32") -> None:
+    def __init__(self, folder: Path, rank: int, dtype: str = "float32", base: str = "auto") -> None:
         self._weights = ""
-        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype=dtype))
+        self._worker = RemoteWorker(WorkerConfig(str(folder), dtype=dtype, base=base))
         self._worker.ready()
         self._worker.send(CreateRun("create", "run", LoraSpec(rank, seed=0)))
         self._answers("create")

@@ -14,6 +14,7 @@ from tinkex.engine.builtin.tiny_tokenizer import write_tokenizer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
+from tinkex.engine.model.float8 import Float8
 from tinkex.engine.model.loading import read_weights
 from tinkex.engine.model.tensors import Tensors
 
@@ -38,8 +39,10 @@ class SeededTensors(Tensors):
         return values.normal_(0, shape[-1] ** -0.5, generator=self._generator)
 
 
-def seeded_decoder(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Decoder:
-    return Decoder(config, read_weights(config, SeededTensors(device, dtype)))
+def seeded_decoder(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, base: Float8 | None = None
+) -> Decoder:
+    return Decoder(config, read_weights(config, SeededTensors(device, dtype), base))
 
 
 class SavedTensors(SeededTensors):

@@ -12,6 +12,7 @@ class WorkerConfig:
     model: str  # a Hugging Face folder
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
+    base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
     max_context: int | None = None  # tokens of a sequence
     max_rank: int = 128  # of an adapter
     max_runs: int = 256  # trained at once

@@ -173,6 +173,7 @@ class Settings:
     objects: str | None = None  # address of an object store that has everything but the rows
     device: str = "auto"  # of all engines, unless `devices` are named
     dtype: str = "auto"  # of the models' weights
+    base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
     # numbers of an engine's own settings, by name
     engine: Mapping[str, float] = field(default_factory=dict)
     engines: int = 1  # of every model

@@ -97,6 +97,14 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     show_default=True,
 )
 @click.option(
+    "--base",
+    type=click.Choice(["auto", "fp8", "fp8-weights"]),
+    default="auto",
+    show_default=True,
+    help="How the base model's matrices are kept: auto is in the dtype; fp8 takes half the memory "
+    "and multiplies in float8, fp8-weights multiplies in the dtype. Needs a GPU with float8.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.kernels import lora_table as kernel
+from tinkex.engine.model import frozen
 from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
 from tinkex.engine.to_device import to_device
@@ -131,7 +132,7 @@ class TableLora(PackedLora):
         return result
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         if self._alone or slot not in self.table.index:
             return super().project(layer, slot, x, weight, bias)
@@ -139,7 +140,7 @@ class TableLora(PackedLora):
             apply: Any = _TableProject.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self, layer, slot)
             return result
-        y = F.linear(x, weight, bias)
+        y = frozen.linear(x, weight, bias)
         self.add_product(layer, slot, x, y)
         return y
 
@@ -175,24 +176,24 @@ class _TableProject(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         anchor: Tensor,
-        weight: Tensor,
+        weight: Matrix,
         bias: Tensor | None,
         lora: TableLora,
         layer: int,
         slot: str,
     ) -> Tensor:
-        y = F.linear(x, weight, bias)
+        y = frozen.linear(x, weight, bias)
         thin = lora.add_product(layer, slot, x, y)
-        ctx.save_for_backward(x, weight, thin)
-        ctx.facts = (lora, layer, slot)
+        ctx.save_for_backward(x, thin)
+        ctx.facts = (weight, lora, layer, slot)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, thin = ctx.saved_tensors
-        lora, layer, slot = ctx.facts
+        x, thin = ctx.saved_tensors
+        weight, lora, layer, slot = ctx.facts
         dy = grads[0].contiguous()
-        dx = dy @ weight if ctx.needs_input_grad[0] else None
+        dx = frozen.times(dy, weight) if ctx.needs_input_grad[0] else None
         lora.add_gradients(layer, slot, x, thin, dy, dx)
         return dx, None, None, None, None, None, None
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from tinkex.engine.adapters.experts import Share
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed_experts import Contract, Expand
-from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model import frozen
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes
@@ -45,7 +46,7 @@ class PackedLora(Lora):
         self._anchor = torch.zeros((), device=device, requires_grad=True)
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         adapted = any(slot in segment.factors for segment in self.segments)
         if adapted and torch.is_grad_enabled():
@@ -54,8 +55,8 @@ class PackedLora(Lora):
             return result
         y = (
             logits(x, weight)
-            if x.is_cuda and slot == UNEMBED
-            else batch_invariant.linear(x, weight, bias)
+            if x.is_cuda and isinstance(weight, Tensor) and slot == UNEMBED
+            else frozen.linear(x, weight, bias)
         )
         for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
@@ -85,24 +86,24 @@ class _Project(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         anchor: Tensor,
-        weight: Tensor,
+        weight: Matrix,
         bias: Tensor | None,
         segments: Sequence[Segment],
         layer: int,
         slot: str,
     ) -> Tensor:
-        y = batch_invariant.linear(x, weight, bias)
+        y = frozen.linear(x, weight, bias)
         inner = [add_product(s, layer, slot, x[s.start : s.stop], y) for s in segments]
-        ctx.save_for_backward(x, weight, *(h for h in inner if h is not None))
-        ctx.facts = (segments, layer, slot)
+        ctx.save_for_backward(x, *(h for h in inner if h is not None))
+        ctx.facts = (weight, segments, layer, slot)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, *inner = ctx.saved_tensors
-        segments, layer, slot = ctx.facts
+        x, *inner = ctx.saved_tensors
+        weight, segments, layer, slot = ctx.facts
         dy = grads[0]
-        dx = batch_invariant.times(dy, weight) if ctx.needs_input_grad[0] else None
+        dx = frozen.times(dy, weight) if ctx.needs_input_grad[0] else None
         waiting = iter(inner)
         for segment in segments:
             if slot in segment.factors:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.ops import logits, rms_norm
 from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Recur, Replayed, Routed
 from tinkex.engine.model.rope import Rope
@@ -44,7 +45,7 @@ class Weights:
     final_norm: Tensor
     unembed: Tensor
 
-    def products(self) -> Iterator[tuple[tuple[int, str], Tensor, Tensor | None]]:
+    def products(self) -> Iterator[tuple[tuple[int, str], Matrix, Tensor | None]]:
         """Every matrix with its bias, by layer and slot."""
         for index, layer in enumerate(self.layers):
             for block in (layer.mixer, layer.mlp):
@@ -70,6 +71,7 @@ class Decoder:
         self.device = weights.embed.device
         self.dtype = weights.embed.dtype
         self.parameters = sum(tensor.numel() for tensor in weights.tensors())
+        self.nbytes = sum(tensor.nbytes for tensor in weights.tensors())
         wanted = [None if mixer is None else mixer.rope for mixer in config.attends]
         self._ropes = [Rope(rope, self.device) for rope in _distinct(wanted)]
         self._rope_of = [None if r is None else _distinct(wanted).index(r) for r in wanted]

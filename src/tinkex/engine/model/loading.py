@@ -11,6 +11,7 @@ from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
+from tinkex.engine.model.float8 import Float8
 from tinkex.engine.model.headers import read_config
 from tinkex.engine.model.shards import ShardTensors
 from tinkex.engine.model.tensors import FolderTensors, Tensors
@@ -18,10 +19,10 @@ from tinkex.engine.model.tensors import FolderTensors, Tensors
 
 def load_decoder(
     folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
-    ranks: Ranks | None = None,
+    ranks: Ranks | None = None, base: Float8 | None = None,
 ) -> Decoder:  # fmt: skip
     """The model in `folder` on `device`, or the share of it that one of several ranks holds.
-    `dtype` defaults to float32 on the CPU, else bfloat16."""
+    `dtype` defaults to float32 on the CPU, else bfloat16; `base` is the form of its matrices."""
     path, place = Path(folder), torch.device(device)
     config = read_config(path)
     wanted = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
@@ -30,22 +31,24 @@ def load_decoder(
         config = config.share(ranks.rank, ranks.size)
     if config.shard is not None:
         tensors = ShardTensors(path, place, wanted, config.shard)
-    weights = read_weights(config, tensors)
+    weights = read_weights(config, tensors, base)
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
     return Decoder(config, weights)
 
 
-def read_weights(config: ModelConfig, tensors: Tensors) -> Weights:
+def read_weights(config: ModelConfig, tensors: Tensors, base: Float8 | None = None) -> Weights:
     hidden, prefixes = config.hidden_size, family_of(config.family).prefixes
     there = [name for name in prefixes if tensors.has(f"{name}.embed_tokens.weight")]
     name = (there or prefixes)[0]
     embed = tensors.matrix(f"{name}.embed_tokens", config.vocab_size, hidden)
-    layers = tuple(
+    read = (
         read_layer(tensors, config, index, f"{name}.layers.{index}")
         for index in range(len(config.layers))
     )
+    # One by one: of a model that fits only in float8 no more than a layer is ever there wide.
+    layers = tuple(layer if base is None else base.layer(layer) for layer in read)
     final_norm = tensors.norm(f"{name}.norm", hidden, config.one_plus_norms)
     if config.logit_divisor != 1.0:  # the unembedding is linear: it may as well divide its input
         final_norm = final_norm.float() / config.logit_divisor

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.frozen import Matrix, linear, linear_onto
 from tinkex.engine.model.routes import Routes, products
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Lora(Protocol):
     """What adapters do to the frozen matrix products."""
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         """x @ weight.T + bias, plus each token's own low-rank product for the slot's modules.
 
@@ -75,7 +75,7 @@ class Lora(Protocol):
         ...
 
     def project_onto(
-        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         """`onto` plus what `project` gives; without gradients `onto` may be written over."""
         return onto + self.project(layer, slot, x, weight, bias)
@@ -158,18 +158,15 @@ class Pass:
         return self.lora.contract(layer, slot, x, weight, routes)
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         if self.lora is None:
-            return F.linear(x, weight, bias)
+            return linear(x, weight, bias)
         return self.lora.project(layer, slot, x, weight, bias)
 
     def project_onto(
-        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         if self.lora is not None:
             return self.lora.project_onto(onto, layer, slot, x, weight, bias)
-        if bias is None and not torch.is_grad_enabled():
-            # One kernel and one pass over the residual less, which a decode step on a GPU feels.
-            return onto.addmm_(x, weight.T)
-        return onto + F.linear(x, weight, bias)
+        return linear_onto(onto, x, weight, bias)

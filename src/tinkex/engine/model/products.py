@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tinkex.engine.cpu import half_weights, onednn
 from tinkex.engine.cpu.half_weights import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.decoder import Weights
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.ops import logits
 
 PACKED_MIN_ROWS = 4
@@ -66,7 +67,7 @@ class FrozenProducts:
         return False
 
     def product(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         product = self._products.get((layer, slot))
         if product is None:
@@ -80,7 +81,9 @@ class FrozenProducts:
             return self.product(layer, slot, x, weight, None)
         return self.product(layer, slot, F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
 
-    def _make(self, weight: Tensor, bias: Tensor | None) -> _Product:
+    def _make(self, weight: Matrix, bias: Tensor | None) -> _Product:
+        if not isinstance(weight, Tensor):
+            return lambda x: weight.linear(x, bias)
         if not _large(weight):
             return lambda x: F.linear(x, weight, bias)
         exponent = fitting_exponent(weight) if self._halves else None
@@ -97,8 +100,8 @@ class FrozenProducts:
         return lambda x: F.linear(x, weight, bias)
 
 
-def _large(weight: Tensor) -> bool:
-    return weight.numel() >= onednn.LARGE_MATRIX
+def _large(weight: Matrix) -> bool:
+    return isinstance(weight, Tensor) and weight.numel() >= onednn.LARGE_MATRIX
 
 
 def _fits(sample: Tensor) -> bool:

@@ -57,9 +57,8 @@ def _build(
     if rank is not None:
         placement = replace(placement, device=join(rank, placement.device))
     folder = Path(config.model)
-    decoder = load_decoder(
-        folder, placement.device, placement.dtype, None if rank is None else rank.ranks
-    )
+    ranks = None if rank is None else rank.ranks
+    decoder = load_decoder(folder, placement.device, placement.dtype, ranks, placement.base)
 
     def read(path: str) -> AdapterWeights:
         return share_of_weights(read_adapter(Path(path), placement.device), decoder.config)

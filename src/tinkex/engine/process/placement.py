@@ -14,6 +14,7 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.float8 import Float8, float8_works
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.cache.recurrent_states import state_bytes
 from tinkex.engine.sampling.limits import SamplerLimits
@@ -45,6 +46,7 @@ _GPU_LOGIT_ELEMENTS = 1 << 28
 _SNAPSHOTS = 32
 """Kept states of recurrent layers, for prefixes that are found again."""
 
+_BASES = {"fp8": Float8(narrow=True), "fp8-weights": Float8(narrow=False)}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -52,14 +54,20 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Placement:
     device: torch.device
     dtype: torch.dtype
+    base: Float8 | None = None
 
 
 def choose_placement(config: WorkerConfig) -> Placement:
     """`auto` is bfloat16 on a GPU and float32 on a CPU, where whole steps are no faster in
     bfloat16 even if single products are."""
     device = _device(config.device)
+    dtype = _dtype(config, device)
+    return Placement(device, dtype, _base(config, device, dtype))
+
+
+def _dtype(config: WorkerConfig, device: torch.device) -> torch.dtype:
     if config.dtype == "auto":
-        return Placement(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
     if config.dtype not in _DTYPES:
         known = ", ".join(("auto", *_DTYPES))
         raise ModelError(f"dtype: {config.dtype!r} is not known; choose one of {known}")
@@ -68,7 +76,31 @@ def choose_placement(config: WorkerConfig) -> Placement:
             "dtype: bfloat16 kills a process on this CPU; use float32, or set "
             "ONEDNN_MAX_CPU_ISA=AVX512_CORE before starting"
         )
-    return Placement(device, _DTYPES[config.dtype])
+    return _DTYPES[config.dtype]
+
+
+def _base(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Float8 | None:
+    if config.base == "auto":
+        return None
+    if config.base not in _BASES:
+        known = ", ".join(("auto", *_BASES))
+        raise ModelError(f"base: {config.base!r} is not known; choose one of {known}")
+    if not float8_works(device):
+        raise ModelError(
+            f"base: {config.base} needs a GPU of compute capability 8.9 or more, and Triton; "
+            f"this is {_named(device)}: leave --base at auto"
+        )
+    if dtype != torch.bfloat16:
+        raise ModelError(f"base: {config.base} goes with dtype bfloat16, not {config.dtype}")
+    return _BASES[config.base]
+
+
+def _named(device: torch.device) -> str:
+    if device.type != "cuda":
+        return f"a {device.type}"
+    return "{} of {}.{}".format(
+        torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)
+    )
 
 
 def training_limits(config: WorkerConfig, decoder: Decoder) -> Limits:
@@ -119,7 +151,7 @@ def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> di
     states = sampling.rows + sampling.snapshots
     cache = sampling.pages * page_bytes(decoder.config, decoder.dtype)
     plan = {
-        "model": decoder.parameters * decoder.dtype.itemsize,
+        "model": decoder.nbytes,
         "sampling cache": cache + states * state_bytes(decoder.config, decoder.dtype),
         "samplers' adapters": sampling.adapter_bytes,
         "a training pass": limits.activation_bytes,

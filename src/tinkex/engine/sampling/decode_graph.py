@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.cuda import Stream
-from torch.nn import functional as F
 
 from tinkex.engine.kernels import draw as draw_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
@@ -25,6 +24,7 @@ from tinkex.engine.kernels import row_adapters as adapter_kernel
 from tinkex.engine.kernels.few_experts import FewRoutes
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.frozen import Matrix, linear
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.slots import UNEMBED
@@ -270,20 +270,25 @@ class _Adapters(Lora):
         }
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         if slot not in self._added:
-            return F.linear(x, weight, bias)
+            return linear(x, weight, bias)
         added = self._added[slot]
         with self._beside(added, False, layer, slot, x):
-            y = logits(x, weight) if slot == UNEMBED else F.linear(x, weight, bias)
+            y = self._frozen(slot, x, weight, bias)
         return y.add_(added)
 
+    def _frozen(self, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
+        if slot == UNEMBED and isinstance(weight, Tensor):
+            return logits(x, weight)
+        return linear(x, weight, bias)
+
     def project_onto(
-        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         with self._beside(onto, True, layer, slot, x):
-            y = F.linear(x, weight, bias)
+            y = linear(x, weight, bias)
         return y.add_(onto)
 
     def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:

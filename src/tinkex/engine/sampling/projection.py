@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.experts import Share, add_contracted, add_expanded
 from tinkex.engine.model.blocks.experts import expert_product
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.routes import Routes, products
@@ -66,7 +67,7 @@ class Projection(Lora):
             self._places = None if self._rows else _places(self._stacked, device)
 
     def project(
-        self, layer: int, slot: str, x: Tensor, weight: Tensor, bias: Tensor | None
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         merged = self._merged.get((layer, slot))
         if merged is not None:

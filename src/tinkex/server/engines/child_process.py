@@ -59,7 +59,8 @@ def worker_config(spec: EngineSpec, settings: Settings) -> Any:
         **settings.engine,
     }
     chosen["max_runs"] += _SPARE_RUNS
-    return _config()(model=spec.model.source, device=spec.device, dtype=settings.dtype, **chosen)
+    chosen |= {"dtype": settings.dtype, "base": settings.base}
+    return _config()(model=spec.model.source, device=spec.device, **chosen)
 
 
 def _start(spec: EngineSpec, settings: Settings, spare: Any) -> Any:

@@ -64,6 +64,7 @@ class ServeOptions:
     database: str | None = None
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
+    base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
     engines: Wanted = "auto"  # of each model: a number, a range, or as many as there are devices
     log_format: LogFormat = "text"  # of the server's log
     quiet: bool = False  # whether only problems are printed
@@ -191,6 +192,7 @@ def _settings(
         aliases=catalog.aliases,
         device=options.device,
         dtype=options.dtype,
+        base=options.base,
         limits=options.limits,
         objects=bound(home),
         engine=options.engine,

@@ -28,7 +28,6 @@ from tinkex.server.views.json_shapes import run_name
 from tinkex.server.views.viewers import Viewer
 from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
 
-_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 _ADVICE_S = 1.0
 
 
@@ -125,7 +124,7 @@ class Now:
         facts, stats = engine.facts, self._watch.stats.get(engine.name)
         if facts is None:
             return {"total_bytes": None, "parts": [], "plan": []}
-        parts = {"model": facts.parameters * _WIDTHS.get(facts.dtype, 4)}
+        parts = {"model": facts.memory_plan.get("model", 0)}
         if stats is not None:
             parts["adapters"] = stats.adapter_bytes
             parts["cache in use"] = stats.pages_used * facts.page_bytes

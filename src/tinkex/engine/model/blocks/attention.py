@@ -15,6 +15,7 @@ from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
 from tinkex.engine.model.blocks import head_ops
 from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.ops import rms_norm, rotate, row_wise
 from tinkex.engine.model.passes import Angles, Pass
 
@@ -24,8 +25,8 @@ class Attention:
     """Matrices are [out, in]; q, k and v stacked."""
 
     config: AttentionConfig
-    qkv: Tensor
-    o: Tensor
+    qkv: Matrix
+    o: Matrix
     qkv_bias: Tensor | None = None
     o_bias: Tensor | None = None
     q_norm: Tensor | None = None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from tinkex.engine.model.frozen import FrozenMatrix, Matrix
 from tinkex.engine.model.passes import Pass
 
-NamedProduct = tuple[str, Tensor, Tensor | None]
+NamedProduct = tuple[str, Matrix, Tensor | None]
 """A slot, its matrix and its bias."""
 
 
@@ -32,5 +33,24 @@ def block_tensors(block: object) -> Iterator[Tensor]:
         value = getattr(block, field.name)
         if isinstance(value, Tensor):
             yield value
+        elif isinstance(value, FrozenMatrix):
+            yield from value.tensors()
         elif hasattr(value, "products"):
             yield from block_tensors(value)
+
+
+AnyBlock = TypeVar("AnyBlock", bound=Any)
+
+
+def with_matrices(block: AnyBlock, made: Callable[[Tensor], Matrix]) -> AnyBlock:
+    """The block with the matrices of its products in another form, those of blocks inside it
+    included. Stacks of experts stay as they are."""
+    own = [weight for _, weight, _ in block.products()]
+    changed = {}
+    for field in fields(block):
+        value = getattr(block, field.name)
+        if any(value is weight for weight in own):
+            changed[field.name] = made(value)
+        elif hasattr(value, "products"):
+            changed[field.name] = with_matrices(value, made)
+    return replace(block, **changed)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.ops import row_wise, swiglu
 from tinkex.engine.model.passes import Pass
 
@@ -19,8 +20,8 @@ class DenseMlp:
     """Matrices are [out, in]; gate and up stacked."""
 
     config: DenseMlpConfig
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Matrix
+    down: Matrix
     gate_up_bias: Tensor | None = None
     down_bias: Tensor | None = None
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tinkex.engine.model.block_configs import DELTA_BA, DELTA_IN, DELTA_OUT, GatedDeltaConfig
 from tinkex.engine.model.blocks.block import NamedProduct
+from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.linear.gates import gated_norm, gates
 from tinkex.engine.model.passes import Pass
 
@@ -23,13 +24,13 @@ class GatedDelta:
     `decay_log`, `decay_bias` and `conv` [channels, width] are float32."""
 
     config: GatedDeltaConfig
-    qkvz: Tensor
-    ba: Tensor
+    qkvz: Matrix
+    ba: Matrix
     conv: Tensor
     decay_log: Tensor
     decay_bias: Tensor
     norm: Tensor
-    out: Tensor
+    out: Matrix
 
     def products(self) -> Iterator[NamedProduct]:
         yield DELTA_IN, self.qkvz, None

@@ -1,0 +1,72 @@
+"""A frozen matrix and its two products: with a row of inputs, and with a gradient of outputs.
+
+Most are plain tensors [outputs, inputs]. One that is kept in another form is a `FrozenMatrix`,
+which makes its own products.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tinkex.engine.cpu import batch_invariant
+
+
+class FrozenMatrix(ABC):
+    """[outputs, inputs] in a form of its own. Its products are asked for without gradients."""
+
+    @abstractmethod
+    def linear(self, x: Tensor, bias: Tensor | None, onto: Tensor | None = None) -> Tensor:
+        """x @ matrix.T + bias, added to `onto` if there is one, which stays as it is."""
+
+    @abstractmethod
+    def times(self, x: Tensor) -> Tensor:
+        """x @ matrix."""
+
+    @abstractmethod
+    def tensors(self) -> Iterator[Tensor]:
+        """What it is kept in."""
+
+
+Matrix: TypeAlias = Tensor | FrozenMatrix
+
+
+def linear(x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
+    """x @ weight.T + bias, with a gradient for x if it wants one."""
+    if isinstance(weight, Tensor):
+        return batch_invariant.linear(x, weight, bias)
+    if x.requires_grad and torch.is_grad_enabled():
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+    return weight.linear(x, bias)
+
+
+def times(x: Tensor, weight: Matrix) -> Tensor:
+    """x @ weight, without gradients."""
+    return batch_invariant.times(x, weight) if isinstance(weight, Tensor) else weight.times(x)
+
+
+def linear_onto(onto: Tensor, x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
+    """`onto` plus `linear`; without gradients `onto` may be written over."""
+    if torch.is_grad_enabled():
+        return onto + linear(x, weight, bias)
+    if not isinstance(weight, Tensor):
+        return weight.linear(x, bias, onto)
+    if bias is None:
+        # One kernel and one pass over the residual less, which a decode step on a GPU feels.
+        return onto.addmm_(x, weight.T)
+    return onto + linear(x, weight, bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: FrozenMatrix, bias: Tensor | None) -> Tensor:
+        ctx.weight = weight
+        return weight.linear(x, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.weight.times(grads[0]), None, None
