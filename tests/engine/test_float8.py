@@ -5,12 +5,26 @@ On a machine without a GPU the kernels run under Triton's interpreter, in a proc
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
-from tinkex.engine.model.float8 import LARGEST, rounded
+from support.sampling import tiny_folder
+from tinkex.engine.adapters.layout import AdapterLayout
+from tinkex.engine.adapters.packed import PackedLora, Segment
+from tinkex.engine.errors import ModelError
+from tinkex.engine.messages import LoraSpec
+from tinkex.engine.model import float8
+from tinkex.engine.model.blocks.block import Block
+from tinkex.engine.model.decoder import Decoder, Layer
+from tinkex.engine.model.float8 import LARGEST, Float8, Float8Matrix, rounded
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.process.placement import choose_placement
+from tinkex.engine.settings import WorkerConfig
+from tinkex.engine.training.attention import PackedAttention
 
 WIDE = torch.float32 if INTERPRETED else torch.bfloat16
 """The interpreter takes the bits of bfloat16 for integers."""
@@ -41,6 +55,18 @@ def test_a_rounded_matrix_is_the_nearest_one_and_its_scales_are_powers_of_two() 
     assert torch.equal(back[9], weight[9].double())
     used = values.double().abs().amax(1)[largest[:, 0] > 0]
     assert bool((used >= LARGEST / 2 - 16).all())
+
+
+def test_an_old_gpu_and_another_dtype_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    capability = (8, 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Card")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    with pytest.raises(ModelError, match=r"base: fp8 needs .* this is Card of 8\.0"):
+        choose_placement(WorkerConfig("", device="cuda", base="fp8"))
+    capability = (9, 0)
+    with pytest.raises(ModelError, match="base: fp8-weights goes with dtype bfloat16"):
+        choose_placement(WorkerConfig("", device="cuda", dtype="float32", base="fp8-weights"))
 
 
 @elsewhere
@@ -85,3 +111,53 @@ def test_rows_are_narrowed_as_a_matrix_is_and_widened_with_nothing_lost() -> Non
     assert same == 1 or (INTERPRETED and same > 0.9)
     wide = kernel.widened(values, scales, WIDE)
     assert torch.equal(wide.double(), values.double() * scales)
+
+
+@here
+@pytest.mark.parametrize("rows", [float8.WIDE_FEW, 0])
+def test_a_model_in_bytes_trains_and_predicts_as_the_one_it_stands_for(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hidden states and gradients, by the kernel for few rows and by widened matrices."""
+    monkeypatch.setattr(float8, "LEAST_OUTPUTS", 1)
+    monkeypatch.setattr(float8, "WIDE_FEW", rows)
+    plain = load_decoder(tiny_folder(), DEVICE, WIDE)
+    narrow = load_decoder(tiny_folder(), DEVICE, WIDE, base=Float8(narrow=False))
+    saved = plain.nbytes - narrow.nbytes
+    matrices = [weight for _, weight, _ in narrow.weights.products()]
+    assert sum(isinstance(each, Float8Matrix) for each in matrices) == len(matrices) - 1
+    assert saved > 0.7 * sum(m.values.numel() for m in matrices if isinstance(m, Float8Matrix))
+    wide = [with_layer(layer, WIDE) for layer in narrow.weights.layers]
+    stood_for = Decoder(plain.config, replace(plain.weights, layers=tuple(wide)))
+    found, found_grads = gradients(narrow)
+    wanted, wanted_grads = gradients(stood_for)
+    allowed = 1e-5 if INTERPRETED else 2e-2
+    assert relative(found, wanted) < allowed
+    assert relative(found_grads, wanted_grads) < allowed
+
+
+def with_layer(layer: Layer, dtype: torch.dtype) -> Layer:
+    mixer, mlp = (with_widened(block, dtype) for block in (layer.mixer, layer.mlp))
+    return replace(layer, mixer=mixer, mlp=mlp)
+
+
+def with_widened(block: Block, dtype: torch.dtype) -> Block:
+    changed = {
+        field.name: (value.values.double() * value.scales).to(dtype)
+        for field in fields(block)  # type: ignore[arg-type]
+        if isinstance(value := getattr(block, field.name), Float8Matrix)
+    }
+    return replace(block, **changed)  # type: ignore[type-var]
+
+
+def gradients(decoder: Decoder) -> tuple[Tensor, Tensor]:
+    layout = AdapterLayout(decoder.config, LoraSpec(4))
+    flat = random(layout.size, dtype=decoder.dtype) * 0.05
+    grads = torch.zeros(layout.size, device=DEVICE)
+    segment = Segment(0, 9, 1.0, layout.factors(flat), layout.factors(grads))
+    tokens = torch.arange(3, 12, device=DEVICE)
+    attend = PackedAttention([9], decoder.config.windows, DEVICE)
+    places = torch.arange(9, device=DEVICE)
+    hidden = decoder.hidden(tokens, places, attend, PackedLora([segment], DEVICE))
+    hidden.backward(random(*hidden.shape, seed=8, dtype=hidden.dtype))
+    return hidden.detach(), grads

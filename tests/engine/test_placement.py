@@ -31,6 +31,8 @@ def config(**changes: Any) -> WorkerConfig:
     [
         ({"dtype": "int4"}, "dtype: 'int4'"),
         ({"device": "abacus"}, "device: 'abacus'"),
+        ({"base": "fp4"}, "base: 'fp4' is not known; choose one of auto, fp8, fp8-weights"),
+        ({"base": "fp8"}, "base: fp8 needs a GPU of compute capability 8.9 or more.*this is a cpu"),
         ({"device": "cuda:99"}, "device: 'cuda:99'"),
     ],
 )

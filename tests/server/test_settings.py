@@ -29,7 +29,7 @@ def test_every_setting_of_an_engine_is_explained_in_the_documentation() -> None:
 
 def test_every_setting_of_an_engine_is_a_number_or_has_an_option_of_its_own() -> None:
     others = {each.name for each in dataclasses.fields(WorkerConfig)} - set(engine_numbers())
-    assert others == {"model", "device", "dtype"}
+    assert others == {"model", "device", "dtype", "base"}
 
 
 def test_what_an_operator_chose_reaches_the_engine(tmp_path: Path) -> None:
@@ -42,6 +42,7 @@ def test_what_an_operator_chose_reaches_the_engine(tmp_path: Path) -> None:
         "model": "folder",
         "device": "auto",
         "dtype": "auto",
+        "base": "auto",
         "max_runs": 3 + spare,
     }
     assert spare > 0
