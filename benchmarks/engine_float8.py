@@ -6,6 +6,7 @@ of the same tokens are from bfloat16's, how far trainer and sampler are from eac
 second of training, decoding and prompts. The engine alone, one rank-32 adapter.
 
     python benchmarks/engine_float8.py [--small] [--parts products,models]
+        [--matrices o,down] [--bases auto,fp8]
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
 
 SHAPES = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (24576, 4096), "down": (4096, 12288)}
-ROWS = (1, 8, 32, 64, 128, 256, 1024, 4096)
+ROWS = (1, 32, 64, 128, 256, 512, 4096)
 BASES = {"auto": None, "fp8-weights": Float8(narrow=False), "fp8": Float8(narrow=True)}
 COPIES = 6
 """Of a matrix, used in turn: one alone would stay in the card's cache."""
@@ -61,15 +62,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
     parser.add_argument("--parts", default="products,models")
+    parser.add_argument("--matrices", default=",".join(SHAPES), help="whose products")
+    parser.add_argument("--bases", default=",".join(BASES), help="which models")
     asked = parser.parse_args()
     parts = asked.parts.split(",")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows: list[Row] = []
     if "products" in parts:
-        for name, shape in SHAPES.items():
-            products(name, shape, device)
+        for name in asked.matrices.split(","):
+            products(name, SHAPES[name], device)
     if "models" in parts:
-        rows = models(SMALL if asked.small else QWEN3_8B, device, asked.small)
+        rows = models(
+            SMALL if asked.small else QWEN3_8B, device, asked.small, asked.bases.split(",")
+        )
         note = (
             "“The alternative” is the same engine with its base in bfloat16, in the same run. "
             f"Rank {RANK}, one adapter, seeded weights, the engine alone."
@@ -89,15 +94,15 @@ def products(name: str, shape: tuple[int, int], device: torch.device) -> None:
     counts = kernel.counters(shape[0], device)
     for rows in ROWS:
         x = torch.randn(rows, shape[1], device=device, dtype=torch.bfloat16)
-        xq, xs = kernel.narrowed(x)
+        (xq, xs), both = (each[0] for each in kernel.narrowed(x, 1)), kernel.narrowed(x, 2)
         exact = x.float() @ (narrow[0][0].float() * narrow[0][1]).T
         exact8 = (xq.float() * xs) @ (narrow[0][0].float() * narrow[0][1]).T
 
-        def few(at: int, x: Tensor = x) -> Tensor:
-            return kernel.few(x, None, *narrow[at], None, None, counts, torch.bfloat16)
+        def few(at: int, both: tuple[Tensor, Tensor] = both) -> Tensor:
+            return kernel.few(*both, *narrow[at], None, None, counts, torch.bfloat16)
 
         def few8(at: int, xq: Tensor = xq, xs: Tensor = xs) -> Tensor:
-            return kernel.few(xq, xs, *narrow[at], None, None, counts, torch.bfloat16)
+            return kernel.few(xq[None], xs[None], *narrow[at], None, None, counts, torch.bfloat16)
 
         def library(at: int, xq: Tensor = xq, xs: Tensor = xs) -> Tensor:
             values, scales = narrow[at]
@@ -113,7 +118,7 @@ def products(name: str, shape: tuple[int, int], device: torch.device) -> None:
             "bf16": (lambda at, x=x: F.linear(x, wide[at]), None),  # type: ignore[misc]
             "scaled_mm fast": (library, exact8),
             "scaled_mm": (careful, exact8),
-            "narrow rows": (lambda at, x=x: kernel.narrowed(x), None),  # type: ignore[misc]
+            "narrow rows": (lambda at, x=x: kernel.narrowed(x, 1), None),  # type: ignore[misc]
         }
         if rows <= 512:
             ways |= {"few": (few, exact), "few8": (few8, exact8)}
@@ -150,11 +155,13 @@ def graph_us(work: Callable[[int], object]) -> float:
 # ---- models
 
 
-def models(facts: dict[str, object], device: torch.device, small: bool) -> list[Row]:
+def models(
+    facts: dict[str, object], device: torch.device, small: bool, asked: list[str]
+) -> list[Row]:
     rows: list[Row] = []
     before: dict[str, float] = {}
     first: NDArray[np.float32] | None = None
-    bases = BASES if device.type == "cuda" else {"auto": None}
+    bases = {name: BASES[name] for name in asked if device.type == "cuda" or not BASES[name]}
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     for name, base in bases.items():
         begun = time.perf_counter()

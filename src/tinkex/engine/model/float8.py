@@ -2,9 +2,9 @@
 
 A byte instead of two for each value: a decode step reads half as much. Scales are powers of two, so
 widening a matrix to bfloat16 loses nothing, and every product is one with the same matrix, however
-many rows it has. Activations stay wide (W8A16), or are made float8 as well, row by row (W8A8): then
-large products take the card's float8 units. Gradients always go through the widened matrix. Needs a
-GPU with float8 products, and Triton.
+many rows it has. Activations keep their digits (W8A16), or are made float8 as well, row by row
+(W8A8): then large products take the card's float8 units. Gradients always go through the widened
+matrix. Needs a GPU with float8 products, and Triton.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALIGNED = 16
 LEAST_OUTPUTS = 256
 """Smaller matrices, such as gates, stay as they are: they take no time, and digits matter."""
 
-WIDE_FEW, NARROW_FEW = 256, 64
+WIDE_FEW, NARROW_FEW = 128, 128
 """Rows up to which `kernels.float8.few` is faster than a library, for wide and narrow ones."""
 
 
@@ -48,14 +48,13 @@ class Float8Matrix(FrozenMatrix):
             return _added(F.linear(x, self.widened(x.dtype), bias), onto)
         from tinkex.engine.kernels import float8 as kernel
 
-        rows, row_scales = kernel.narrowed(x) if self.narrow else (x, None)
+        rows, row_scales = kernel.narrowed(x, 1 if self.narrow else 2)
         if few:
             return kernel.few(
                 rows, row_scales, self.values, self.scales, bias, onto, self.counts, x.dtype
             )
-        assert row_scales is not None
         found = torch._scaled_mm(
-            rows, self.values.T, row_scales, self.scales.T, bias, out_dtype=x.dtype,
+            rows[0], self.values.T, row_scales[0], self.scales.T, bias, out_dtype=x.dtype,
             use_fast_accum=True,
         )  # fmt: skip
         return _added(found, onto)
