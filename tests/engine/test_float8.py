@@ -117,13 +117,14 @@ def test_two_terms_hold_the_digits_of_bfloat16() -> None:
 
 
 @here
-@pytest.mark.parametrize("rows", [float8.WIDE_FEW, 0])
+@pytest.mark.parametrize("rows", [float8.FEW, 0])
 def test_a_block_in_bytes_computes_and_learns_as_the_one_it_stands_for(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the kernel for few rows, and by widened matrices."""
     monkeypatch.setattr(float8, "LEAST_OUTPUTS", 1)
-    monkeypatch.setattr(float8, "WIDE_FEW", rows)
+    monkeypatch.setattr(float8, "FEW", rows)
+    monkeypatch.setattr(float8, "TWO_TERMS", rows)
     config = DenseMlpConfig(inner=48)
     plain = DenseMlp(config, random(96, 32, dtype=WIDE) / 6, random(32, 48, seed=1, dtype=WIDE) / 7)
     narrow = with_matrices(plain, Float8(narrow=False).matrix)

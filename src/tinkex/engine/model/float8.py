@@ -29,8 +29,11 @@ ALIGNED = 16
 LEAST_OUTPUTS = 256
 """Smaller matrices, such as gates, stay as they are: they take no time, and digits matter."""
 
-WIDE_FEW, NARROW_FEW = 128, 128
-"""Rows up to which `kernels.float8.few` is faster than a library, for wide and narrow ones."""
+FEW = 64
+"""Rows up to which `kernels.float8.few` is faster than a library: benchmarks/engine_float8."""
+
+TWO_TERMS = 1024
+"""Rows up to which two float8 products are faster than one with the widened matrix."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,20 +46,18 @@ class Float8Matrix(FrozenMatrix):
     narrow: bool
 
     def linear(self, x: Tensor, bias: Tensor | None, onto: Tensor | None = None) -> Tensor:
-        few = len(x) <= (NARROW_FEW if self.narrow else WIDE_FEW)
-        if not (few or self.narrow):
+        if not self.narrow and len(x) > TWO_TERMS:
             return _added(F.linear(x, self.widened(x.dtype), bias), onto)
         from tinkex.engine.kernels import float8 as kernel
 
         rows, row_scales = kernel.narrowed(x, 1 if self.narrow else 2)
-        if few:
+        if len(x) <= FEW:
             return kernel.few(
                 rows, row_scales, self.values, self.scales, bias, onto, self.counts, x.dtype
             )
-        found = torch._scaled_mm(
-            rows[0], self.values.T, row_scales[0], self.scales.T, bias, out_dtype=x.dtype,
-            use_fast_accum=True,
-        )  # fmt: skip
+        found = _library(rows[0], row_scales[0], self, bias)
+        if not self.narrow:
+            found.add_(_library(rows[1], row_scales[1], self, None))
         return _added(found, onto)
 
     def times(self, x: Tensor) -> Tensor:
@@ -110,6 +111,13 @@ def float8_works(device: torch.device) -> bool:
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+def _library(rows: Tensor, scales: Tensor, matrix: Float8Matrix, bias: Tensor | None) -> Tensor:
+    return torch._scaled_mm(
+        rows, matrix.values.T, scales, matrix.scales.T, bias, out_dtype=torch.bfloat16,
+        use_fast_accum=True,
+    )  # fmt: skip
 
 
 def _added(found: Tensor, onto: Tensor | None) -> Tensor:
