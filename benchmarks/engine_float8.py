@@ -42,7 +42,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
-from tinkex.engine.model.float8 import Float8, rounded
+from tinkex.engine.model.matrices.float8 import Float8, rounded
 from tinkex.engine.process.placement import training_limits
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
 from tinkex.engine.sampling.limits import SamplerLimits

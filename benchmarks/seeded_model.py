@@ -14,8 +14,8 @@ from tinkex.engine.builtin.tiny_tokenizer import write_tokenizer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.families import parse_config
-from tinkex.engine.model.float8 import Float8
 from tinkex.engine.model.loading import read_weights
+from tinkex.engine.model.matrices.float8 import Float8
 from tinkex.engine.model.tensors import Tensors
 
 

@@ -47,7 +47,7 @@ def test_the_delta_rule_forwards_and_backwards(
 ) -> None:
     """Also with keys that are nearly one and the same, where a careless solve would blow up, and
     where next to nothing is left after a token."""
-    from tinkex.engine.kernels.delta import Inputs
+    from tinkex.engine.kernels.linear.delta import Inputs
     from tinkex.engine.model.linear.device_delta import DeviceStretches, delta_rule
 
     given = delta_inputs(sum(lengths), alike, decay)
@@ -64,7 +64,7 @@ def test_the_delta_rule_forwards_and_backwards(
 
 @here
 def test_states_are_taken_up_and_left_where_they_lie() -> None:
-    from tinkex.engine.kernels.delta import Inputs
+    from tinkex.engine.kernels.linear.delta import Inputs
     from tinkex.engine.model.linear.device_delta import DeviceStretches, delta_rule
 
     own = PLACES[: len(LENGTHS)]
@@ -80,8 +80,8 @@ def test_states_are_taken_up_and_left_where_they_lie() -> None:
 
 @here
 def test_a_token_moves_its_state_on() -> None:
-    from tinkex.engine.kernels import delta_step
-    from tinkex.engine.kernels.delta import Inputs
+    from tinkex.engine.kernels.linear import delta_step
+    from tinkex.engine.kernels.linear.delta import Inputs
 
     given = delta_inputs(6)
     store = random(8, 4, 24, 40, seed=8)
@@ -115,7 +115,7 @@ def test_the_convolution_forwards_and_backwards() -> None:
 @here
 @pytest.mark.parametrize("single", [False, True])
 def test_the_convolution_goes_on_from_what_came_before(single: bool) -> None:
-    from tinkex.engine.kernels import short_conv
+    from tinkex.engine.kernels.linear import short_conv
     from tinkex.engine.model.linear.device_delta import DeviceStretches, convolved, split_heads
 
     lengths = [1] * 6 if single else NEAR
@@ -137,7 +137,7 @@ def test_the_convolution_goes_on_from_what_came_before(single: bool) -> None:
 
 @here
 def test_the_gates_forwards_and_backwards() -> None:
-    from tinkex.engine.kernels import delta_gates
+    from tinkex.engine.kernels.linear import delta_gates
 
     ba, log, bias = random(33, 12, seed=1) * 8, random(6, seed=2), random(6, seed=3)
     exact = ba.double().requires_grad_()
@@ -152,7 +152,7 @@ def test_the_gates_forwards_and_backwards() -> None:
 
 @here
 def test_the_gated_norm_forwards_and_backwards() -> None:
-    from tinkex.engine.kernels import delta_gates
+    from tinkex.engine.kernels.linear import delta_gates
 
     x, z, weight = random(11, 3, 40, seed=1), random(11, 129, seed=2)[:, 5:125], random(40, seed=3)
     exact, gate = x.double().requires_grad_(), z.double().requires_grad_()

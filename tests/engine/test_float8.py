@@ -11,11 +11,11 @@ from torch import Tensor
 
 from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
 from tinkex.engine.errors import ModelError
-from tinkex.engine.model import float8
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import block_tensors, with_matrices
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
-from tinkex.engine.model.float8 import LARGEST, Float8, Float8Matrix, rounded
+from tinkex.engine.model.matrices import float8
+from tinkex.engine.model.matrices.float8 import LARGEST, Float8, Float8Matrix, rounded
 from tinkex.engine.model.passes import Pass
 from tinkex.engine.process.placement import choose_placement
 from tinkex.engine.settings import WorkerConfig

@@ -18,9 +18,9 @@ from torch import Tensor
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.kernels import lora_table as kernel
-from tinkex.engine.model import frozen
 from tinkex.engine.model.config import ModelConfig, slots
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices import frozen
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
 from tinkex.engine.to_device import to_device

@@ -18,8 +18,8 @@ from tinkex.engine.adapters.experts import Share
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed_experts import Contract, Expand
 from tinkex.engine.kernels.available import runs_triton
-from tinkex.engine.model import frozen
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices import frozen
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes

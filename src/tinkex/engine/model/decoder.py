@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import logits, rms_norm
 from tinkex.engine.model.passes import Angles, Attend, Lora, Pass, Recur, Replayed, Routed
 from tinkex.engine.model.rope import Rope

@@ -11,8 +11,8 @@ from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
-from tinkex.engine.model.float8 import Float8
 from tinkex.engine.model.headers import read_config
+from tinkex.engine.model.matrices.float8 import Float8
 from tinkex.engine.model.shards import ShardTensors
 from tinkex.engine.model.tensors import FolderTensors, Tensors
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
-from tinkex.engine.model.frozen import Matrix, linear, linear_onto
+from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto
 from tinkex.engine.model.routes import Routes, products
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tinkex.engine.cpu import half_weights, onednn
 from tinkex.engine.cpu.half_weights import HalfProduct, fitting_exponent, halves_work
 from tinkex.engine.model.decoder import Weights
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import logits
 
 PACKED_MIN_ROWS = 4

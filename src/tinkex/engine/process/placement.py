@@ -14,7 +14,7 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.float8 import Float8, float8_works
+from tinkex.engine.model.matrices.float8 import Float8, float8_works
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.cache.recurrent_states import state_bytes
 from tinkex.engine.sampling.limits import SamplerLimits

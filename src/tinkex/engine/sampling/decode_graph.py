@@ -24,7 +24,7 @@ from tinkex.engine.kernels import row_adapters as adapter_kernel
 from tinkex.engine.kernels.few_experts import FewRoutes
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.frozen import Matrix, linear
+from tinkex.engine.model.matrices.frozen import Matrix, linear
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.slots import UNEMBED

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.experts import Share, add_contracted, add_expanded
 from tinkex.engine.model.blocks.experts import expert_product
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.routes import Routes, products

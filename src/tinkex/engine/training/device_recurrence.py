@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tinkex.engine.kernels.delta import Inputs
+from tinkex.engine.kernels.linear.delta import Inputs
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.linear.device_delta import DeviceStretches, convolved, delta_rule
 from tinkex.engine.model.passes import Recur

@@ -15,7 +15,7 @@ from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import OUT, QKV, AttentionConfig
 from tinkex.engine.model.blocks import head_ops
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import rms_norm, rotate, row_wise
 from tinkex.engine.model.passes import Angles, Pass
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from tinkex.engine.model.frozen import FrozenMatrix, Matrix
+from tinkex.engine.model.matrices.frozen import FrozenMatrix, Matrix
 from tinkex.engine.model.passes import Pass
 
 NamedProduct = tuple[str, Matrix, Tensor | None]

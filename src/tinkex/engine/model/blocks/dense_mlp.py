@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import row_wise, swiglu
 from tinkex.engine.model.passes import Pass
 

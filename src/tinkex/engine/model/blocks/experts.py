@@ -19,7 +19,7 @@ from tinkex.engine.model.block_configs import DOWN, SHARED_GATE, UP, ExpertsConf
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.blocks.expert_ops import gated_rows
-from tinkex.engine.model.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes

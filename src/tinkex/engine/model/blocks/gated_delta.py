@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tinkex.engine.model.block_configs import DELTA_BA, DELTA_IN, DELTA_OUT, GatedDeltaConfig
 from tinkex.engine.model.blocks.block import NamedProduct
-from tinkex.engine.model.frozen import Matrix
 from tinkex.engine.model.linear.gates import gated_norm, gates
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.passes import Pass
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tinkex.engine.kernels import delta as kernel
-from tinkex.engine.kernels import delta_backward, short_conv
+from tinkex.engine.kernels.linear import delta as kernel
+from tinkex.engine.kernels.linear import delta_backward, short_conv
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.to_device import to_device
 

@@ -43,14 +43,14 @@ class _Gates(torch.autograd.Function):
     def forward(
         ctx: Any, ba: Tensor, decay_log: Tensor, decay_bias: Tensor
     ) -> tuple[Tensor, Tensor]:
-        from tinkex.engine.kernels import delta_gates
+        from tinkex.engine.kernels.linear import delta_gates
 
         ctx.save_for_backward(ba, decay_log, decay_bias)
         return delta_gates.gates(ba, decay_log, decay_bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        from tinkex.engine.kernels import delta_gates
+        from tinkex.engine.kernels.linear import delta_gates
 
         return delta_gates.gates_backward(*grads, *ctx.saved_tensors), None, None
 
@@ -58,7 +58,7 @@ class _Gates(torch.autograd.Function):
 class _GatedNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> Tensor:
-        from tinkex.engine.kernels import delta_gates
+        from tinkex.engine.kernels.linear import delta_gates
 
         ctx.save_for_backward(x, z, weight)
         ctx.eps = eps
@@ -66,7 +66,7 @@ class _GatedNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from tinkex.engine.kernels import delta_gates
+        from tinkex.engine.kernels.linear import delta_gates
 
         x, z, weight = ctx.saved_tensors
         dx, dz = delta_gates.gated_norm_backward(grads[0], x, z, weight, ctx.eps)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tinkex.engine.kernels import delta_step, short_conv
-from tinkex.engine.kernels.delta import Inputs
+from tinkex.engine.kernels.linear import delta_step, short_conv
+from tinkex.engine.kernels.linear.delta import Inputs
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.linear.device_delta import (
     DeviceStretches,

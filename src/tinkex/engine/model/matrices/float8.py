@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.model.blocks.block import with_matrices
 from tinkex.engine.model.decoder import Layer
-from tinkex.engine.model.frozen import FrozenMatrix, Matrix
+from tinkex.engine.model.matrices.frozen import FrozenMatrix, Matrix
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tinkex.engine.kernels.delta import (
+from tinkex.engine.kernels.linear.delta import (
     _SCANNED,
     Corrected,
     Inputs,

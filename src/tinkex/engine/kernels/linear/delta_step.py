@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tinkex.engine.kernels.delta import Inputs
+from tinkex.engine.kernels.linear.delta import Inputs
 
 _BLOCK = 32
 
