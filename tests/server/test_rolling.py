@@ -54,6 +54,8 @@ async def test_engines_are_restarted_one_after_another_and_a_run_goes_on(tmp_pat
         assert [engine.deaths for engine in api.core.engines] == [0, 0], "nothing died"
         assert api.core.carrier.replay_differences == 0
         assert set((await states(api)).values()) == {"ready"}
+        health = (await api.send("GET", "healthz")).json()
+        assert {each["engine"]: each["state"] for each in health["engines"]} == await states(api)
 
 
 async def test_the_only_engine_of_a_model_can_be_restarted_and_who_waits_is_told_why(

@@ -143,7 +143,9 @@ def ask(url: str, key: str | None = None) -> tuple[int, dict[str, object]]:
 def test_it_prints_its_address_models_and_a_snippet_and_is_ready(server: LiveServer) -> None:
     for part in (server.url, TINY, "big/model", "tinker.ServiceClient(base_url=", "ready after"):
         assert part in server.output
-    assert ask(f"{server.url}/api/v1/healthz") == (200, {"status": "ok"})
+    status, health = ask(f"{server.url}/api/v1/healthz")
+    assert (status, health["status"]) == (200, "ok")
+    assert [engine["state"] for engine in health["engines"]] == ["ready"]
     status, found = ask(f"{server.url}/api/v1/get_server_capabilities", "tml-x")
     assert status == 200
     models = found["supported_models"]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
@@ -121,6 +125,27 @@ async def test_connections_that_break_at_any_moment_lose_and_double_nothing(data
             over.set()
             harm.join()
         assert [use.amount for use in await store.query(usage.between, "t", -1.0, 1.0)] == [300.0]
+
+
+def test_a_server_waits_for_a_database_that_is_not_there_yet_and_says_so(database: str) -> None:
+    """It answers in a folder that is named elsewhere, once somebody has made that name."""
+    told: list[str] = []
+    folder = parse_qs(urlsplit(database).query)["host"][0]
+    with tempfile.TemporaryDirectory(dir="/tmp") as empty:
+        name = Path(empty) / "db"
+
+        def tell(why: str) -> None:
+            told.append(why)
+            name.symlink_to(folder)
+
+        lease.wait(database.replace(folder, str(name)), "host:1", tell).give_back()
+    assert [why.rpartition(": ")[2] for why in told] == ["waiting for the database"]
+
+
+def test_what_the_database_refuses_for_good_is_not_waited_for(database: str) -> None:
+    missing = re.sub(r"test_\w+", "no_such_database", database)
+    with pytest.raises(DatabaseError, match="no_such_database"):
+        lease.wait(missing, "host:1", lambda why: pytest.fail(why))
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/x"])

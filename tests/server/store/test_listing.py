@@ -71,6 +71,17 @@ def test_search_filters(db: Connection, search: Search, expected: list[str]) -> 
     assert found(db, search) == expected
 
 
+def test_any_text_is_kept_and_found_and_keeps_nobody_from_finding_theirs(db: Connection) -> None:
+    """PostgreSQL has no NUL in texts and no halves of characters in JSON."""
+    wild = {"k": "v", "nul\0key": "a\0b\\u0000\U0010fffe", "half": "\ud800"}
+    row = sessions.SessionRow("s9", "alice", 9.0, 9.0, user_metadata=wild, display_name="x\0 y")
+    sessions.insert(db, row)
+    found_again = next(each for each in sessions.active(db) if each.session_id == "s9")
+    assert (found_again.user_metadata, found_again.display_name) == (wild, "x\0 y")
+    assert found(db, Search(10, display_name="x\0")) == ["s9"]
+    assert found(db, Search(10, user_metadata={"k": "v"}))[-2:] == ["s1", "s0"]
+
+
 def test_others_appear_only_with_what_they_published(db: Connection) -> None:
     assert listing.run_page(db, "alice", 10, 0, accessible=True)[1] == 3
     db.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,12 @@ def _asked(home: Path | None, method: str, path: str, engine: str | None = None)
     require_server()
     from tinkex.server.hosting.home_server import ask
     from tinkex.server.storage.home import Home, HomeTaken
+    from tinkex.server.storage.home_rows import WrongRows
 
     root = existing(home)
     try:
-        Home(root).release()
+        with contextlib.suppress(WrongRows):  # the lock was free: no server is there
+            Home(root).release()
     except HomeTaken as taken:
         body = None if method == "GET" else {} if engine is None else {"engine": engine}
         try:

@@ -105,6 +105,13 @@ class Engine:
         return self.phase == "ready" and self.draining is None
 
     @property
+    def state(self) -> str:
+        """In a word: its phase, asleep, or draining."""
+        if self.is_asleep:
+            return "asleep"
+        return "draining" if self.is_ready and self.draining is not None else self.phase
+
+    @property
     def under_way(self) -> int:
         """How many commands it has not answered yet."""
         return len(self._answers)

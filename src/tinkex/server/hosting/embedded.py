@@ -1,8 +1,9 @@
 """The same server without a port, for `base_url="local"`: the client finds `open_app` by name.
 
-It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`) and serves `$TINKEX_MODELS`, a
-list with commas of models and aliases (`NAME=MODEL`), or the default model and the built-in ones,
-each with `$TINKEX_ENGINES` engines (one unless told otherwise).
+It lives in the usual home (`$TINKEX_HOME`, else `~/.tinkex`; its rows in `$TINKEX_DATABASE` where
+that is set) and serves `$TINKEX_MODELS`, a list with commas of models and aliases (`NAME=MODEL`),
+or the default model and the built-in ones, each with `$TINKEX_ENGINES` engines (one unless told
+otherwise).
 An engine starts when something is asked of it, so looking around needs none. A home has one server:
 who comes second finds in `HomeTaken` where the first one answers, and joins it there.
 """
@@ -21,8 +22,9 @@ from tinkex.server.engines.model_sources import (
     build_catalog,
     default_cache,
 )
+from tinkex.server.hosting.own_home import own_home
 from tinkex.server.settings import ModelSpec, Settings
-from tinkex.server.storage.home import Home, HomeTaken, default_home
+from tinkex.server.storage.home import HomeTaken, default_home
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -36,7 +38,7 @@ def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
     May unpack a model, so call it off the event loop.
     """
     environ = os.environ if environ is None else environ
-    home = Home(default_home(environ))
+    home = own_home(default_home(environ), environ)
     try:
         # Half a second to import: not for who comes second, and joins.
         from tinkex.server.app import create_app

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from tinkex.server.hosting.home_server import ask
+from tinkex.server.hosting.own_home import own_home
 from tinkex.server.sampling.unnamed_weights import Freed
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home, HomeTaken
@@ -15,7 +17,7 @@ from tinkex.wire.routes import COLLECT_HOME
 def clean(root: Path, *, dry_run: bool = False) -> Freed:
     """What was or would be freed. Raises `HomeTaken` where its server cannot be asked."""
     try:
-        home = Home(root)
+        home = own_home(root, os.environ)
     except HomeTaken as taken:
         found = ask(taken, "GET" if dry_run else "POST", COLLECT_HOME)
         return Freed(found["samplers"], found["size_bytes"])

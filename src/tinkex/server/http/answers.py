@@ -42,6 +42,20 @@ class EngineState(Answer):
     sequences: int
 
 
+class EngineHealth(Answer):
+    """An engine by its name: asleep, starting, ready, restarting or draining."""
+
+    engine: str
+    state: str
+
+
+class Health(Answer):
+    """Every model can serve; and how each engine is."""
+
+    status: Literal["ok"]
+    engines: list[EngineHealth]
+
+
 class EngineStates(Answer):
     """Every engine of a server."""
 

@@ -18,7 +18,8 @@ MARK = "database"
 
 
 class WrongRows(Exception):
-    """The home's files and the database do not belong together. The message says what to do."""
+    """The home's rows cannot be had: the database is another one's, or cannot be reached. The
+    message says what to do."""
 
 
 def check(root: Path, lease: HomeLease | None) -> None:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tinkex.server.engines.model_sources import declared_context
 from tinkex.server.engines.pool import Pool
-from tinkex.server.http.answers import Done, KeyInfo
+from tinkex.server.http.answers import Done, Health, KeyInfo
 from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests
@@ -21,7 +21,6 @@ from tinkex.types.service import (
     ClientConfigResponse,
     ClientDynamicConfigResponse,
     GetServerCapabilitiesResponse,
-    HealthResponse,
 )
 from tinkex.wire import routes as paths
 from tinkex.wire.flags import encode_config
@@ -50,12 +49,14 @@ async def dynamic_config(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 only when every model can serve, at once or on demand; needs no key."""
+    """200 only when every model can serve, at once or on demand, and each engine's state; needs no
+    key."""
     core = core_of(request)
     for pool in core.engines.pools:
         if not pool.takes_work and not pool.is_asleep:
             raise Unavailable(f"{pool.spec.name}: {pool.reason}", 1.0)
-    return answer({"status": "ok"})
+    engines = [{"engine": each.name, "state": each.state} for each in core.engines]
+    return answer({"status": "ok", "engines": engines})
 
 
 async def capabilities(request: Request) -> Response:
@@ -108,7 +109,7 @@ ROUTES: list[Route] = [
         ClientDynamicConfigResponse,
         reads=requests.CLIENT_CONFIG,
     ),
-    route("GET", paths.HEALTH, health, HealthResponse, needs_key=False),
+    route("GET", paths.HEALTH, health, Health, needs_key=False),
     route("GET", paths.SERVER_CAPABILITIES, capabilities, GetServerCapabilitiesResponse),
     route("POST", paths.AUTH_TOKEN, token),
     route("GET", paths.API_KEY_ME, key_info, KeyInfo),

@@ -101,11 +101,8 @@ def _word(core: Core, engine: Engine) -> str:
     """What people call how it is."""
     if core.rolling.is_waiting(engine):
         return "to be restarted" if engine.draining is None else "restarting"
-    if engine.is_asleep or not engine.is_ready:
-        return "asleep" if engine.is_asleep else engine.phase
-    if engine.draining is None:
-        return "ready"
-    return "drained" if core.rolling.is_empty(engine) else "draining"
+    is_drained = engine.state == "draining" and core.rolling.is_empty(engine)
+    return "drained" if is_drained else engine.state
 
 
 ROUTES: list[Route] = [

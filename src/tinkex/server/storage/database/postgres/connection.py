@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.types.numeric import IntDumper
-from psycopg.types.string import StrDumper
+from psycopg.types.string import StrDumper, TextLoader
 
 from tinkex.server.storage.database.transactions import (
     DatabaseError,
@@ -29,6 +29,9 @@ from tinkex.server.storage.database.transactions import (
 )
 
 _VALUE = re.compile(r"\?|(?<![:\w]):([a-z_]+)")
+ESCAPE = "\U0010fffe"
+"""No character, so that nobody writes it. PostgreSQL takes no NUL in texts, SQLite and JSON do: one
+is kept as this and a 0, this itself as this and a 1."""
 SCHEMA = "tinkex"
 """Where our tables are, so that a database can be shared with other things."""
 PATIENCE_S = 20.0
@@ -36,6 +39,8 @@ PATIENCE_S = 20.0
 _RETRY_S = 0.1
 _FORGOTTEN_MS = 5000
 """After so long the database ends a transaction of a server that stands still."""
+_FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
+"""In what PostgreSQL says when it lets nobody in at the moment."""
 _ENDING = ("57P", "08")
 """Classes of what PostgreSQL says when it ends a connection."""
 _FOUNDING = 7_311_421_907
@@ -55,8 +60,12 @@ _FOUNDATION = (
         END $$""",
     """CREATE OR REPLACE FUNCTION instr(text, text) RETURNS integer
         LANGUAGE sql IMMUTABLE AS 'SELECT strpos($1, $2)'""",
-    """CREATE OR REPLACE FUNCTION json_each(document text) RETURNS TABLE (key text, value text)
-        LANGUAGE sql IMMUTABLE AS 'SELECT * FROM json_each_text(document::json)'""",
+    rf"""CREATE OR REPLACE FUNCTION json_each(document text) RETURNS TABLE (key text, value text)
+        LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+            RETURN QUERY SELECT * FROM json_each_text(regexp_replace(
+                document, '(?<!\\)((?:\\\\)*)\\u0000', '\1{ESCAPE}0', 'g')::json);
+        EXCEPTION WHEN data_exception THEN RETURN;  -- half a character: nobody can look for it
+        END $$""",
 )
 _WORDS = (
     (
@@ -143,7 +152,8 @@ class PostgresConnection:
             driver.execute(f"SET search_path = {SCHEMA}")
             driver.execute(f"SET idle_in_transaction_session_timeout = {_FORGOTTEN_MS}")
         except psycopg.Error as error:
-            raise DatabaseUnavailable(f"PostgreSQL: {_said(error)}") from error
+            kind = DatabaseUnavailable if _may_come(error) else DatabaseError
+            raise kind(f"PostgreSQL: {_said(error)}") from error
         _adapt(driver.adapters)
         return driver
 
@@ -165,7 +175,7 @@ class PostgresConnection:
             return False
         give_up = time.monotonic() + patience_s
         while time.monotonic() < give_up and not self._closing.wait(_RETRY_S):
-            with contextlib.suppress(DatabaseUnavailable):
+            with contextlib.suppress(DatabaseError):
                 self.driver = self._connect()
                 return True
         return False
@@ -243,8 +253,28 @@ class _Boolean(IntDumper):
         return b"1" if obj else b"0"
 
 
+class _Text(StrDumper):
+    """Any text, NUL included."""
+
+    def dump(self, obj: str) -> Any:
+        if "\0" in obj or ESCAPE in obj:
+            obj = obj.replace(ESCAPE, ESCAPE + "1").replace("\0", ESCAPE + "0")
+        return super().dump(obj)
+
+
+class _AnyText(TextLoader):
+    """The text as it was."""
+
+    def load(self, data: Any) -> Any:
+        text = str(super().load(data))
+        if ESCAPE in text:
+            text = text.replace(ESCAPE + "0", "\0").replace(ESCAPE + "1", ESCAPE)
+        return text
+
+
 def _adapt(adapters: AdaptersMap) -> None:
-    adapters.register_dumper(str, StrDumper)
+    adapters.register_dumper(str, _Text)
+    adapters.register_loader("text", _AnyText)
     adapters.register_dumper(bool, _Boolean)
     adapters.register_loader("numeric", _Number)
 
@@ -253,6 +283,15 @@ def _adapt(adapters: AdaptersMap) -> None:
 def _marked(sql: str) -> Any:
     """A statement with its values marked as psycopg has them."""
     return _VALUE.sub(lambda found: f"%({found[1]})s" if found[1] else "%s", sql)
+
+
+def _may_come(error: psycopg.Error) -> bool:
+    """Whether who waits may be let in: there is nobody yet, or not for now. What PostgreSQL refuses
+    for good, such as a password, it would refuse again."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    text = str(error)
+    return "FATAL" not in text or any(word in text for word in _FOR_NOW)
 
 
 def _said(error: BaseException) -> str:

@@ -123,25 +123,32 @@ def take(url: str, address: str = "") -> Lease:
 
 
 def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
-    """Take the lease as soon as it is free; `tell` hears why it is waited for, whenever that
-    changes."""
-    connection, holder, told = _founded(url), describe(address), ""
+    """Take the lease as soon as the database is there and it is free; `tell` hears why it is waited
+    for, whenever that changes. Raises `DatabaseError` where waiting would not help."""
+    connection, told = None, ""
     try:
         while True:
             try:
-                return _taken(url, connection, holder)
+                connection = connection or _founded(url)
+                return _taken(url, connection, describe(address))
             except LeaseHeld as held:
                 why = f"{held}: waiting to take over when it stops"
             except DatabaseUnavailable as error:
                 why = f"{error}: waiting for the database"
-                connection.recovered(error.__cause__ or error, ASKED_EVERY_S)
+                _close(connection)
+                connection = None
             if why != told:
                 tell(why)
                 told = why
             time.sleep(ASKED_EVERY_S)
     except BaseException:
-        connection.close()
+        _close(connection)
         raise
+
+
+def _close(connection: PostgresConnection | None) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _founded(url: str) -> PostgresConnection:
