@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from tinkex.engine.messages import Sequence as Sampled
 from tinkex.server.core import Core
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.sampling.lanes import Lanes, ServedWeights
+from tinkex.server.settings import Terms
 from tinkex.server.training.placement import Placement
 
 CALL_S, STEP_S, SAMPLE_S = 0.1, 0.02, 0.5
@@ -181,8 +182,15 @@ class _Trainer(Client):
         return outcome
 
 
-def played(engines: int, runs_of: dict[str, int], steps: int = 8) -> Measured:
-    """One story with so many engines."""
+def played(
+    engines: int,
+    runs_of: dict[str, int],
+    steps: int = 8,
+    terms: Mapping[str, Terms] | None = None,
+    in_flight: int = World.in_flight,
+) -> Measured:
+    """One story with so many engines, each of which has so many operations at once."""
     fleet = Fleet(engines, runs_of, steps)
+    fleet.terms, fleet.in_flight = terms or {}, in_flight
     fleet.play()
     return fleet.measured

@@ -14,10 +14,11 @@ import random
 import shutil
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -34,7 +35,7 @@ from tinkex.server.polls import Pending
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal
-from tinkex.server.settings import ModelSpec, Scaling, Scheduling, Settings, Timings
+from tinkex.server.settings import ModelSpec, Scaling, Scheduling, Settings, Terms, Timings
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.datum import Datum
@@ -108,6 +109,8 @@ class Weather:
 class World:
     """Runs one story to its end; raises `Wrong` if a promise was broken."""
 
+    terms: Mapping[str, Terms] = MappingProxyType({})
+    in_flight = Scheduling().operations_in_flight
     scaling = Scaling(runs_per_engine=1.0, average_s=0.3, grow_s=0.5, shrink_s=1.0)
 
     def __init__(self, seed: int) -> None:
@@ -210,9 +213,11 @@ class World:
             engines=self.weather.engines,
             fewest_engines=self.weather.fewest,
             scaling=self.scaling,
+            terms=self.terms,
             inline_bytes=256,
             timings=Timings(gap_timeout_s=3600.0, gap_grace_s=1800.0, restart_backoff_s=(0.1,)),
             scheduling=Scheduling(
+                operations_in_flight=self.in_flight,
                 snapshot_steps=self.weather.snapshot_steps,
                 resident_runs=self.weather.places,
                 deaths_before_poison=self.weather.poison,

@@ -6,16 +6,25 @@ took when nobody else wanted it nor collects what it left. Knows nothing of what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 _REMEMBERED = 10_000
+_PASSED_OVER = 16
+"""Turns of higher classes after which a class that waits has one."""
 
 
 class Fairness:
-    """Tokens served per tenant, on a common scale."""
+    """Tokens served per tenant, on a common scale. Classes are numbered, 0 the highest: a lower one
+    has its turn when no higher one waits, and now and then, so that nobody starves."""
 
-    def __init__(self, weight_of: Callable[[str], float] = lambda _: 1) -> None:
-        self._weight_of = weight_of
+    def __init__(
+        self,
+        weight_of: Callable[[str], float] = lambda _: 1,
+        class_of: Callable[[str], int] = lambda _: 0,
+    ) -> None:
+        self._weight_of, self._class_of = weight_of, class_of
+        self._passed_over: Counter[int] = Counter()
         self._served: dict[str, float] = {}
         self._waiting: dict[str, set[str]] = {}
 
@@ -25,20 +34,32 @@ class Fairness:
         now, before = set(tenants), self._waiting.pop(at, set())
         elsewhere: set[str] = set().union(*self._waiting.values())
         present = (before & now) | elsewhere
-        level = min((self._served[tenant] for tenant in present), default=None)
         for tenant in now - before - elsewhere:
-            floor = self._floor() if level is None else level
+            floor = self._level(present, self._class_of(tenant))
             self._served[tenant] = max(self._served.get(tenant, floor), floor)
         self._waiting[at] = now
         if len(self._served) > _REMEMBERED:
             self._served = {tenant: self._served[tenant] for tenant in now | elsewhere}
-        return sorted(now, key=lambda tenant: (self._served[tenant], tenant))
+        return sorted(now, key=self._place)
 
     def charge(self, tenant: str, tokens: int) -> None:
+        own = self._class_of(tenant)
+        waiting: set[str] = set().union(*self._waiting.values())
+        self._passed_over.update({self._class_of(each) for each in waiting} - set(range(own + 1)))
+        self._passed_over.pop(own, None)
         self._served[tenant] = self._served.get(tenant, 0.0) + self._cost(tenant, tokens)
 
-    def _floor(self) -> float:
-        return max(self._served.values(), default=0.0)
+    def _place(self, tenant: str) -> tuple[bool, int, float, str]:
+        own = self._class_of(tenant)
+        return self._passed_over[own] < _PASSED_OVER, own, self._served[tenant], tenant
+
+    def _level(self, present: set[str], number: int) -> float:
+        """Where somebody of a class begins: level with who has had the least of it."""
+        least = [self._served[each] for each in present if self._class_of(each) == number]
+        if least:
+            return min(least)
+        most = [had for each, had in self._served.items() if self._class_of(each) == number]
+        return max(most, default=0.0)
 
     def _cost(self, tenant: str, tokens: int) -> float:
         return max(tokens, 1) / self._weight_of(tenant)

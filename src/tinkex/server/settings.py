@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -147,13 +148,19 @@ class RaySettings:
     shared: tuple[str, ...] = ()
 
 
+Priority = Literal["interactive", "normal", "batch"]
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+"""Classes of tenants, the highest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one tenant has instead of the usual: parts of an engine for each part that others get,
-    and limits by name."""
+    """What one tenant has instead of the usual: parts of an engine for each part that others of its
+    class get, limits by name, and its class."""
 
     weight: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
+    priority: Priority = "normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +204,11 @@ class Settings:
         """Its parts of an engine for each part that others get."""
         terms = self.terms.get(tenant)
         return 1 if terms is None else terms.weight
+
+    def class_of(self, tenant: str) -> int:
+        """The number of its priority, 0 the highest."""
+        terms = self.terms.get(tenant)
+        return PRIORITIES.index("normal" if terms is None else terms.priority)
 
     @property
     def is_private(self) -> bool:

@@ -30,6 +30,8 @@ from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
 
+_LEFT_OVER = 64
+"""While somebody of a higher class has samples, a tenant has this part of its window."""
 _TRAINING = 4
 """Sequences that an engine's training counts for when samples are dealt out."""
 _GONE = (
@@ -110,8 +112,10 @@ class Load:
 
 @dataclass(slots=True)
 class _Lane:
-    """One tenant's samples for one model: those that wait, and its sequences by engine."""
+    """One tenant's samples for one model: those that wait, and its sequences by engine. `rank` is
+    the number of the tenant's class, 0 the highest."""
 
+    rank: int
     queue: deque[Ride] = field(default_factory=deque)
     sequences: Counter[str] = field(default_factory=Counter)
 
@@ -133,10 +137,26 @@ class _Track:
 
 @dataclass(slots=True)
 class _Lanes:
-    """One model's lanes, by tenant."""
+    """One model's lanes, by tenant, and how many are of which class."""
 
     pool: Pool
     tenants: dict[str, _Lane] = field(default_factory=dict)
+    classes: Counter[int] = field(default_factory=Counter)
+
+    def lane(self, tenant: str, class_of: Callable[[str], int]) -> _Lane:
+        """A tenant's, made if it has none."""
+        lane = self.tenants.get(tenant)
+        if lane is None:
+            lane = self.tenants[tenant] = _Lane(class_of(tenant))
+            self.classes[lane.rank] += 1
+        return lane
+
+    def leave(self, tenant: str) -> None:
+        self.classes[self.tenants.pop(tenant).rank] -= 1
+
+    def comes_after_others(self, lane: _Lane) -> bool:
+        """Whether somebody of a higher class has samples here."""
+        return any(self.classes[rank] for rank in range(lane.rank))
 
 
 class Lanes:
@@ -149,7 +169,7 @@ class Lanes:
         self._unwritten = unwritten
         self._clock = clock
         self._limits = limits
-        self._weight_of = settings.weight_of
+        self._weight_of, self._class_of = settings.weight_of, settings.class_of
         self._ops, self._turns = itertools.count(), itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._prefixes = Prefixes()
@@ -247,7 +267,7 @@ class Lanes:
         """Send what fits into the windows."""
         for lanes in self._models.values():
             if lanes.tenants and lanes.pool.is_ready:
-                for lane in list(lanes.tenants.values()):
+                for lane in sorted(lanes.tenants.values(), key=lambda lane: lane.rank):
                     while lane.queue and self._send_first(lane):
                         pass
 
@@ -259,7 +279,7 @@ class Lanes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _lane(self, ride: Ride) -> _Lane:
-        return self._models[ride.pool.spec.name].tenants.setdefault(ride.tenant, _Lane())
+        return self._models[ride.pool.spec.name].lane(ride.tenant, self._class_of)
 
     def _send_first(self, lane: _Lane) -> bool:
         """Whether a lane's first sample could leave it."""
@@ -285,6 +305,8 @@ class Lanes:
         only = self._unwritten.holder(ride.weights.name, ride.pool)
         engines = ride.pool.open() if only is None else [only]
         window = self._limits.sequences_in_flight
+        if self._models[ride.pool.spec.name].comes_after_others(lane):
+            window = max(1, window // _LEFT_OVER)
         able = [
             self._tracks[engine.name] for engine in engines if lane.sequences[engine.name] < window
         ]
@@ -362,10 +384,10 @@ class Lanes:
             logger.debug("%s ended before it could be cancelled", ride.op)
 
     def _tidy(self, ride: Ride) -> None:
-        lanes = self._models[ride.pool.spec.name].tenants
-        lane = lanes.get(ride.tenant)
+        lanes = self._models[ride.pool.spec.name]
+        lane = lanes.tenants.get(ride.tenant)
         if lane is not None and not lane.queue and not lane.sequences.total():
-            del lanes[ride.tenant]
+            lanes.leave(ride.tenant)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

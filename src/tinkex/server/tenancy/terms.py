@@ -1,6 +1,7 @@
-"""Terms of single tenants: how large their share is, and limits of their own.
+"""Terms of single tenants: how large their share is, who goes first, and limits of their own.
 
-Read from one small JSON file in the home, `tenants.json`, by tenants' names; changes count at once.
+Read from one small JSON file in the home, `tenants.json`, by tenants' names; changes count within
+a moment.
 A file that is wrong keeps a server from starting; while it runs, the last right one stays.
 """
 
@@ -8,17 +9,20 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tinkex.server.settings import Terms
+from tinkex.server.settings import PRIORITIES, Terms
 from tinkex.server.tenancy.keys import KeyProblem
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "tenants.json"
 LARGEST_WEIGHT = 16
+_LOOK_S = 0.2
+"""Between two looks at the file: schedulers ask many times a second."""
 LIMITS = (
     "sessions_per_tenant",
     "runs_per_tenant",
@@ -31,9 +35,10 @@ LIMITS = (
 class TenantTerms(Mapping[str, Terms]):
     """The terms of one home: a view that follows its file."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, look_s: float = _LOOK_S) -> None:
         """Raises `KeyProblem` where the file is wrong."""
-        self._path = home / FILE_NAME
+        self._path, self._look_s = home / FILE_NAME, look_s
+        self._looked_at = time.monotonic()
         self._stamp = self._read_stamp()
         self._terms = _decode(self._path) if self._stamp else {}
 
@@ -47,7 +52,10 @@ class TenantTerms(Mapping[str, Terms]):
         return len(self._current())
 
     def _current(self) -> Mapping[str, Terms]:
-        stamp = self._read_stamp()
+        now = time.monotonic()
+        if now - self._looked_at < self._look_s:
+            return self._terms
+        self._looked_at, stamp = now, self._read_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
             try:
@@ -75,13 +83,17 @@ def _decode(path: Path) -> dict[str, Terms]:
 
 
 def _terms(path: Path, name: str, entry: Any) -> Terms:
-    known = ("weight", *LIMITS)
+    known = ("weight", "priority", *LIMITS)
     if not isinstance(entry, dict) or not set(entry) <= set(known):
         raise KeyProblem(f"{path}: the terms of {name} may be {', '.join(known)}")
-    for field, number in entry.items():
+    priority = entry.get("priority", "normal")
+    if priority not in PRIORITIES:
+        raise KeyProblem(f"{path}: priority of {name} is none of {', '.join(PRIORITIES)}")
+    numbers = {field: entry[field] for field in entry if field != "priority"}
+    for field, number in numbers.items():
         if type(number) is not int or number < 1:
             raise KeyProblem(f"{path}: {field} of {name} is not a whole number above 0")
-    weight = entry.get("weight", 1)
+    weight = numbers.pop("weight", 1)
     if weight > LARGEST_WEIGHT:
         raise KeyProblem(f"{path}: weight of {name} is {weight}: give 1 to {LARGEST_WEIGHT}")
-    return Terms(weight, {field: entry[field] for field in entry if field != "weight"})
+    return Terms(weight, numbers, priority)

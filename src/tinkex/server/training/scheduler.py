@@ -76,7 +76,7 @@ class Scheduler:
         self._placement = Placement(clock, settings)
         self._windows = {
             engine.name: _Window(fairness)
-            for pool, fairness in ((pool, Fairness(settings.weight_of)) for pool in engines.pools)
+            for pool, fairness in _turns(engines, settings)
             for engine in pool
         }
         self._crews: Crews = {}
@@ -311,6 +311,10 @@ class Scheduler:
     def _sent(self, run: Run, errand: int) -> None:
         run.sent(errand)
         self.attend(run)
+
+
+def _turns(engines: Engines, settings: Settings) -> list[tuple[Pool, Fairness]]:
+    return [(pool, Fairness(settings.weight_of, settings.class_of)) for pool in engines.pools]
 
 
 def _fairest(ready: list[Choice], window: _Window, at: str) -> Choice | None:
