@@ -58,10 +58,13 @@ STEP = ADAM | {"eps": 1e-2}
 """An `eps` of the gradients' own size: else Adam makes whole steps of what is mere rounding."""
 
 SHAPES = {
-    "dense, four ranks": ("llama-four-heads", 4),
-    "hybrid with experts": ("qwen3.5-moe", 2),
-    "gpt-oss": ("gpt-oss", 2),
+    "dense, four ranks": ("llama-four-heads", 4, False),
+    "hybrid with experts": ("qwen3.5-moe", 2, False),
+    "gpt-oss": ("gpt-oss", 2, False),
+    "gpt-oss, whole experts": ("gpt-oss", 2, True),
+    "whole experts, four ranks": ("qwen3-moe-four-heads", 4, True),
 }
+"""Family, ranks, and whether those have whole experts."""
 
 
 class Local:
@@ -87,8 +90,10 @@ class Local:
 class Engine:
     """Asks one command at a time."""
 
-    def __init__(self, folder: Path, ranks: int) -> None:
-        config = WorkerConfig(str(folder), device="cpu", kv_bytes=8 << 20, ranks=ranks)
+    def __init__(self, folder: Path, ranks: int, *, whole_experts: bool = False) -> None:
+        config = WorkerConfig(
+            str(folder), device="cpu", kv_bytes=8 << 20, ranks=ranks, whole_experts=whole_experts
+        )
         self.worker = Local(config) if ranks == 1 else RemoteWorker(config)
         self.facts = self.worker.receive()
 
@@ -103,8 +108,8 @@ class Engine:
 
 
 @contextmanager
-def engine(folder: Path, ranks: int) -> Iterator[Engine]:
-    made = Engine(folder, ranks)
+def engine(folder: Path, ranks: int, *, whole_experts: bool = False) -> Iterator[Engine]:
+    made = Engine(folder, ranks, whole_experts=whole_experts)
     try:
         yield made
     finally:
@@ -143,16 +148,17 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_ranks_train_save_and_sample_what_one_device_does(name: str, folders: Path) -> None:
-    family, ranks = SHAPES[name]
-    model = folders / family
+    family, ranks, whole_experts = SHAPES[name]
+    here = folders / name
+    model, one, other = here / "model", here / "one", here / "several"
     save_reference(family, model)
     with engine(model, 1) as alone:
-        wanted = work(alone, folders / f"{family}-1")
+        wanted = work(alone, one)
         parameters = alone.facts.parameters
-    with engine(model, ranks) as several:
-        found = work(several, folders / f"{family}-{ranks}")
+    with engine(model, ranks, whole_experts=whole_experts) as several:
+        found = work(several, other)
         assert several.facts.parameters == parameters
-        _resumes(several, folders, family)
+        _resumes(several, one, here / "copy")
         _evaluates_custom_losses(several)
         _ends_with_any_rank(several)
     for key, value in wanted.items():
@@ -164,12 +170,11 @@ def test_ranks_train_save_and_sample_what_one_device_does(name: str, folders: Pa
             assert np.abs(found[key] - value).max() <= (FRESH if key == "logprobs 0" else LATER), (
                 key
             )
-    _same_files(folders / f"{family}-1", folders / f"{family}-{ranks}")
+    _same_files(one, other)
 
 
-def _resumes(several: Engine, folders: Path, family: str) -> None:
+def _resumes(several: Engine, source: Path, copy: Path) -> None:
     """From what one device has saved, bit for bit."""
-    source, copy = folders / f"{family}-1", folders / f"{family}-copy"
     several.ask(LoadRun("load", "again", WeightsRef(str(source)), optimizer=True, create=True))
     copy.mkdir()
     several.ask(SaveRun("save", "again", str(copy), training=True))
@@ -245,9 +250,11 @@ def test_fused_matrices_are_divided_part_by_part(folders: Path) -> None:
     [
         ("llama", 3, "num_attention_heads is 4, which 3 ranks cannot divide"),
         ("olmo3", 2, "norms queries and keys over all heads at once"),
+        ("llama", 2, "whole_experts: this model has no experts"),
+        ("gpt-oss", 4, "the number of experts is 6, which 4 ranks cannot divide"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_by_name(family: str, ranks: int, said: str) -> None:
     config = parse_config(make_reference(family).config.to_dict())
     with pytest.raises(ModelError, match=said):
-        config.share(0, ranks)
+        config.share(0, ranks, whole_experts="experts" in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from support.sampling import tiny_folder
 from tinkex.engine.builtin.tiny import TINY_MODELS
+from tinkex.engine.model.known import KNOWN
+from tinkex.engine.model.sizes import sizes_of_raw
 from tinkex.server.engines.model_needs import Machine, known_needs, model_needs, this_machine
 
 H200 = Machine("gpu", 139 << 30)
@@ -105,3 +108,17 @@ def test_a_model_larger_than_one_gpu_is_planned_for_as_few_as_can_share_it() -> 
     alone = known_needs(Machine("gpu", 80 << 30))["meta-llama/Llama-3.3-70B-Instruct"]
     assert alone.reason is not None
     assert alone.ranks == 1
+
+
+def test_the_plan_says_which_parallelism_and_deals_experts_out_whole_before_it_cuts_slivers() -> (
+    None
+):
+    cards = Machine("gpu", 40 << 30, 8)
+    mixture = known_needs(cards)["openai/gpt-oss-120b"]
+    assert mixture.plan == "--engine ranks=8 (tensor parallelism)", "360 columns of each expert"
+    config = dict(KNOWN["openai/gpt-oss-120b"])
+    thin = config | {"intermediate_size": 512, "hidden_size": 11520}
+    with pytest.raises(ValueError, match="deal out whole ones"):
+        sizes_of_raw(thin, 8)
+    assert sizes_of_raw(thin, 8, whole_experts=True).parameters < sizes_of_raw(thin).parameters / 5
+    assert "whole_experts=1 (expert" in replace(mixture, whole_experts=True).plan

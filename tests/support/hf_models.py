@@ -153,7 +153,11 @@ FOUR_HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-four-heads": (
         "LlamaConfig",
         {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True},
-    )
+    ),
+    "qwen3-moe-four-heads": (
+        "Qwen3MoeConfig",
+        MOE | {"num_key_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 3},
+    ),
 }
 """For four ranks, each of which needs a head of keys and values."""
 

@@ -27,3 +27,4 @@ class WorkerConfig:
     sampling_share: float = 0.5  # of the time when both have work
     threads: int | None = None  # of the CPU; several engines on one machine share its cores
     ranks: int = 1  # devices that share the model: GPUs from `device` on, or processes of one CPU
+    whole_experts: int = 0  # 1: each rank has some of a mixture's experts, not a part of every one

@@ -43,7 +43,7 @@ class LocalModel:
             return "yes" if self.folder is None else "unknown"
         reason, ranks = self.needs.reason, self.needs.ranks
         if ranks > 1:
-            return f"yes, on {ranks} GPUs: --engine ranks={ranks}"
+            return f"yes, on {ranks} GPUs: {self.needs.plan}"
         if reason is None or reason.startswith("to sample only"):
             return reason or "yes"
         return f"no: {reason}"
@@ -80,6 +80,7 @@ class LocalModels(TableOutput):
                     "training_bytes": model.needs.training if model.needs else None,
                     "here": model.here,
                     "ranks": model.needs.ranks if model.needs else None,
+                    "whole_experts": model.needs.whole_experts if model.needs else None,
                 }
                 for model in self.models
             ]

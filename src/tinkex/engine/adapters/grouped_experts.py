@@ -105,7 +105,7 @@ class TableExpand(torch.autograd.Function):
             experts=many,
             tokens=routes.tokens,
         )
-        back = routes.combine(back)
+        back = routes.combine(routes.clear(back))
         kernel.add_sums(x, back, entry, table.bounds, place, *shapes, back=True)
         dx = None
         if ctx.needs_input_grad[0]:
@@ -127,7 +127,7 @@ class TableContract(torch.autograd.Function):
         rows = kernel.shrink(
             x, entry, groups.tiles, table.counts, place, *shapes, back=False, experts=many
         )
-        thin = routes.combine(rows)
+        thin = routes.combine(routes.clear(rows))
         kernel.expand(y, thin, entry, table.tiles, place, *shapes, back=False)
         ctx.save_for_backward(x, weight, thin)
         ctx.facts = (lora, layer, slot, routes)

@@ -164,6 +164,7 @@ class DenseMlpConfig:
 @dataclass(frozen=True, slots=True)
 class ExpertsConfig:
     experts: int
+    """Whose matrices are here."""
     active: int
     """Experts per token."""
     inner: int
@@ -175,6 +176,20 @@ class ExpertsConfig:
     """Where gate and up are cut off, in mixtures whose gate is that of gpt-oss."""
     shared: DenseMlpConfig | None = None
     """One more MLP for every token, times a sigmoid gate."""
+    first: int = 0
+    """The number of the first of those, where other ranks have the others."""
+    choices: int | None = None
+    """How many there are in all; None where all are here."""
+
+    @property
+    def own(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + self.experts)
+
+    @property
+    def routed(self) -> int:
+        """How many the router chooses among."""
+        return self.experts if self.choices is None else self.choices
 
     def slots(self, hidden: int) -> dict[str, Slot]:
         """On the side of the residual stream all experts share one factor."""
@@ -190,6 +205,12 @@ class ExpertsConfig:
         """Of every expert a part."""
         shared = None if self.shared is None else self.shared.share(ranks)
         return replace(self, inner=_part(self.inner, ranks, "moe_intermediate_size"), shared=shared)
+
+    def deal(self, rank: int, ranks: int) -> ExpertsConfig:
+        """Whole experts, as many as every other rank has; of the shared one a part."""
+        own = _part(self.experts, ranks, "the number of experts")
+        shared = None if self.shared is None else self.shared.share(ranks)
+        return replace(self, experts=own, first=rank * own, choices=self.experts, shared=shared)
 
     def kept(self, hidden: int) -> int:
         shared = 0 if self.shared is None else self.shared.kept(hidden)

@@ -113,14 +113,12 @@ def read_dense_mlp(
 def read_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidden: int) -> Experts:
     if config.biased:
         return read_packed_experts(tensors, config, name, hidden)
-    count, inner, shared = config.experts, config.inner, config.shared
+    own, inner, shared = config.own, config.inner, config.shared
     return Experts(
         config,
-        router=tensors.exact(f"{name}.gate.weight", (count, hidden)),
-        gate_up=tensors.experts(
-            name, "gate_up_proj", ("gate_proj", "up_proj"), count, inner, hidden
-        ),
-        down=tensors.experts(name, "down_proj", ("down_proj",), count, hidden, inner),
+        router=tensors.exact(f"{name}.gate.weight", (config.routed, hidden)),
+        gate_up=tensors.experts(name, "gate_up_proj", ("gate_proj", "up_proj"), own, inner, hidden),
+        down=tensors.experts(name, "down_proj", ("down_proj",), own, hidden, inner),
         shared=None
         if shared is None
         else read_dense_mlp(tensors, shared, f"{name}.shared_expert", hidden),
@@ -138,10 +136,10 @@ def read_packed_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidd
     bias = tensors.placed(f"{up}_bias", (count, 2 * inner))
     return Experts(
         config,
-        router=tensors.exact(f"{name}.router.weight", (count, hidden)),
+        router=tensors.exact(f"{name}.router.weight", (config.routed, hidden)),
         gate_up=torch.cat([gate_up[:, ::2], gate_up[:, 1::2]], dim=1),
         down=tensors.packed_experts(down, count, hidden, inner),
-        router_bias=tensors.exact(f"{name}.router.bias", (count,)),
+        router_bias=tensors.exact(f"{name}.router.bias", (config.routed,)),
         gate_up_bias=torch.cat([bias[:, ::2], bias[:, 1::2]], dim=1),
         down_bias=tensors.placed(f"{down}_bias", (count, hidden)),
     )

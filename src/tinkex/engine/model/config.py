@@ -24,8 +24,11 @@ class LayerConfig:
     mixer: AttentionConfig | GatedDeltaConfig
     mlp: DenseMlpConfig | ExpertsConfig
 
-    def share(self, ranks: int) -> LayerConfig:
-        return LayerConfig(self.mixer.share(ranks), self.mlp.share(ranks))
+    def share(self, rank: int, ranks: int, *, whole_experts: bool) -> LayerConfig:
+        mlp = self.mlp
+        if whole_experts and isinstance(mlp, ExpertsConfig):
+            return LayerConfig(self.mixer.share(ranks), mlp.deal(rank, ranks))
+        return LayerConfig(self.mixer.share(ranks), mlp.share(ranks))
 
     def slots(self, hidden: int) -> dict[str, Slot]:
         return self.mixer.slots(hidden) | self.mlp.slots(hidden)
@@ -75,11 +78,16 @@ class ModelConfig:
             )
         object.__setattr__(self, "attention", found[0])
 
-    def share(self, rank: int, ranks: int) -> ModelConfig:
-        """What one of several ranks has of it; `ModelError` names what cannot be divided."""
+    def share(self, rank: int, ranks: int, *, whole_experts: bool = False) -> ModelConfig:
+        """What one of several ranks has of it: of every expert a part, or `whole_experts`.
+        `ModelError` names what cannot be divided."""
         if ranks == 1:
             return self
-        layers = tuple(layer.share(ranks) for layer in self.layers)
+        if whole_experts and not self.mixtures:
+            raise ModelError("whole_experts: this model has no experts; leave it out")
+        layers = tuple(
+            layer.share(rank, ranks, whole_experts=whole_experts) for layer in self.layers
+        )
         return replace(self, layers=layers, shard=Shard(rank, ranks, self))
 
     @property

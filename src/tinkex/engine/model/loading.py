@@ -19,16 +19,17 @@ from tinkex.engine.model.tensors import FolderTensors, Tensors
 
 def load_decoder(
     folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
-    ranks: Ranks | None = None, base: Float8 | None = None,
+    ranks: Ranks | None = None, base: Float8 | None = None, *, whole_experts: bool = False,
 ) -> Decoder:  # fmt: skip
-    """The model in `folder` on `device`, or the share of it that one of several ranks holds.
-    `dtype` defaults to float32 on the CPU, else bfloat16; `base` is the form of its matrices."""
+    """The model in `folder` on `device`, or the share of it that one of several ranks holds: of
+    every expert a part, or `whole_experts`. `dtype` defaults to float32 on the CPU, else bfloat16;
+    `base` is the form of its matrices."""
     path, place = Path(folder), torch.device(device)
     config = read_config(path)
     wanted = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
     tensors = FolderTensors(path, place, wanted)
     if ranks is not None:
-        config = config.share(ranks.rank, ranks.size)
+        config = config.share(ranks.rank, ranks.size, whole_experts=whole_experts)
     if config.shard is not None:
         tensors = ShardTensors(path, place, wanted, config.shard)
     weights = read_weights(config, tensors, base)

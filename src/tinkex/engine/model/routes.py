@@ -26,9 +26,11 @@ _ALIGNMENT = 8
 
 
 class Routes:
-    def __init__(self, experts: Tensor, count: int) -> None:
-        """`experts` [N, active] are the choices of each token among `count`."""
-        self.experts, self.count = experts, count
+    def __init__(self, experts: Tensor, count: int, *, partial: bool = False) -> None:
+        """`experts` [N, active] are the choices of each token among `count`. `partial`: a choice of
+        `count` is an expert that another rank has. Its rows are the last, belong to nobody here,
+        and nothing comes of them."""
+        self.experts, self.count, self.partial = experts, count, partial
         flat = experts.flatten()
         ranked, self.order = flat.sort(stable=True)
         self.row_experts = ranked
@@ -66,13 +68,30 @@ class Routes:
         found = rows.index_select(0, self.places)
         return found.view(*self.experts.shape, rows.shape[1]).sum(1)
 
+    @functools.cached_property
+    def known_experts(self) -> Tensor:
+        """Each row's expert, or for nobody's some other: to look things up by."""
+        return self.row_experts.clamp(max=self.count - 1) if self.partial else self.row_experts
+
+    def blank(self, x: Tensor, width: int) -> Tensor:
+        """Rows to be filled by expert; nobody's are zero."""
+        shape = (len(x), width)
+        return x.new_zeros(shape) if self.partial else x.new_empty(shape)
+
+    def clear(self, rows: Tensor) -> Tensor:
+        """The same rows, nobody's made zero."""
+        if self.partial:
+            rows.masked_fill_(self.row_experts[:, None] >= self.count, 0.0)
+        return rows
+
     def within(self, start: int, stop: int) -> tuple[Routes, Tensor | None]:
         """The routes of tokens [start, stop) alone, and which rows of ours theirs are: None for
         all of them."""
         if (start, stop) == (0, len(self.experts)):
             return self, None
         if (start, stop) not in self._within:
-            own, width = Routes(self.experts[start:stop], self.count), self.experts.shape[1]
+            own = Routes(self.experts[start:stop], self.count, partial=self.partial)
+            width = self.experts.shape[1]
             rows = self.places[start * width : stop * width].index_select(0, own.order)
             self._within[start, stop] = own, rows
         return self._within[start, stop]
@@ -81,8 +100,8 @@ class Routes:
 def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     """Each row times its expert's matrix: x[row] @ weight[expert].T."""
     if _groups(x, weight):
-        return _grouped(x, weight.mT, routes)
-    out = x.new_empty(len(x), weight.shape[1])
+        return routes.clear(_grouped(x, weight.mT, routes))
+    out = routes.blank(x, weight.shape[1])
     for expert, start, stop in routes.bounds:
         out[start:stop] = _steady(x[start:stop], weight[expert])
     return out
@@ -96,8 +115,8 @@ def products_back(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
 def thin_products(x: Tensor, factor: Tensor, routes: Routes) -> Tensor:
     """The same as `products` for the factors of one adapter, whose rows all are its own."""
     if _groups(x, factor):
-        return _grouped(x, factor.mT, routes)
-    out = x.new_empty(len(x), factor.shape[1])
+        return routes.clear(_grouped(x, factor.mT, routes))
+    out = routes.blank(x, factor.shape[1])
     for expert, start, stop in routes.bounds:
         torch.mm(x[start:stop], factor[expert].T, out=out[start:stop])
     return out

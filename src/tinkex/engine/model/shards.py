@@ -1,12 +1,14 @@
-"""Tensor parallelism: the share of a model that one of several ranks holds.
+"""Tensor and expert parallelism: the share of a model that one of several ranks holds.
 
 Heads, the inner width of MLPs and of every expert are divided; a block's first matrix is cut by
 rows and its last by columns, so that what the ranks make of a token sums to what one device would.
+Or whole experts are dealt out, some to each rank: what a token gets from them is a sum anyway.
 Embeddings, norms and routers are whole on every rank.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tinkex.engine.model.block_configs import ExpertsConfig
 from tinkex.engine.model.config import Shard
 from tinkex.engine.model.tensors import FolderTensors
 
+_EXPERTS = ".experts."
 _DELTA_CHANNELS = (".in_proj_qkv.weight", ".conv1d.weight")
 
 
@@ -30,6 +33,15 @@ class ShardTensors(FolderTensors):
         super().__init__(folder, device, dtype)
         self._shard = shard
         self._were_cut: set[str] = set()
+
+    def experts(
+        self, name: str, fused: str, parts: Sequence[str], own: range, rows: int, columns: int
+    ) -> Tensor:
+        found = super().experts(name, fused, parts, own, rows, columns)
+        whole = next(iter(self._shard.whole.mixtures.values()))
+        for expert, part in itertools.product(whole.own, parts):
+            self._unread.discard(f"{name}.experts.{expert}.{part}.weight")  # another rank's
+        return found
 
     def biases(self, modules: Sequence[str], sizes: Sequence[int]) -> Tensor:
         found = super().biases(modules, sizes)
@@ -49,7 +61,9 @@ class ShardTensors(FolderTensors):
         for axis, (stored, asked) in enumerate(zip(tensor.shape, shape, strict=True)):
             if stored == asked * size:
                 self._were_cut.add(name)
-                parts = tensor.split_with_sizes(self._stacked_in(name, stored), dim=axis)
+                by_expert = axis == 0 and _EXPERTS in name
+                lengths = [stored] if by_expert else self._stacked_in(name, stored)
+                parts = tensor.split_with_sizes(lengths, dim=axis)
                 return torch.cat([part.chunk(size, dim=axis)[rank] for part in parts], dim=axis)
         return tensor
 

@@ -16,6 +16,9 @@ from tinkex.engine.model.block_configs import (
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.model.families import family_of, parse_config
 
+_SLIVER = 128
+"""Columns of an expert's matrix below which whole experts are dealt out rather: a tile of a GPU's
+matrix units, and four blocks of MXFP4."""
 _STATE_WIDTH = 4
 """Bytes of a number in a linear layer's state, whatever the model's type."""
 
@@ -46,13 +49,23 @@ def sizes_of(config: ModelConfig) -> Sizes:
     )
 
 
-def sizes_of_raw(raw: Mapping[str, Any], ranks: int = 1) -> Sizes:
+def sizes_of_raw(raw: Mapping[str, Any], ranks: int = 1, *, whole_experts: bool = False) -> Sizes:
     """Of a parsed `config.json`, or of what each of several ranks has of it; `ValueError` where it
-    is not one that this engine computes, or divides."""
+    is not one that this engine computes, or divides, or that ranks had better divide otherwise."""
     try:
-        return sizes_of(parse_config(raw).share(0, ranks))
+        share = parse_config(raw).share(0, ranks, whole_experts=whole_experts)
+        if not whole_experts and ranks > 1:
+            _refuse_slivers(share)
+        return sizes_of(share)
     except (ModelError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
+
+
+def _refuse_slivers(share: ModelConfig) -> None:
+    ranks = 1 if share.shard is None else share.shard.size
+    for mixture in share.mixtures.values():
+        if mixture.inner < _SLIVER and not mixture.experts % ranks:
+            raise ModelError(f"ranks: {mixture.inner} columns of each expert; deal out whole ones")
 
 
 def _parameters(config: ModelConfig, *, active: bool) -> int:
@@ -84,7 +97,7 @@ def _mlp(mlp: DenseMlpConfig | ExpertsConfig, hidden: int, *, active: bool) -> i
         return 3 * hidden * mlp.inner + (2 * mlp.inner + hidden) * mlp.bias
     one = 3 * hidden * mlp.inner + (2 * mlp.inner + hidden) * mlp.biased
     total = (mlp.active if active else mlp.experts) * one
-    total += mlp.experts * (hidden + mlp.biased)
+    total += mlp.routed * (hidden + mlp.biased)
     return total if mlp.shared is None else total + _mlp(mlp.shared, hidden, active=active) + hidden
 
 

@@ -63,14 +63,14 @@ class Tensors(ABC):
         return fused
 
     def experts(
-        self, name: str, fused: str, parts: Sequence[str], count: int, rows: int, columns: int
+        self, name: str, fused: str, parts: Sequence[str], own: range, rows: int, columns: int
     ) -> Tensor:
-        """[count, parts · rows, columns]: stored as one tensor, or as matrices by expert."""
-        shape = (count, len(parts) * rows, columns)
+        """[own experts, parts · rows, columns]: stored as one tensor, or as matrices by expert."""
+        shape = (len(own), len(parts) * rows, columns)
         if self.has(f"{name}.experts.{fused}"):
             return self._place(self.read(f"{name}.experts.{fused}", shape))
         stack = torch.empty(shape, dtype=self.dtype, device=self.device)
-        for expert, matrix in enumerate(stack):
+        for expert, matrix in zip(own, stack, strict=True):
             for part, target in zip(parts, matrix.split(rows), strict=True):
                 module = f"{name}.experts.{expert}.{part}.weight"
                 target.copy_(self.read(module, (rows, columns)))

@@ -101,7 +101,7 @@ class Projection(Lora):
     ) -> Tensor:
         if rows.is_cuda:
             return products(rows, weight, routes)
-        out = rows.new_empty(len(rows), weight.shape[1])
+        out = routes.blank(rows, weight.shape[1])
         for expert, start, stop in routes.bounds:
             name = expert_product(slot, expert)
             out[start:stop] = self._frozen.few_rows(layer, name, rows[start:stop], weight[expert])

@@ -117,7 +117,7 @@ class Batch(Iterator[int]):
         self._staged = False
         self._done = False
         mixtures = self._decoder.config.mixtures.values()
-        self._loads = ExpertLoads(next((mixture.experts for mixture in mixtures), 0))
+        self._loads = ExpertLoads(next((mixture.routed for mixture in mixtures), 0))
 
     def __next__(self) -> int:
         if self._waiting:

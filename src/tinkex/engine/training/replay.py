@@ -50,7 +50,7 @@ def check_routes(data: Sequence[CheckedDatum], config: ModelConfig) -> None:
             continue
         mixtures = list(config.mixtures.values())
         wanted = (len(mixtures), mixtures[0].active) if mixtures else None
-        most = mixtures[0].experts if mixtures else 0
+        most = mixtures[0].routed if mixtures else 0
         if routes.shape[1:] != wanted or len(routes) > len(datum.tokens):
             raise UserError(f"data[{index}]: kept routes of {routes.shape} do not fit this model")
         if routes.size and not (int(routes.min()) >= 0 and int(routes.max()) < most):

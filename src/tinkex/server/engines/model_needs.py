@@ -9,6 +9,7 @@ a CPU; beside them come caches, runs and activations, which take what is left.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import os
@@ -66,6 +67,17 @@ class Needs:
     """Weights, and one run with its gradient and moments."""
     ranks: int = 1
     """Devices that have to share it: `tinkex serve --engine ranks=N`."""
+    whole_experts: bool = False
+    """Whether each of them had better have some experts whole than a part of every one."""
+
+    @property
+    def plan(self) -> str:
+        """How to serve it on several devices, in options and in words; empty on one."""
+        if self.ranks == 1:
+            return ""
+        if self.whole_experts:
+            return f"--engine ranks={self.ranks} --engine whole_experts=1 (expert parallelism)"
+        return f"--engine ranks={self.ranks} (tensor parallelism)"
 
 
 def this_machine() -> Machine:
@@ -110,12 +122,12 @@ def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
     alone = _judged(_reckoned(counted, config, machine), machine)
     if alone.reason is None:
         return alone
-    for ranks in range(2, machine.devices + 1):
-        sizes = _sizes(config, ranks)
+    for ranks, whole in itertools.product(range(2, machine.devices + 1), (False, True)):
+        sizes = _sizes(config, ranks, whole_experts=whole)
         if sizes is not None:
             share = _judged(_with_sizes(counted, sizes, machine), machine)
             if share.reason is None:
-                return replace(alone, reason=None, ranks=ranks)
+                return replace(alone, reason=None, ranks=ranks, whole_experts=whole)
     return alone
 
 
@@ -126,9 +138,10 @@ def _reckoned(needs: Needs, config: Any, machine: Machine) -> Needs:
     return needs if sizes is None else _with_sizes(needs, sizes, machine)
 
 
-def _sizes(config: Any, ranks: int = 1) -> Any:
+def _sizes(config: Any, ranks: int = 1, *, whole_experts: bool = False) -> Any:
+    sizes = importlib.import_module("tinkex.engine.model.sizes")
     try:
-        return importlib.import_module("tinkex.engine.model.sizes").sizes_of_raw(config, ranks)
+        return sizes.sizes_of_raw(config, ranks, whole_experts=whole_experts)
     except ValueError:
         return None
 

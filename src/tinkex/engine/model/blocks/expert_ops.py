@@ -27,11 +27,11 @@ def gated_rows(
     """
     if runs_triton(gate_up):
         result: Tensor = _Gate.apply(  # type: ignore[no-untyped-call]
-            gate_up, share, bias, routes.row_experts, limit
+            gate_up, share, bias, routes.known_experts, limit
         )
         return result
     if bias is not None:
-        gate_up = gate_up + bias.index_select(0, routes.row_experts)
+        gate_up = gate_up + bias.index_select(0, routes.known_experts)
     return _gated(gate_up, limit) * share[:, None].to(gate_up.dtype)
 
 

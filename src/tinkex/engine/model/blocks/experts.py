@@ -2,7 +2,8 @@
 
 The router is computed in float32. Experts are grouped products over tokens sorted by expert. The
 weight of a choice scales the expert's inner activations, so that what comes back to a token is a
-plain sum. No state.
+plain sum. Where ranks share a model, one has a part of every expert, or some of them whole: either
+way what the ranks find sums to what one device would. No state.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tinkex.engine.model.routes import Routes
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """`router` [experts, hidden] and its bias in float32, `gate_up` [experts, 2 · inner, hidden],
+    """`router` [routed, hidden] and its bias in float32, `gate_up` [experts, 2 · inner, hidden],
     gate first, `down` [experts, hidden, inner]; biases [experts, width]."""
 
     config: ExpertsConfig
@@ -49,17 +50,19 @@ class Experts:
             yield SHARED_GATE, self.shared_gate, None
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
-        if run.takes_few(x):
+        if self.config.choices is None and run.takes_few(x):
             return self._forward_few(layer, x, onto, run)
-        weights, routes = self._route(x, run.kept_routes(layer))
-        run.routed(layer, routes.experts)
+        weights, chosen = self._route(x, run.kept_routes(layer))
+        run.routed(layer, chosen)
+        routes = self._own(chosen)
         gate_up = run.expand(layer, UP, x, self.gate_up, routes)
         share = weights.flatten().index_select(0, routes.order)
         inner = gated_rows(gate_up, share, self.gate_up_bias, routes, self.config.clamp)
         out = onto + run.contract(layer, DOWN, inner, self.down, routes)
         if self.down_bias is not None:
-            spread = weights.new_zeros(len(x), self.config.experts)
-            spread = spread.scatter(1, routes.experts, weights).to(x.dtype)
+            spread = weights.new_zeros(len(x), self.config.experts + routes.partial)
+            spread = spread.scatter_add(1, routes.experts, weights).to(x.dtype)
+            spread = spread[:, : self.config.experts].contiguous()
             out = out + batch_invariant.linear(spread, self.down_bias.T, None)
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
@@ -90,7 +93,16 @@ class Experts:
             lora.few_down(layer, DOWN, inner, routes, out)
         return out
 
-    def _route(self, x: Tensor, kept: KeptRoutes | None) -> tuple[Tensor, Routes]:
+    def _own(self, chosen: Tensor) -> Routes:
+        """The routes to the experts that are here."""
+        config = self.config
+        if config.choices is None:
+            return Routes(chosen, config.experts)
+        own = chosen - config.first
+        elsewhere = (own < 0) | (own >= config.experts)
+        return Routes(own.masked_fill(elsewhere, config.experts), config.experts, partial=True)
+
+    def _route(self, x: Tensor, kept: KeptRoutes | None) -> tuple[Tensor, Tensor]:
         """Weights [N, active] and where each token goes. A softmax over all experts, renormalised,
         is one over the chosen alone. Choices that are kept are made again, with today's weights."""
         logits = batch_invariant.linear(x.float(), self.router, self.router_bias)
@@ -101,7 +113,7 @@ class Experts:
             weights = scores.gather(1, chosen)
         if self.config.renormalise:
             weights = weights.softmax(-1)
-        return weights, Routes(chosen, self.config.experts)
+        return weights, chosen
 
 
 def expert_product(slot: str, expert: int) -> str:

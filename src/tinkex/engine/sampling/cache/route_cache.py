@@ -23,7 +23,7 @@ class RouteCache:
         mixtures = config.mixtures
         (first, *_) = mixtures.values()
         self._layers = {layer: index for index, layer in enumerate(mixtures)}
-        self._dtype = torch.uint8 if first.experts <= 256 else torch.int16
+        self._dtype = torch.uint8 if first.routed <= 256 else torch.int16
         shape = (len(mixtures), (pages + 1) * size, first.active)
         self._store = torch.zeros(shape, dtype=self._dtype, device=device)
         self._size, self._device = size, device
