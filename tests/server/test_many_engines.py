@@ -15,7 +15,7 @@ from support.fake_engine import FakeEngine, FakeWorker
 from support.served import MODEL, QUICK, Api, served
 from tinkex.engine.messages import LoadWeights, Sample, SamplingParams
 from tinkex.server.engines.engine import Engine
-from tinkex.server.sampling.lanes import Ride, ServedWeights
+from tinkex.server.sampling.rides import Ride, ServedWeights
 
 ENDLESS = 999  # the fake engine holds samples of so many tokens
 RESTLESS = dataclasses.replace(QUICK, run_move_s=0.0)

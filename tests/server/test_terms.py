@@ -15,7 +15,7 @@ from support.fake_engine import FakeEngine
 from support.served import served
 from tinkex.engine.messages import Sample, SamplingParams
 from tinkex.server.fairness import Fairness
-from tinkex.server.sampling.lanes import Ride, ServedWeights
+from tinkex.server.sampling.rides import Ride, ServedWeights
 from tinkex.server.settings import Settings, Terms
 from tinkex.server.tenancy.keys import KeyProblem
 from tinkex.server.tenancy.tenants import hash_key

@@ -33,7 +33,8 @@ from tinkex.engine.messages import (
 from tinkex.engine.messages import Sequence as Sampled
 from tinkex.server.core import Core
 from tinkex.server.engines.worker import EngineSpec
-from tinkex.server.sampling.lanes import Lanes, ServedWeights
+from tinkex.server.sampling.lanes import Lanes
+from tinkex.server.sampling.rides import ServedWeights
 from tinkex.server.settings import Terms
 from tinkex.server.training.placement import Placement
 

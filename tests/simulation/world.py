@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +26,7 @@ import numpy as np
 from simulation.clockwork import VirtualClock, VirtualLoop
 from simulation.disk import Disk, SimulatedBlobs, open_simulated
 from simulation.machine import Machine, after
+from simulation.weather import Weather
 from tinkex.server import core as core_module
 from tinkex.server.core import Core
 from tinkex.server.engines.worker import EngineSpec
@@ -63,47 +63,6 @@ class _Alarm(logging.Handler):
         text = record.getMessage()
         if "another result" in text or " broke" in text:
             self.heard.append(f"{text} {record.exc_info and record.exc_info[1]!r}")
-
-
-@dataclass(frozen=True)
-class Weather:
-    """How bad this seed's day is."""
-
-    runs: int
-    operations: int
-    mortality: float
-    full: float
-    lost: float
-    crashes: int
-    poison: int
-    damage: float
-    snapshot_steps: int
-    places: int
-    unsaved: float
-    engines: int
-    moves: float
-    fewest: int
-
-    @classmethod
-    def drawn(cls, dice: random.Random) -> Weather:
-        runs = dice.choice((1, 2, 3, 3, 3, 3, 12))
-        engines = dice.choice((1, 1, 2, 3, 4))
-        return cls(
-            runs=runs,
-            operations=dice.randint(3, 14) if runs <= 3 else dice.randint(0, 3),
-            mortality=dice.choice((0.0, 0.02, 0.1)),
-            full=dice.choice((0.0, 0.0, 0.05)),
-            lost=dice.choice((0.0, 0.1, 0.3)),
-            crashes=dice.randint(0, 4),
-            poison=dice.choice((3, 1000)),
-            damage=dice.choice((0.0, 0.5, 1.0)),
-            snapshot_steps=dice.choice((1, 3)),
-            places=dice.choice((1, 2, 2, 4)),
-            unsaved=dice.choice((0.0, 0.0, 0.3, 1.0)),
-            engines=engines,
-            moves=dice.choice((0.0, 0.5, 3.0)),
-            fewest=dice.choice((1, engines)),
-        )
 
 
 class World:

@@ -13,7 +13,7 @@ import numpy as np
 
 from support.served import MODEL, QUICK, Api, served
 from tinkex.engine.messages import Progress, Sample, SamplingParams
-from tinkex.server.sampling.lanes import ServedWeights
+from tinkex.server.sampling.rides import ServedWeights
 from tinkex.server.settings import Scheduling
 
 IMPATIENT = dataclasses.replace(QUICK, unwatched_sample_s=0.0, poll_hold_s=30.0)

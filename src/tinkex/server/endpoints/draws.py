@@ -18,7 +18,8 @@ from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.recording.samples import SampleRing
 from tinkex.server.sampling.admission import Admission
-from tinkex.server.sampling.lanes import Lanes, Ride
+from tinkex.server.sampling.lanes import Lanes
+from tinkex.server.sampling.rides import Ride
 from tinkex.server.storage.database.kept_samples import Source as SampleSource
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.tenancy.usage import Meter

@@ -13,7 +13,7 @@ from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.engines.model_names import context_limit
 from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.refusals import NotFound
-from tinkex.server.sampling.lanes import ServedWeights
+from tinkex.server.sampling.rides import ServedWeights
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.folders import Folders
 from tinkex.types.sampling import SampledWeights

@@ -25,7 +25,8 @@ from tinkex.server.protocol.sample_request import SampleRequest
 from tinkex.server.refusals import Gone, Refusal
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.completion_feed import Completions
-from tinkex.server.sampling.lanes import Lanes, Load, Ride
+from tinkex.server.sampling.lanes import Lanes, Load
+from tinkex.server.sampling.rides import Ride
 from tinkex.server.sampling.sample_records import SampleRecords
 from tinkex.server.sampling.samplers import Samplers
 from tinkex.server.settings import Settings

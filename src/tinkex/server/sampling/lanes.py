@@ -18,15 +18,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 
-from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult, TopK
+from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
-from tinkex.server.engines.loaded_weights import BASE, Find, LoadedWeights
+from tinkex.server.engines.loaded_weights import LoadedWeights
 from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
+from tinkex.server.sampling.rides import Ride, ServedWeights
 from tinkex.server.sampling.routing import Candidate, Prefixes, choose, prefix_keys
 from tinkex.server.settings import Settings
-from tinkex.server.storage.folders import Folders
 
 logger = logging.getLogger(__name__)
 
@@ -38,64 +38,6 @@ _GONE = (
     "this sampler's weights are gone: its session ended and they were dropped, or they could not "
     "be written to the disk and were lost with the engine; save the run's weights again"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ServedWeights:
-    """What to sample from: an adapter's folder by name, or with none the base model. `digest`
-    names its content, where that is known."""
-
-    name: str = BASE
-    folders: Folders | None = None
-    digest: str = ""
-
-    @property
-    def is_there(self) -> bool:
-        return self.folders is None or self.folders.has(self.name)
-
-    @property
-    def find(self) -> Find | None:
-        """How an engine gets them; None for the base model, which it has."""
-        folders = self.folders
-        return None if folders is None else lambda: folders.reference(self.name, self.digest)
-
-
-@dataclass(slots=True, eq=False)
-class Ride:
-    """One sample in a lane."""
-
-    op: str  # its name at the engine
-    tenant: str  # whose lane it is in
-    pool: Pool  # engines of its model
-    weights: ServedWeights  # it samples with
-    command: Sample  # what the engine is asked
-    on_progress: Callable[[Progress], None] | None  # told of new tokens
-    result: asyncio.Future[SampleResult]  # what the engine said, or `CommandFailed`
-    entered: float  # when, on the monotonic clock
-    engine: Engine | None = None  # where it was sent; None: it waits
-    sent_at: float | None = None  # when, on the same clock
-    deaths: int = 0  # of engines that it was with
-    _told: dict[int, int] = field(default_factory=dict)  # tokens handed on, by sequence
-    # tokens come in this life of the engine, by sequence
-    _come: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def sequences(self) -> int:
-        return self.command.num_samples
-
-    def begin(self) -> None:
-        """It is sent: its tokens will come from the first on."""
-        self._come = {}
-
-    def tell(self, progress: Progress) -> None:
-        """Hand on what has not been handed on before."""
-        index, count = progress.index, len(progress.tokens)
-        start = self._come.get(index, 0)
-        self._come[index] = start + count
-        known = max(0, self._told.get(index, 0) - start)
-        if known < count and self.on_progress is not None and not self.result.done():
-            self._told[index] = start + count
-            self.on_progress(_without(progress, known) if known else progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +291,7 @@ class Lanes:
         """Set the result, unless the sample has to be sent again."""
         name, weights = ride.weights.name, ride.weights
         if name not in self._unwritten and not weights.is_there:
-            _end(ride, CommandFailed("user", _GONE))
+            ride.end(CommandFailed("user", _GONE))
             return
         try:
             async with track.weights.use(name, weights.find):
@@ -361,21 +303,19 @@ class Lanes:
         except EngineLost:
             self._lost(ride)
         except CommandFailed as failed:
-            _end(ride, failed)
+            ride.end(failed)
         except Exception as error:
             logger.exception("sample %s broke", ride.op)
-            _end(
-                ride, CommandFailed("server", f"the server failed on this: {type(error).__name__}")
-            )
+            ride.end(CommandFailed("server", f"the server failed on this: {type(error).__name__}"))
         else:
             assert isinstance(found, SampleResult)
-            _end(ride, found)
+            ride.end(found)
 
     def _lost(self, ride: Ride) -> None:
         ride.deaths += 1
         if ride.deaths >= self._limits.deaths_before_poison:
             message = f"the engine died {ride.deaths} times while it ran this"
-            _end(ride, CommandFailed("server", message))
+            ride.end(CommandFailed("server", message))
 
     async def _stop_engine(self, ride: Ride, engine: Engine) -> None:
         try:
@@ -393,23 +333,3 @@ class Lanes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _without(progress: Progress, known: int) -> Progress:
-    """What lies behind its first `known` tokens."""
-    topk = progress.topk
-    return replace(
-        progress,
-        tokens=progress.tokens[known:],
-        logprobs=progress.logprobs[known:],
-        topk=None if topk is None else TopK(topk.ids[known:], topk.logprobs[known:]),
-    )
-
-
-def _end(ride: Ride, found: SampleResult | CommandFailed) -> None:
-    if ride.result.done():
-        return
-    if isinstance(found, SampleResult):
-        ride.result.set_result(found)
-    else:
-        ride.result.set_exception(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
-from tinkex.server.sampling.lanes import ServedWeights
+from tinkex.server.sampling.rides import ServedWeights
 from tinkex.server.storage.database.samplers import SamplerRow
 from tinkex.server.storage.folders import Folders
 from tinkex.types.sampling import SampledWeights

@@ -1,0 +1,94 @@
+"""One sample on its way: what it is drawn from, who watches it, and how it ends.
+
+Who watches gets each token once, however often the sample had to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
+from tinkex.server.engines.engine import CommandFailed, Engine
+from tinkex.server.engines.loaded_weights import BASE, Find
+from tinkex.server.engines.pool import Pool
+from tinkex.server.storage.folders import Folders
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWeights:
+    """What to sample from: an adapter's folder by name, or with none the base model. `digest`
+    names its content, where that is known."""
+
+    name: str = BASE
+    folders: Folders | None = None
+    digest: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        return self.folders is None or self.folders.has(self.name)
+
+    @property
+    def find(self) -> Find | None:
+        """How an engine gets them; None for the base model, which it has."""
+        folders = self.folders
+        return None if folders is None else lambda: folders.reference(self.name, self.digest)
+
+
+@dataclass(slots=True, eq=False)
+class Ride:
+    """One sample in a lane."""
+
+    op: str  # its name at the engine
+    tenant: str  # whose lane it is in
+    pool: Pool  # engines of its model
+    weights: ServedWeights  # it samples with
+    command: Sample  # what the engine is asked
+    on_progress: Callable[[Progress], None] | None  # told of new tokens
+    result: asyncio.Future[SampleResult]  # what the engine said, or `CommandFailed`
+    entered: float  # when, on the monotonic clock
+    engine: Engine | None = None  # where it was sent; None: it waits
+    sent_at: float | None = None  # when, on the same clock
+    deaths: int = 0  # of engines that it was with
+    _told: dict[int, int] = field(default_factory=dict)  # tokens handed on, by sequence
+    # tokens come in this life of the engine, by sequence
+    _come: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> int:
+        return self.command.num_samples
+
+    def begin(self) -> None:
+        """It is sent: its tokens will come from the first on."""
+        self._come = {}
+
+    def tell(self, progress: Progress) -> None:
+        """Hand on what has not been handed on before."""
+        index, count = progress.index, len(progress.tokens)
+        start = self._come.get(index, 0)
+        self._come[index] = start + count
+        known = max(0, self._told.get(index, 0) - start)
+        if known < count and self.on_progress is not None and not self.result.done():
+            self._told[index] = start + count
+            self.on_progress(_without(progress, known) if known else progress)
+
+    def end(self, found: SampleResult | CommandFailed) -> None:
+        """With this, unless it has ended."""
+        if self.result.done():
+            return
+        if isinstance(found, SampleResult):
+            self.result.set_result(found)
+        else:
+            self.result.set_exception(found)
+
+
+def _without(progress: Progress, known: int) -> Progress:
+    """What lies behind its first `known` tokens."""
+    topk = progress.topk
+    return replace(
+        progress,
+        tokens=progress.tokens[known:],
+        logprobs=progress.logprobs[known:],
+        topk=None if topk is None else TopK(topk.ids[known:], topk.logprobs[known:]),
+    )
