@@ -251,7 +251,7 @@ def test_fused_matrices_are_divided_part_by_part(folders: Path) -> None:
         ("llama", 3, "num_attention_heads is 4, which 3 ranks cannot divide"),
         ("olmo3", 2, "norms queries and keys over all heads at once"),
         ("llama", 2, "whole_experts: this model has no experts"),
-        ("gpt-oss", 4, "the number of experts is 6, which 4 ranks cannot divide"),
+        ("qwen3-moe-mixed", 2, "the number of experts is 33, which 2 ranks cannot divide"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_by_name(family: str, ranks: int, said: str) -> None:
