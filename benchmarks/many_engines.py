@@ -1,10 +1,11 @@
-"""Two engines of one thread each against one, as users get it: `tinkex serve --engines N`.
+"""N engines on N cores against one engine on one, as users get it: `tinkex serve --engines N`.
 
     python benchmarks/many_engines.py [SECONDS] [MODEL] [SDK]
 
 Four runs train at once, each result awaited, and then many prompts are sampled at once, by one
-client process; the same work for either server. On a machine with two cores the client and the
-server have no core of their own, so a model is needed that keeps the engines busy.
+client process; the same work for either server. Client, server and engines of the alternative have
+one core between them, those of two engines two. A third row gives one engine both cores: there
+client and server work beside it, and what a second engine adds is what they leave.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from report import Row, write
-from served_process import serving
+from served_process import ServedProcess, serving
 
 RUNS, SEQUENCES, LENGTH = 4, 8, 128
 PROMPTS, NEW = 16, 64
 NOTE = f"""
-The alternative is one engine of one thread with the same work: {RUNS} runs of {SEQUENCES} ×
-{LENGTH} tokens and an optimizer step, each result awaited; {PROMPTS} samples of {NEW} tokens at a
-time. Tokens are those of whole calls that ended in the time measured.
+The alternative is one engine of one thread with the same work, all processes on one core, or where
+it says so on both: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an optimizer step, each result
+awaited; {PROMPTS} samples of {NEW} tokens at a time. Tokens are those of whole calls that ended in
+the time measured.
 """
 
 
@@ -93,31 +96,62 @@ def sample(sdk: Any, service: Any, model: str, seconds: float) -> float:
     return asyncio.run(all_of(seconds)) / seconds
 
 
-def measured(engines: int, seconds: float, model: str, sdk: str) -> dict[str, float]:
-    """Training and sampling with so many engines, driven by a client of its own process."""
-    options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
-    with serving(*options, "--engine", "threads=1") as server:
-        client = [sys.executable, __file__, "client", server.url, model, str(seconds), sdk]
-        found = subprocess.run(client, check=True, capture_output=True, text=True)
+def measured(engines: int, cores: int, seconds: float, model: str, sdk: str) -> dict[str, float]:
+    """Training and sampling with so many engines, driven by a client of its own process, and the
+    parts of the processors' time that client, server and engines took."""
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(sorted(every)[:cores]))  # for those who are started here
+    try:
+        options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
+        with serving(*options, "--engine", "threads=1") as server:
+            before = _busy(server)
+            client = [sys.executable, __file__, "client", server.url, model, str(seconds), sdk]
+            found = subprocess.run(client, check=True, capture_output=True, text=True)
+            after = _busy(server)
+    finally:
+        os.sched_setaffinity(0, every)
     values: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
-    return values
+    spent = {name: after[name] - before[name] for name in before} | {"client": values["cpu_s"]}
+    total = sum(spent.values())
+    return values | {name: seconds / total for name, seconds in spent.items()}
+
+
+def _busy(server: ServedProcess) -> dict[str, float]:
+    """Seconds of a processor so far."""
+    return {"server": cpu_s(server.pid), "engines": sum(map(cpu_s, server.engines))}
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def client(url: str, model: str, seconds: float, name: str) -> None:
     sdk = importlib.import_module(name)
     service = sdk.ServiceClient(base_url=url, api_key="tml-bench")
     trained = train(sdk, service, model, seconds)
-    print(json.dumps({"training": trained, "sampling": sample(sdk, service, model, seconds)}))
+    sampled = sample(sdk, service, model, seconds)
+    print(json.dumps({"training": trained, "sampling": sampled, "cpu_s": time.process_time()}))
 
 
 def main(seconds: float = 8.0, model: str = "tinkex/tiny-llama", sdk: str = "tinkex") -> None:
     load = os.getloadavg()[0]
-    one, two = (measured(engines, seconds, model, sdk) for engines in (1, 2))
+    shapes = ((1, 1), (1, 2), (2, 2))
+    one, roomy, two = (measured(*shape, seconds, model, sdk) for shape in shapes)
+    kinds = ("training", "sampling")
     rows = [
-        Row(f"{kind}, two engines", two[kind], "tokens/s", one[kind], True, "≥1.8×")
-        for kind in ("training", "sampling")
+        *(
+            Row(f"{kind}, two engines", two[kind], "tokens/s", one[kind], True, "≥1.8×")
+            for kind in kinds
+        ),
+        *(
+            Row(f"{kind}, the alternative on both cores", two[kind], "tokens/s", roomy[kind], True)
+            for kind in kinds
+        ),
     ]
-    said = f"When it began, {load:.1f} processes wanted the {os.cpu_count()} cores."
+    parts = ", ".join(f"{name} {two[name]:.0%}" for name in ("engines", "server", "client"))
+    said = f"Of the processors' time with two engines: {parts}. "
+    said += f"When it began, {load:.1f} processes wanted the {os.cpu_count()} cores."
     write("many_engines", f"Two engines against one ({model}, {sdk})", rows, NOTE + said)
 
 

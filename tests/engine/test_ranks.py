@@ -106,6 +106,18 @@ class Engine:
             if isinstance(event, Done) and event.op == command.op:
                 return event.result
 
+    def ask_all(self, *commands: Any) -> list[Any]:
+        """All at once."""
+        for command in commands:
+            self.worker.send(command)
+        found: dict[str, Any] = {}
+        while len(found) < len(commands):
+            event = self.worker.receive()
+            assert not isinstance(event, Failed), event
+            if isinstance(event, Done):
+                found[event.op] = event.result
+        return [found[command.op] for command in commands]
+
 
 @contextmanager
 def engine(folder: Path, ranks: int, *, whole_experts: bool = False) -> Iterator[Engine]:
@@ -159,6 +171,7 @@ def test_ranks_train_save_and_sample_what_one_device_does(name: str, folders: Pa
         found = work(several, other)
         assert several.facts.parameters == parameters
         _resumes(several, one, here / "copy")
+        _keeps_guarantees(several, here / "kept")
         _evaluates_custom_losses(several)
         _ends_with_any_rank(several)
     for key, value in wanted.items():
@@ -181,6 +194,42 @@ def _resumes(several: Engine, source: Path, copy: Path) -> None:
     for file in ("adapter_model.safetensors", "training.safetensors"):
         before, after = load_file(source / file), load_file(copy / file)
         assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def _keeps_guarantees(several: Engine, home: Path) -> None:
+    """Bit for bit: a call split into parts, in company, repeated in another run, and after a run
+    was saved and loaded is the same call. A run rebuilt after a death is the last two."""
+    rng = np.random.default_rng(6)
+    data = tuple(random_datum(rng, length) for length in (5, 33, 18))
+    for name in ("alone", "again", "stranger"):
+        seed = 4 if name == "stranger" else 3
+        several.ask(CreateRun("create", name, LoraSpec(4, seed=seed)))
+    whole = _logprobs(several.ask(ForwardBackward("whole", "alone", data, "cross_entropy")))
+    parts = [
+        ForwardBackward("part", "again", (one,), "cross_entropy", forward_only=True) for one in data
+    ]
+    assert [*map(_logprobs, map(several.ask, parts))] == [[each] for each in whole]
+    company, _ = several.ask_all(
+        ForwardBackward("company", "again", data, "cross_entropy"),
+        ForwardBackward("other", "stranger", data[::-1], "cross_entropy"),
+    )
+    assert _logprobs(company) == whole
+    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("alone", "again")]
+    assert steps[0].metrics == steps[1].metrics
+    home.mkdir()
+    several.ask(SaveRun("save", "alone", str(home), training=True))
+    several.ask(LoadRun("load", "later", WeightsRef(str(home)), optimizer=True, create=True))
+    results = [
+        several.ask(ForwardBackward("on", name, data, "cross_entropy"))
+        for name in ("again", "later")
+    ]
+    assert _logprobs(results[0]) == _logprobs(results[1])
+    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("again", "later")]
+    assert steps[0].metrics == steps[1].metrics
+
+
+def _logprobs(result: Any) -> list[list[float]]:
+    return [output["logprobs"].tolist() for output in result.outputs]
 
 
 def _same_files(one: Path, other: Path) -> None:

@@ -66,3 +66,20 @@ async def test_every_name_stands_once_and_no_birthdays_do(tmp_path: Path) -> Non
     names = [family.name for family in text_string_to_metric_families(text)]
     assert len(names) == len(set(names)) > 25
     assert "_created" not in text
+
+
+async def test_an_object_store_is_watched_where_there_is_one(tmp_path: Path) -> None:
+    async with served(tmp_path / "home", objects=f"file://{tmp_path / 'store'}") as api:
+        model = await api.model(await api.session())
+        body = {"model_id": model, "seq_id": 1, "path": "kept"}
+        await api.result((await api.post("save_weights", body))["request_id"])
+        text = (await api.client.get("/metrics", headers={"x-api-key": api.key})).text
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["tinkex_object_store_up",] == 1
+    assert samples["tinkex_object_store_requests_total", "answered"] > 0
+    assert samples["tinkex_object_store_bytes_total", "sent"] > 0
+    assert samples["tinkex_object_cache_bytes",] > 0

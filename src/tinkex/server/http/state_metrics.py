@@ -13,6 +13,7 @@ from tinkex.server.engines.engine import Engine
 from tinkex.server.recording.advice import Kind
 from tinkex.server.storage.database import checkpoints, snapshots
 from tinkex.server.storage.disk_watch import free_bytes
+from tinkex.server.storage.objects.remote import RemoteObjects
 from tinkex.server.views.viewers import Viewer
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -150,6 +151,41 @@ async def state(core: Core) -> list[Metric]:
         ),
         _gauge("tinkex_checkpoints", "Checkpoints kept.", count),
         _gauge("tinkex_checkpoint_bytes", "Bytes of all checkpoints.", size),
+        *_objects(core.storage.remote),
+    ]
+
+
+def _objects(remote: RemoteObjects | None) -> list[Metric]:
+    """Of the object store, where there is one."""
+    if remote is None:
+        return []
+    traffic = remote.objects.traffic
+    return [
+        _gauge(
+            "tinkex_object_store_up",
+            "1 when the object store answered the last request.",
+            float(remote.trouble is None),
+        ),
+        _total(
+            "tinkex_object_store_requests_total",
+            "Requests to the object store by how they ended: answered, missing or failed.",
+            {(("outcome", name),): count for name, count in traffic.requests.items()},
+        ),
+        _total(
+            "tinkex_object_store_seconds_total",
+            "How long those requests took, retries included.",
+            traffic.seconds,
+        ),
+        _total(
+            "tinkex_object_store_bytes_total",
+            "Bytes sent to the object store and received from it.",
+            {(("direction", name),): size for name, size in traffic.bytes.items()},
+        ),
+        _gauge(
+            "tinkex_object_cache_bytes",
+            "Copies on this disk of what is in the object store.",
+            remote.cache.size_bytes,
+        ),
     ]
 
 

@@ -12,7 +12,9 @@ import importlib
 import os
 import random
 import re
-from collections import deque
+import threading
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,12 +66,32 @@ class Found:
     modified: float
 
 
+class Traffic:
+    """What was asked of a store since the start, for those who watch it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.requests: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.bytes: Counter[str] = Counter()
+
+    def asked(self, outcome: str, seconds: float) -> None:
+        with self._lock:
+            self.requests[outcome] += 1
+            self.seconds += seconds
+
+    def moved(self, direction: str, size: int) -> None:
+        with self._lock:
+            self.bytes[direction] += size
+
+
 class ObjectStore:
     """Everything under one address. Raises `BadStore` for one that cannot be understood."""
 
     def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.trouble: str | None = None
+        self.traffic = Traffic()
         self._ranges: bool | None = None
         self._signs = _SIGNING.match(url) is not None
         self._api = _obstore()
@@ -78,10 +100,22 @@ class ObjectStore:
     def put(self, key: str, content: bytes | Path | Iterable[bytes]) -> None:
         """Write an object; it is whole and there to stay when this returns."""
         put = self._api.put
-        self._try(lambda: put(self._store, key, content, chunk_size=PART_BYTES))
+        counted = content if isinstance(content, bytes | Path) else self._counted(content)
+        self._try(lambda: put(self._store, key, counted, chunk_size=PART_BYTES))
+        if isinstance(content, bytes):
+            self.traffic.moved("sent", len(content))
+        elif isinstance(content, Path):
+            self.traffic.moved("sent", content.stat().st_size)
+
+    def _counted(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.traffic.moved("sent", len(part))
+            yield part
 
     def get(self, key: str) -> bytes:
-        return self._try(lambda: bytes(self._api.get(self._store, key).bytes()))
+        found = self._try(lambda: bytes(self._api.get(self._store, key).bytes()))
+        self.traffic.moved("received", len(found))
+        return found
 
     def sha256(self, key: str) -> str | None:
         """The hash of an object's bytes, read to the end; None if there is none."""
@@ -108,8 +142,11 @@ class ObjectStore:
         SHA-256 of what came."""
         with target.open("wb") as file:
             if size > PART_BYTES and self._has_ranges(key):
-                return _written(self._parts(key, size), file)
-            return self._try(lambda: _written(self._blocks(key), file))
+                digest = _written(self._parts(key, size), file)
+            else:
+                digest = self._try(lambda: _written(self._blocks(key), file))
+        self.traffic.moved("received", size)
+        return digest
 
     def _blocks(self, key: str) -> Iterator[Buffer]:
         yield from self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES)
@@ -174,14 +211,18 @@ class ObjectStore:
         return str(self._try(lambda: sign(self._store, "GET", key, expires_in=lasting)))
 
     def _try(self, work: Callable[[], T]) -> T:
+        begun, outcome = time.monotonic(), "failed"
         try:
             done = work()
+            outcome = "answered"
         except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
-            self.trouble = None
+            self.trouble, outcome = None, "missing"
             raise NoSuchObject(_short(error)) from error
         except self._api.exceptions.BaseError as error:
             self.trouble = f"the object store does not answer: {_short(error)}"
             raise StoreDown(self.trouble) from error
+        finally:
+            self.traffic.asked(outcome, time.monotonic() - begun)
         self.trouble = None
         return done
 
