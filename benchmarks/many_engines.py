@@ -2,10 +2,10 @@
 
     python benchmarks/many_engines.py [SECONDS] [MODEL] [SDK]
 
-Four runs train at once, each result awaited, and then many prompts are sampled at once, by one
-client process; the same work for either server. Client, server and engines of the alternative have
-one core between them, those of two engines two. A third row gives one engine both cores: there
-client and server work beside it, and what a second engine adds is what they leave.
+For each engine two runs train at once, each result awaited, and then sixteen prompts are sampled at
+once, by one client process. Client, server and engine of the alternative have one core between
+them, those of two engines two. Two more rows give one engine both cores: there client and server
+work beside it, and what a second engine adds is what they leave.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from typing import Any
 from report import Row, write
 from served_process import ServedProcess, serving
 
-RUNS, SEQUENCES, LENGTH = 4, 8, 128
+RUNS, SEQUENCES, LENGTH = 2, 8, 128
 PROMPTS, NEW = 16, 64
+"""Runs and prompts are for each engine: half a batch takes a small model nearly as long."""
 NOTE = f"""
 The alternative is one engine of one thread with the same work, all processes on one core, or where
-it says so on both: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an optimizer step, each result
-awaited; {PROMPTS} samples of {NEW} tokens at a time. Tokens are those of whole calls that ended in
-the time measured.
+it says so on both. For each engine: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an optimizer
+step, each result awaited; {PROMPTS} samples of {NEW} tokens at a time. Tokens are those of whole
+calls that ended in the time measured.
 """
 
 
-def train(sdk: Any, service: Any, model: str, seconds: float) -> float:
+def train(sdk: Any, service: Any, model: str, seconds: float, runs: int) -> float:
     """Tokens a second of several runs, each awaiting its own results."""
-    counts = [0] * RUNS
-    clients = [service.create_lora_training_client(model, rank=8, seed=n) for n in range(RUNS)]
+    counts = [0] * runs
+    clients = [service.create_lora_training_client(model, rank=8, seed=n) for n in range(runs)]
     datum = _datum(sdk)
-    begin = threading.Barrier(RUNS + 1)
+    begin = threading.Barrier(runs + 1)
 
     def live(number: int) -> None:
         client = clients[number]
@@ -50,7 +51,7 @@ def train(sdk: Any, service: Any, model: str, seconds: float) -> float:
             _step(sdk, client, datum)
             counts[number] += SEQUENCES * LENGTH * (time.monotonic() < end)
 
-    threads = [threading.Thread(target=live, args=(number,)) for number in range(RUNS)]
+    threads = [threading.Thread(target=live, args=(number,)) for number in range(runs)]
     for thread in threads:
         thread.start()
     begin.wait()
@@ -74,7 +75,7 @@ def _step(sdk: Any, client: Any, datum: Any) -> None:
     update.result()
 
 
-def sample(sdk: Any, service: Any, model: str, seconds: float) -> float:
+def sample(sdk: Any, service: Any, model: str, seconds: float, prompts: int) -> float:
     """Tokens a second of many samples at once, of the base model."""
     client = service.create_sampling_client(base_model=model)
     params = sdk.types.SamplingParams(max_tokens=NEW, temperature=1.0)
@@ -90,7 +91,7 @@ def sample(sdk: Any, service: Any, model: str, seconds: float) -> float:
 
     async def all_of(span: float) -> int:
         end = time.monotonic() + span
-        return sum(await asyncio.gather(*(live(number, end) for number in range(PROMPTS))))
+        return sum(await asyncio.gather(*(live(number, end) for number in range(prompts))))
 
     asyncio.run(all_of(1.0))
     return asyncio.run(all_of(seconds)) / seconds
@@ -105,7 +106,16 @@ def measured(engines: int, cores: int, seconds: float, model: str, sdk: str) -> 
         options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
         with serving(*options, "--engine", "threads=1") as server:
             before = _busy(server)
-            client = [sys.executable, __file__, "client", server.url, model, str(seconds), sdk]
+            client = [
+                sys.executable,
+                __file__,
+                "client",
+                server.url,
+                model,
+                str(seconds),
+                sdk,
+                str(engines),
+            ]
             found = subprocess.run(client, check=True, capture_output=True, text=True)
             after = _busy(server)
     finally:
@@ -126,11 +136,11 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def client(url: str, model: str, seconds: float, name: str) -> None:
+def client(url: str, model: str, seconds: float, name: str, engines: int) -> None:
     sdk = importlib.import_module(name)
     service = sdk.ServiceClient(base_url=url, api_key="tml-bench")
-    trained = train(sdk, service, model, seconds)
-    sampled = sample(sdk, service, model, seconds)
+    trained = train(sdk, service, model, seconds, RUNS * engines)
+    sampled = sample(sdk, service, model, seconds, PROMPTS * engines)
     print(json.dumps({"training": trained, "sampling": sampled, "cpu_s": time.process_time()}))
 
 
@@ -157,6 +167,6 @@ def main(seconds: float = 8.0, model: str = "tinkex/tiny-llama", sdk: str = "tin
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["client"]:
-        client(sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5])
+        client(sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
     else:
         main(*([float(sys.argv[1])] if sys.argv[1:] else []), *sys.argv[2:])

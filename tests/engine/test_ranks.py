@@ -201,30 +201,30 @@ def _keeps_guarantees(several: Engine, home: Path) -> None:
     was saved and loaded is the same call. A run rebuilt after a death is the last two."""
     rng = np.random.default_rng(6)
     data = tuple(random_datum(rng, length) for length in (5, 33, 18))
-    for name in ("alone", "again", "stranger"):
+    for name in ("alone", "twin", "stranger"):
         seed = 4 if name == "stranger" else 3
         several.ask(CreateRun("create", name, LoraSpec(4, seed=seed)))
     whole = _logprobs(several.ask(ForwardBackward("whole", "alone", data, "cross_entropy")))
     parts = [
-        ForwardBackward("part", "again", (one,), "cross_entropy", forward_only=True) for one in data
+        ForwardBackward("part", "twin", (one,), "cross_entropy", forward_only=True) for one in data
     ]
     assert [*map(_logprobs, map(several.ask, parts))] == [[each] for each in whole]
     company, _ = several.ask_all(
-        ForwardBackward("company", "again", data, "cross_entropy"),
+        ForwardBackward("company", "twin", data, "cross_entropy"),
         ForwardBackward("other", "stranger", data[::-1], "cross_entropy"),
     )
     assert _logprobs(company) == whole
-    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("alone", "again")]
+    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("alone", "twin")]
     assert steps[0].metrics == steps[1].metrics
     home.mkdir()
     several.ask(SaveRun("save", "alone", str(home), training=True))
     several.ask(LoadRun("load", "later", WeightsRef(str(home)), optimizer=True, create=True))
     results = [
         several.ask(ForwardBackward("on", name, data, "cross_entropy"))
-        for name in ("again", "later")
+        for name in ("twin", "later")
     ]
     assert _logprobs(results[0]) == _logprobs(results[1])
-    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("again", "later")]
+    steps = [several.ask(OptimStep("step", name, "adamw", STEP)) for name in ("twin", "later")]
     assert steps[0].metrics == steps[1].metrics
 
 
