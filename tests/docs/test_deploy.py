@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from support.documents import ROOT
-from tinkex.cli.commands.serve import serve
+from tinkex.cli.commands.serve import read_engines, serve
+from tinkex.server.engines.fleet import Span
 
 CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 KUBERNETES = ROOT / "deploy" / "kubernetes.yaml"
@@ -79,6 +80,10 @@ def test_the_server_joins_the_cluster_and_only_one_owns_the_home() -> None:
     words = shlex.split(serving)
     assert words[:2] == ["exec", "tinkex"]
     _check_serve(words[2:])
+    engines = read_engines(words[words.index("--engines") + 1])
+    groups = found["RayCluster"]["spec"]["workerGroupSpecs"]
+    assert isinstance(engines, Span)
+    assert engines.most <= sum(group["maxReplicas"] for group in groups)
 
 
 def test_ray_groups_say_how_far_they_grow() -> None:
