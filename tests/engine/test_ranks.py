@@ -201,13 +201,11 @@ def _keeps_guarantees(several: Engine, home: Path) -> None:
     was saved and loaded is the same call. A run rebuilt after a death is the last two."""
     rng = np.random.default_rng(6)
     data = tuple(random_datum(rng, length) for length in (5, 33, 18))
-    for name in ("alone", "twin", "stranger"):
+    for name in ("alone", "twin", "parts", "stranger"):
         seed = 4 if name == "stranger" else 3
         several.ask(CreateRun("create", name, LoraSpec(4, seed=seed)))
     whole = _logprobs(several.ask(ForwardBackward("whole", "alone", data, "cross_entropy")))
-    parts = [
-        ForwardBackward("part", "twin", (one,), "cross_entropy", forward_only=True) for one in data
-    ]
+    parts = [ForwardBackward("part", "parts", (one,), "cross_entropy") for one in data]
     assert [*map(_logprobs, map(several.ask, parts))] == [[each] for each in whole]
     company, _ = several.ask_all(
         ForwardBackward("company", "twin", data, "cross_entropy"),
