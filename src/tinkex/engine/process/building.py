@@ -57,9 +57,9 @@ def _build(
     if rank is not None:
         placement = replace(placement, device=join(rank, placement.device))
     folder = Path(config.model)
-    ranks, whole = None if rank is None else rank.ranks, bool(config.whole_experts)
+    ranks, dealt = None if rank is None else rank.ranks, bool(config.whole_experts)
     device, dtype, base = placement.device, placement.dtype, placement.base
-    decoder = load_decoder(folder, device, dtype, ranks, base, whole_experts=whole)
+    decoder = load_decoder(folder, device, dtype, ranks, base, whole_experts=dealt)
 
     def read(path: str) -> AdapterWeights:
         return share_of_weights(read_adapter(Path(path), placement.device), decoder.config)
