@@ -36,8 +36,10 @@ class Forward:
         self._decoder, self._cache, self._states = decoder, cache, states
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
-        products = {place: weight for place, weight, _ in decoder.weights.products()}
-        self._merging = MergedWeights(products) if self._frozen.small else None
+        every = {place: weight for place, weight, _ in decoder.weights.products()}
+        plain = {place: weight for place, weight in every.items() if isinstance(weight, Tensor)}
+        merges = self._frozen.small and len(plain) == len(every)
+        self._merging = MergedWeights(plain) if merges else None
         keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
         self._kept = KeptAttention(cache, decoder.config) if keeps else None
 
