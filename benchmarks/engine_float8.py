@@ -177,16 +177,22 @@ def models(
             rows.append(Row(f"{name}: the same, largest", off.max(), "nats"))
         for what, value in gap(decoder, small).items():
             rows.append(Row(f"{name}: trainer against sampler, {what}", value, "nats"))
+        cleared()  # limits follow what is free
         for what, value in rates(decoder, small):
             rows.append(Row(f"{name}: {what}", value, "tokens/s", before.get(what), True))
             before.setdefault(what, value)
         for row in rows:
             say(" | ".join(row.cells()))
         del decoder
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        cleared()
     return rows
+
+
+def cleared() -> None:
+    """Samplers and trainers hold each other: without this their memory stays taken."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def logprobs_of(decoder: Decoder, small: bool) -> NDArray[np.float32]:

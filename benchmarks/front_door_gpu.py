@@ -61,14 +61,14 @@ def timed(work: Callable[[], object], rounds: int) -> list[float]:
     return found
 
 
-def engine_alone(folder: Path, vocabulary: int, rounds: int) -> Rates:
+def engine_alone(folder: Path, vocabulary: int, rounds: int, base: str) -> Rates:
     rng = np.random.default_rng(0)
 
     def tokens(count: int, length: int) -> list[Any]:
         return [rng.integers(0, vocabulary, length) for _ in range(count)]
 
     begun = time.perf_counter()
-    engine = BareEngine(folder, RANK, "auto")
+    engine = BareEngine(folder, RANK, "auto", base)
     found = {"ready": time.perf_counter() - begun}
     engine.settle()
     found["settled"] = time.perf_counter() - begun
@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--parts", default="peft,alone,door,beside,kill", help="what to measure")
     parser.add_argument("--folder", type=Path, help="keep the seeded model here for another time")
+    parser.add_argument("--base", default="auto", help="as `tinkex serve` takes it")
     parser.add_argument("--sdks", default=",".join(SDKS), help="with which clients")
     asked = parser.parse_args()
     facts = SMALL if asked.small else QWEN3_8B
@@ -203,10 +204,12 @@ def main() -> None:
         peft = peft_alone(folder, vocabulary) if "peft" in parts else {}
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        bare = engine_alone(folder, vocabulary, asked.rounds) if "alone" in parts else {}
+        bare = (
+            engine_alone(folder, vocabulary, asked.rounds, asked.base) if "alone" in parts else {}
+        )
         print("engine alone", bare, "transformers + PEFT", peft, flush=True)
         begun = time.perf_counter()
-        server = stack.enter_context(serving("--model", str(folder)))
+        server = stack.enter_context(serving("--model", str(folder), "--base", asked.base))
         rows = [Row("from start to ready", time.perf_counter() - begun, "s")]
         clients = {
             sdk: stack.enter_context(
@@ -229,6 +232,7 @@ def main() -> None:
         ready = f"ready after {bare['ready']:.1f} s, all captured after {bare['settled']:.1f} s"
         note += f" Engine alone: {ready}."
     name = "front_door_gpu" + ("_small" if asked.small else "")
+    name += "" if asked.base == "auto" else f"_{asked.base.replace('-', '_')}"
     write(name, "Through the front door, 8B shape on a GPU", rows, note)
 
 

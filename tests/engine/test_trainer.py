@@ -28,6 +28,7 @@ from tinkex.engine.messages import (
     OptimStep,
 )
 from tinkex.engine.model.decoder import Decoder, Lora
+from tinkex.engine.training import passes
 from tinkex.engine.training.trainer import Trainer
 
 ROUNDING = 1e-5 if DEVICE == "cpu" else 0.05
@@ -83,10 +84,14 @@ def test_alternatives_per_token_are_dense_or_sparse_alike(trainer: Trainer) -> N
     assert relative(gathered(trainer, call("run", *columns_apart)), of_dense) < ROUNDING
 
 
+@pytest.mark.parametrize("room", [0, 59], ids=["for inputs alone", "for attention too"])
 def test_blocks_of_logits_and_recomputed_layers_change_nothing(
-    trainer: Trainer, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, decoder: Decoder, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Trainer(decoder, Limits(logit_elements=128 * 5, activation_bytes=0))
+    """Sixty tokens where the activations of `room` fit."""
+    monkeypatch.setattr(passes, "LONG", 1)
+    kept = room * decoder.config.kept * decoder.dtype.itemsize
+    small = Trainer(decoder, Limits(logit_elements=128 * 5, activation_bytes=kept))
     small.create_run(CreateRun("op", "run", LoraSpec(8, seed=1)))
     data = [random_datum(np.random.default_rng(2), n) for n in (3, 40, 17)]
     rows: list[int] = []

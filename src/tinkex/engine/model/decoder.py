@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 
 from tinkex.engine.model.blocks.block import Block, block_tensors
 from tinkex.engine.model.config import ModelConfig
@@ -83,6 +88,7 @@ class Decoder:
         attend: Attend,
         lora: Lora | None = None,
         recompute: bool = False,
+        keep_attention: bool = False,
         on_routes: Routed | None = None,
         recur: Recur | None = None,
         replayed: Replayed | None = None,
@@ -90,9 +96,10 @@ class Decoder:
         """[N] ids at [N] positions to [N, hidden_size], after the final norm.
 
         `recompute` keeps only each layer's input for the backward pass and computes the rest
-        again: about a third more time for a fraction of the memory. `on_routes` is told which
-        experts tokens go to, `replayed` says where they must go. `recur` is needed where layers
-        keep a state of every sequence.
+        again: about a third more time for a fraction of the memory. `keep_attention` keeps what
+        attention gives too, which of long sequences takes longest to compute. `on_routes` is told
+        which experts tokens go to, `replayed` says where they must go. `recur` is needed where
+        layers keep a state of every sequence.
         """
         x = F.embedding(tokens, self.weights.embed)
         if self.config.embed_scale != 1.0:
@@ -101,8 +108,9 @@ class Decoder:
         for index in range(len(self.config.layers)):
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(
-                    self._layer, index, x, run, use_reentrant=False, preserve_rng_state=False
-                )
+                    self._layer, index, x, run, use_reentrant=False, preserve_rng_state=False,
+                    context_fn=_attention_kept if keep_attention else noop_context_fn,
+                )  # fmt: skip
             else:
                 x = self._layer(index, x, run)
         return rms_norm(x, self.weights.final_norm, self.config.norm_eps)
@@ -145,6 +153,17 @@ class Decoder:
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> list[Angles | None]:
         made = [rope.angles(positions, dtype) for rope in self._ropes]
         return [None if rope is None else made[rope] for rope in self._rope_of]
+
+
+def _attention_kept() -> Any:
+    """What a recomputed layer does not compute again."""
+    ops = torch.ops.aten
+    kept = [
+        ops._flash_attention_forward.default,
+        ops._scaled_dot_product_cudnn_attention.default,
+        ops._scaled_dot_product_flash_attention_for_cpu.default,
+    ]
+    return create_selective_checkpoint_contexts(kept)  # type: ignore[no-untyped-call]
 
 
 def _distinct(ropes: list[RopeConfig | None]) -> list[RopeConfig]:

@@ -20,7 +20,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Replayed, Routed
 from tinkex.engine.to_device import to_device
-from tinkex.engine.training.attention import PackedAttention
+from tinkex.engine.training.attention import LONG, PackedAttention
 from tinkex.engine.training.recurrence import packed_recurrence
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Passes:
                 PackedAttention(lengths, self.decoder.config.windows, device),
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
+                keep_attention=max(lengths) >= LONG and self._has_room_for_attention(count),
                 on_routes=on_routes,
                 recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
                 replayed=replayed,
@@ -108,6 +109,13 @@ class Passes:
     def _heavy(self, tokens: int) -> bool:
         """Whether this many tokens would keep more activations than the limit allows."""
         return tokens * self._kept > self._limits.activation_bytes
+
+    def _has_room_for_attention(self, tokens: int) -> bool:
+        """Whether what attention gives can be kept beside each layer's input."""
+        config = self.decoder.config
+        attends = sum(mixer.q_size for mixer in config.attends if mixer is not None)
+        kept = len(config.layers) * config.hidden_size + attends
+        return tokens * kept * self.decoder.dtype.itemsize <= self._limits.activation_bytes
 
     @property
     def _kept(self) -> int:
