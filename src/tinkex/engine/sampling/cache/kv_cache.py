@@ -93,10 +93,7 @@ class KeyValueCache:
 
     def note_routes(self, places: Tensor) -> Routed | None:
         """Keeps the choices of tokens at these places; None where there are none."""
-        cache = self.routes
-        if cache is None:
-            return None
-        return lambda layer, experts: cache.write(layer, places, experts)
+        return None if self.routes is None else self.routes.noting(places)
 
 
 def _attending(config: ModelConfig) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tinkex.engine.messages import Routes
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.model.passes import Routed
 from tinkex.engine.to_device import to_device
 
 
@@ -22,19 +23,26 @@ class RouteCache:
         """Of so many pages beside the scratch page, of `size` tokens each."""
         mixtures = config.mixtures
         (first, *_) = mixtures.values()
-        self._layers = {layer: index for index, layer in enumerate(mixtures)}
         self._dtype = torch.uint8 if first.routed <= 256 else torch.int16
         shape = (len(mixtures), (pages + 1) * size, first.active)
         self._store = torch.zeros(shape, dtype=self._dtype, device=device)
         self._size, self._device = size, device
 
-    def write(self, layer: int, places: Tensor, experts: Tensor) -> None:
-        """Put the choices [N, active] of the tokens at `places`, which are page · size + offset."""
-        own = self._store[self._layers[layer]]
-        own.index_copy_(0, places.to(torch.int64), experts.to(self._dtype))
+    def noting(self, places: Tensor) -> Routed:
+        """Takes the choices of a pass's tokens at `places`, which are page · size + offset, layer
+        by layer, and puts them all at once."""
+        found: list[Tensor] = []
+
+        def note(_: int, experts: Tensor) -> None:
+            found.append(experts)
+            if len(found) == len(self._store):
+                chosen = torch.stack(found).to(self._dtype)
+                self._store.index_copy_(1, places.to(torch.int64), chosen)
+
+        return note
 
     def copy_page(self, source: int, target: int) -> None:
-        pages = self._store.view(len(self._layers), -1, self._size, self._store.shape[-1])
+        pages = self._store.view(len(self._store), -1, self._size, self._store.shape[-1])
         pages[:, target].copy_(pages[:, source])
 
     def read(self, pages: Sequence[int], tokens: int) -> Routes:
