@@ -81,16 +81,23 @@ class Lora(Protocol):
         return onto + self.project(layer, slot, x, weight, bias)
 
     few: bool = False
-    """Whether `few_up` and `few_down` are there, for steps of few tokens over experts."""
+    """Whether the four below are there, for steps of few tokens over experts. What shrinks may run
+    beside all that follows, up to what expands."""
 
-    def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:
-        """What adapters add to gate and up of every pair [pairs, 2 · inner]."""
+    def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor:
+        """Of tokens, by the factor that all experts share."""
         raise AssertionError("not asked for where it is not there")
 
-    def few_down(
-        self, layer: int, slot: str, rows: Tensor, routes: FewRoutes, onto: Tensor
-    ) -> None:
-        """Add to tokens `onto` [N, hidden] what adapters make of their pairs' rows."""
+    def expand_pairs(self, layer: int, slot: str, thin: Tensor, routes: FewRoutes) -> Tensor:
+        """What is added to gate and up of every pair [pairs, 2 · inner]."""
+        raise AssertionError("not asked for where it is not there")
+
+    def shrink_pairs(self, layer: int, slot: str, rows: Tensor, routes: FewRoutes) -> Tensor:
+        """Of pairs' rows, each by its expert's factor, summed by token."""
+        raise AssertionError("not asked for where it is not there")
+
+    def expand_tokens(self, layer: int, slot: str, thin: Tensor, onto: Tensor) -> None:
+        """Add to tokens `onto` [N, hidden]."""
         raise AssertionError("not asked for where it is not there")
 
     def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:

@@ -291,21 +291,29 @@ class _Adapters(Lora):
             y = linear(x, weight, bias)
         return y.add_(onto)
 
-    def few_up(self, layer: int, slot: str, x: Tensor, routes: FewRoutes) -> Tensor:
-        entry, widths = self._entries[layer, slot], self._widths[slot]
-        where = (entry, self._table, self._segments)
-        thin = adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
-        return pair_kernel.expand(
-            thin, routes, self._owners, entry, self._whole_table, widths[0], self._rank
-        )
+    def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor:
+        widths = self._widths[slot]
+        where = (self._entries[layer, slot], self._table, self._segments)
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            return adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
 
-    def few_down(
-        self, layer: int, slot: str, rows: Tensor, routes: FewRoutes, onto: Tensor
-    ) -> None:
-        entry, widths = self._entries[layer, slot], self._widths[slot]
-        thin = pair_kernel.shrink(rows, routes, self._owners, entry, self._whole_table, self._rank)
-        where = (entry, self._table, self._segments)
-        adapter_kernel.expand(onto, thin, *where, widths, self._rank, True)
+    def expand_pairs(self, layer: int, slot: str, thin: Tensor, routes: FewRoutes) -> Tensor:
+        torch.cuda.current_stream().wait_stream(self._side)
+        entry, width = self._entries[layer, slot], self._widths[slot][0]
+        where = (entry, self._whole_table, width, self._rank)
+        return pair_kernel.expand(thin, routes, self._owners, *where)
+
+    def shrink_pairs(self, layer: int, slot: str, rows: Tensor, routes: FewRoutes) -> Tensor:
+        where = (self._entries[layer, slot], self._whole_table, self._rank)
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            return pair_kernel.shrink(rows, routes, self._owners, *where)
+
+    def expand_tokens(self, layer: int, slot: str, thin: Tensor, onto: Tensor) -> None:
+        torch.cuda.current_stream().wait_stream(self._side)
+        where = (self._entries[layer, slot], self._table, self._segments)
+        adapter_kernel.expand(onto, thin, *where, self._widths[slot], self._rank, True)
 
     @contextmanager
     def _beside(self, into: Tensor, add: bool, layer: int, slot: str, x: Tensor) -> Iterator[None]:

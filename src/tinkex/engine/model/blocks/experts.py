@@ -74,23 +74,27 @@ class Experts:
         from tinkex.engine.kernels import few_experts, pair_experts
 
         config, lora, alone = self.config, run.lora, len(x) <= pair_experts.TOKENS
+        thin = None if lora is None else lora.shrink_tokens(layer, UP, x)
         if alone:
             logits = pair_experts.scores(x, self.router, self.router_bias)
         else:
             logits = F.linear(x.float(), self.router, self.router_bias)
         routes = few_experts.route(logits, config.active, config.renormalise, listed=not alone)
         run.routed(layer, routes.experts)
-        added = None if lora is None else lora.few_up(layer, UP, x, routes)
+        added = None
+        if lora is not None and thin is not None:
+            added = lora.expand_pairs(layer, UP, thin, routes)
         first = pair_experts.up if alone else few_experts.up
         inner = first(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
+        thin = None if lora is None else lora.shrink_pairs(layer, DOWN, inner, routes)
         shared = gate = None
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             shared = self.shared.alone(layer, x, run)
         second = pair_experts.down_onto if alone else few_experts.down_onto
         out: Tensor = second(onto, inner, self.down, self.down_bias, routes, shared, gate)
-        if lora is not None:
-            lora.few_down(layer, DOWN, inner, routes, out)
+        if lora is not None and thin is not None:
+            lora.expand_tokens(layer, DOWN, thin, out)
         return out
 
     def _own(self, chosen: Tensor) -> Routes:
