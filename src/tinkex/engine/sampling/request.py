@@ -102,7 +102,7 @@ class Branch:
     """What the keys of all its draws share."""
     draw_keys: list[Key] = field(default_factory=list)
     """Of the draws from `keyed_from` on: made for many at once, which takes as long as for one."""
-    keyed_from: int = 0
+    keyed_from: int = 0  # place of the first of these
 
     def __post_init__(self) -> None:
         self.draws = key_state(self.request.seed, SAMPLE, self.index)
