@@ -53,7 +53,9 @@ CONTEXT = 8192
 @dataclass(frozen=True, slots=True)
 class Needs:
     family: str | None
+    """Its `model_type`; None where nothing says."""
     parameters: int
+    """All of them, whoever meets them."""
     memory: int
     """Of the weights."""
     reason: str | None
@@ -61,6 +63,7 @@ class Needs:
     active: int | None = None
     """Parameters a token meets, where the configuration tells."""
     context: int | None = None
+    """Tokens a sequence may have, where the configuration tells."""
     sampling: int | None = None
     """Weights, and keys, values and states of one long sequence."""
     training: int | None = None
