@@ -75,7 +75,12 @@ def update(name: str, title: str, rows: Sequence[Row], note: str = "", whole: bo
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     taken = {row.what: row.cells() for row in rows}
     kept = {} if whole else {cells[0]: cells for cells in _table_cells(before)}
-    write_table(name, title, HEADINGS, [*(kept | taken).values()], note)
+    order = list(kept)
+    for last, what in zip(["", *taken], taken, strict=False):
+        if what not in kept:
+            order.insert(order.index(last) + 1 if last else len(order), what)
+    found = kept | taken
+    write_table(name, title, HEADINGS, [found[what] for what in order], note)
     by_hand = before.partition("\n## ")
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(by_hand[1:]))
@@ -84,7 +89,7 @@ def update(name: str, title: str, rows: Sequence[Row], note: str = "", whole: bo
 def _table_cells(text: str) -> list[tuple[str, ...]]:
     """The cells of a table's rows, its heading left out."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines[1:]]
+    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines[1:]]
 
 
 def write_table(
