@@ -57,6 +57,15 @@ FIGURES = (
         )
         for many in ("1 sample", "8 samples", "32 samples")
     ),
+    *(
+        Figure(
+            f"{many} of a run at once through the door, tiny model",
+            "front_door",
+            f"{many} of a run at once, ours, against transformers + PEFT",
+            "transformers + PEFT, with logprobs",
+        )
+        for many in ("1 sample", "8 samples", "32 samples")
+    ),
     Figure(
         "two tenants training at once, tiny model",
         "front_door",
