@@ -1,9 +1,10 @@
 """Runs the public cookbook's own training code against a server, on local data. A script.
 
-    python loops.py official|tinkex BASE_URL TOKENIZER_FOLDER WORK_FOLDER
+    python loops.py official|tinkex BASE_URL TOKENIZER_FOLDER WORK_FOLDER [MODEL…]
 
-It prints one line of JSON with what each loop logged. With `tinkex`, every import of `tinker`
-inside the cookbook gets our SDK through the alias. Nothing here is special to either.
+It prints one line of JSON with what each loop logged; with models of other kinds only what the two
+loops that people run most logged for each. With `tinkex`, every import of `tinker` inside the
+cookbook gets our SDK through the alias. Nothing here is special to either.
 """
 
 from __future__ import annotations
@@ -271,10 +272,26 @@ def export(scene: Scene, state_path: str, sampler_path: str) -> dict[str, Any]:
     return report
 
 
-def main(base_url: str, tokenizer: str, work: str) -> None:
+def other_kinds(base_url: str, tokenizer: str, work: str, models: Sequence[str]) -> dict[str, Any]:
+    """Supervised and reinforcement learning on each of these models."""
+    global MODEL
+    report: dict[str, Any] = {"sdk": tinker.__name__}
+    for number, MODEL in enumerate(models):  # the loops above read it
+        folder = Path(work) / str(number)
+        folder.mkdir()
+        scene = Scene(base_url, tokenizer, folder)
+        report[MODEL] = {"supervised": supervised(scene), "reinforcement": reinforcement(scene)}
+    return report
+
+
+def main(base_url: str, tokenizer: str, work: str, *models: str) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer_utils.register_tokenizer(MODEL, lambda: AutoTokenizer.from_pretrained(tokenizer))
+    for model in models or (MODEL,):
+        tokenizer_utils.register_tokenizer(model, lambda: AutoTokenizer.from_pretrained(tokenizer))
+    if models:
+        print(json.dumps(other_kinds(base_url, tokenizer, work, models)))
+        return
     scene = Scene(base_url, tokenizer, Path(work))
     report = {"sdk": tinker.__name__, "supervised": supervised(scene)}
     taught = report["supervised"]["checkpoint"]

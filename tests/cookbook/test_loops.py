@@ -18,7 +18,12 @@ from support.live_server import LiveServer, live_server
 from tinkex.server.engines.model_sources import default_cache, resolve
 
 SCRIPT = Path(__file__).parent / "loops.py"
-ALIAS = "Qwen/Qwen3-8B=tinkex/tiny-qwen3"
+ALIASES = {
+    "Qwen/Qwen3-8B": "tinkex/tiny-qwen3",
+    "Qwen/Qwen3-30B-A3B": "tinkex/tiny-qwen3-moe",
+    "Qwen/Qwen3.5-9B": "tinkex/tiny-qwen3.5",
+}
+OTHER_KINDS = [*ALIASES][1:]
 LIMIT_S = 240
 
 pytestmark = pytest.mark.slow
@@ -26,7 +31,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("cookbook") / "home", "--alias", ALIAS) as server:
+    aliases = [part for pair in ALIASES.items() for part in ("--alias", "=".join(pair))]
+    with live_server(tmp_path_factory.mktemp("cookbook") / "home", *aliases) as server:
         yield server
 
 
@@ -35,20 +41,35 @@ def report(
     request: pytest.FixtureRequest, server: LiveServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What all loops logged with one SDK; run once, looked at by every test."""
+    return run_loops(request.param, server, tmp_path_factory.mktemp(f"loops-{request.param}"))
+
+
+def run_loops(sdk: str, server: LiveServer, work: Path, *models: str) -> dict[str, Any]:
     folder = resolve("tinkex/tiny-qwen3", default_cache(os.environ), os.environ).folder
-    work = tmp_path_factory.mktemp(f"loops-{request.param}")
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), request.param, server.url, str(folder), str(work)],
-        env={**os.environ, "TINKER_API_KEY": f"tml-cookbook-{request.param}"},
+        [sys.executable, str(SCRIPT), sdk, server.url, str(folder), str(work), *models],
+        env={**os.environ, "TINKER_API_KEY": f"tml-cookbook-{sdk}"},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=False,
     )
-    assert ended_well(done.returncode, official=request.param == "official"), done.stderr[-6000:]
+    assert ended_well(done.returncode, official=sdk == "official"), done.stderr[-6000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert found["sdk"] == ("tinker" if request.param == "official" else "tinkex")
+    assert found["sdk"] == ("tinker" if sdk == "official" else "tinkex")
     return found
+
+
+def test_the_loops_learn_on_a_mixture_of_experts_and_on_a_hybrid(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    report = run_loops("official", server, tmp_path, *OTHER_KINDS)
+    for model in OTHER_KINDS:
+        losses = report[model]["supervised"]["losses"]
+        assert losses[-1] < losses[0], model
+        assert report[model]["reinforcement"]["rewards"]
+        drift = report[model]["reinforcement"]["drift"]
+        assert all(each < 1e-3 for each in drift), "sampler and trainer numbers differ"
 
 
 def test_supervised_training_learns_and_saves(report: dict[str, Any]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from support.hf_models import save_reference
@@ -44,6 +47,30 @@ def test_settings_of_the_text_part_are_refused_by_name(
 ) -> None:
     with pytest.raises(ModelError, match=message):
         parse_config(QWEN3_5 | change)
+
+
+@pytest.mark.parametrize("family", ["qwen3-moe", "qwen3.5", "qwen3.5-moe", "gpt-oss"])
+def test_a_bad_folder_of_any_family_is_refused_by_what_is_wrong_in_it(
+    family: str, tmp_path: Path
+) -> None:
+    save_reference(family, tmp_path, shard="1GB")
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors, text = load_file(file), config.read_text()
+    name = next(each for each in sorted(tensors) if "layers.0." in each)
+    surplus = name.replace("layers.0.", "layers.99.")
+    broken = {
+        f"first '{surplus}'": {**tensors, surplus: tensors[name].clone()},
+        f"'{name}' is torch.int32": {**tensors, name: tensors[name].to(torch.int32)},
+        f"'{name}' is in none": {key: it for key, it in tensors.items() if key != name},
+    }
+    for message, written in broken.items():
+        save_file(written, file)
+        with pytest.raises(ModelError, match=re.escape(message)):
+            load_decoder(tmp_path)
+    save_file(tensors, file)
+    config.write_text(json.dumps({**json.loads(text), "attention_nobody_knows": 1}))
+    with pytest.raises(ModelError, match="'attention_nobody_knows' is not known"):
+        load_decoder(tmp_path)
 
 
 def test_a_missing_expert_is_named(tmp_path: Path) -> None:
