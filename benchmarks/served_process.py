@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +33,16 @@ class ServedProcess:
     def memory(self) -> tuple[int, int]:
         """Bytes resident now: the server's own process, and its engines'."""
         return resident(self.pid), sum(map(resident, self.engines))
+
+    def processor_s(self) -> float:
+        """Seconds of processor time all of them have used."""
+        return sum(map(processor_s, [self.pid, *self.engines]))
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> int:

@@ -44,16 +44,21 @@ class Person:
         self.service.close("success").result()
 
 
-def train(training: tinkex.TrainingClient, steps: int, rate: float = 5e-3) -> None:
-    """So many steps on one sentence."""
+def lesson(training: tinkex.TrainingClient) -> tinkex.Datum:
+    """One sentence to learn."""
     tokens = training.get_tokenizer().encode(SENTENCE * 3)
-    datum = tinkex.Datum(
+    return tinkex.Datum(
         model_input=tinkex.ModelInput.from_ints(tokens[:-1]),
         loss_fn_inputs={
             "target_tokens": np.array(tokens[1:], np.int64),
             "weights": np.ones(len(tokens) - 1, np.float32),
         },
     )
+
+
+def train(training: tinkex.TrainingClient, steps: int, rate: float = 5e-3) -> None:
+    """So many steps on one sentence."""
+    datum = lesson(training)
     for _ in range(steps):
         training.forward_backward([datum], "cross_entropy")
         training.optim_step(tinkex.AdamParams(learning_rate=rate)).result()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,11 +48,11 @@ def take(folder: Path, steps: int = STEPS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as home,
-        live_server(Path(home) / "home", "--model", scene.MODEL) as server,
+        live_server(Path(home) / "home", "--model", scene.MODEL, "--engines", "2") as server,
         chromium() as browser,
     ):
         alice = scene.Person(server.url, "tml-alice")
-        names = _train(alice, steps)
+        runs, names = _train(alice, steps)
         windows = {
             (dark, narrow): Visitor(
                 browser, server.url, dark, *((390, 844) if narrow else (1280, 800))
@@ -64,14 +66,33 @@ def take(folder: Path, steps: int = STEPS) -> None:
                 window.sign_in("tml-alice")
         for name, picture in PICTURES.items():
             window = windows[picture.dark, picture.narrow]
+            work = _work(alice, runs, steps) if picture.place == "now" else []
             _show(window, picture, names)
             window.page.screenshot(path=folder / f"{name}.png")
+            for each in work:
+                each.result()
         alice.close()
+
+
+def _work(
+    alice: scene.Person, runs: Sequence[tinkex.TrainingClient], steps: int
+) -> list[tinkex.APIFuture[Any]]:
+    """More than can be done at once, so that there is a queue to look at."""
+    base = alice.service.create_sampling_client(base_model=scene.MODEL)
+    prompt = tinkex.ModelInput.from_ints(list(scene.SENTENCE.encode()))
+    asked = tinkex.SamplingParams(max_tokens=4 * steps)
+    futures: list[Any] = [base.sample(prompt, 16, asked) for _ in range(4)]
+    for training in runs:
+        example = scene.lesson(training)
+        futures += [training.forward_backward([example] * 8, "cross_entropy") for _ in range(steps)]
+    return futures
 
 
 def _show(window: Visitor, picture: Picture, names: dict[str, str]) -> None:
     window.open(picture.place.format(**names), picture.heading)
     window.page.locator("main .card").first.wait_for()
+    if picture.place == "now":
+        window.page.get_by_text("longest wait first").wait_for()
     if picture.place.startswith("playground"):
         _ask(window)
     if picture.place.startswith("runs/"):
@@ -91,7 +112,9 @@ def _ask(window: Visitor) -> None:
         lane.get_by_text(re.compile("· (length|stop)")).wait_for()
 
 
-def _train(alice: scene.Person, steps: int) -> dict[str, str]:
+def _train(
+    alice: scene.Person, steps: int
+) -> tuple[Sequence[tinkex.TrainingClient], dict[str, str]]:
     runs = {name: alice.start(name, rank) for name, rank in {"fox": 8, "fox-slow": 8}.items()}
     for name, rate in {"fox-slow": 4e-4, "fox": 1e-3}.items():
         scene.train(runs[name], steps // 2, rate)
@@ -103,7 +126,7 @@ def _train(alice: scene.Person, steps: int) -> dict[str, str]:
     _reinforce(resumed, 3)
     drawn = scene.sample(runs["fox"], f"{steps:04d}", "The quick brown")
     names = {"run": str(runs["fox"].model_id), "other": str(runs["fox-slow"].model_id)}
-    return {**names, "saved": drawn}
+    return list(runs.values()), {**names, "saved": drawn}
 
 
 def _reinforce(training: tinkex.TrainingClient, steps: int) -> None:
