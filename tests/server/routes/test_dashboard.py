@@ -119,11 +119,13 @@ async def test_where_nothing_is_recorded_nothing_is_kept(tmp_path: Path) -> None
 async def test_the_present_says_why_work_waits(api: Api) -> None:
     model = await api.model(await api.session())
     await api.forward(model, 2)
+    await api.send("PUT", f"training_runs/{model}/name", json={"name": "Patient Cat"})
     now = await get(api, "now", shapes.Now)
     assert now["engines"][0]["model"] == MODEL
     assert now["engines"][0]["phase"] == "ready"
     waiting = now["queue"][0]
     assert (waiting["run"], waiting["count"], waiting["tenant"]) == (model, 1, "alice")
+    assert waiting["name"] == "Patient Cat"
     assert "seq_id 1, which has not arrived" in waiting["reason"]
     assert now["viewer"] == {"tenant": "alice", "operator": False}
 

@@ -7,6 +7,7 @@ snapshot and the operations behind it. Only the methods here change a run.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from tinkex.server.engines.residence import Residence
 from tinkex.server.operations.log import CREATION, Entry, RunLog
@@ -120,6 +121,10 @@ class Run:
     def learn(self, row: RunRow) -> None:
         """What a checkpoint that it was made from said of it."""
         self._row = row
+
+    def rename(self, name: str | None) -> None:
+        """What its owner calls it from now on."""
+        self._row = replace(self._row, name=name)
 
     # ---- where its state lives
 

@@ -52,6 +52,8 @@ class RunRecords:
             self._audit(db, row, "run.rename", {"name": name, "from": row.name})
 
         await self._store.write(work)
+        if (live := self._runs.find(model_id)) is not None:
+            live.rename(name)
         self._recorder.changed(tenant, model_id, "changed")
 
     async def note(self, tenant: str, model_id: str, note: str | None) -> None:
