@@ -86,9 +86,9 @@ class ObjectService:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / BUCKET).mkdir(parents=True)
-        self._port = free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self.proxy = Proxy(self._port)
+        self.proxy = Proxy(self.port)
         self.start()
 
     @property
@@ -111,7 +111,7 @@ class ObjectService:
         program = Path(sys.executable).with_name("rclone")
         command = [program, "serve", "s3", "--auth-key", f"{_KEY},{_SECRET}", "--vfs-cache-mode"]
         self._process = subprocess.Popen(
-            [*command, "off", "--addr", f"127.0.0.1:{self._port}", str(self.folder)],
+            [*command, "off", "--addr", f"127.0.0.1:{self.port}", str(self.folder)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "RCLONE_CONFIG": str(self.folder.parent / "rclone.conf")},
@@ -127,7 +127,7 @@ class ObjectService:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=5):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5):
                     return
             except urllib.error.HTTPError:
                 return
