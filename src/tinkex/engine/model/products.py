@@ -49,8 +49,6 @@ class FrozenProducts:
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not onednn.works()
         small = not plain and not any(_large(weight) for _, weight, _ in weights.products())
-        self.small = small
-        """Whether every matrix is so small that its product takes no longer than the way to it."""
         plain = plain or small
         self._halves = not plain and total / 2 <= room and _fits(sample)
         self._packs = not plain and total <= room

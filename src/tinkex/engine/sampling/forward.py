@@ -5,14 +5,13 @@ Knows versions and pages, nothing of requests' results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tinkex.engine.adapters.merged import MergedWeights
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.products import FrozenProducts
@@ -36,10 +35,6 @@ class Forward:
         self._decoder, self._cache, self._states = decoder, cache, states
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
-        every = {place: weight for place, weight, _ in decoder.weights.products()}
-        plain = {place: weight for place, weight in every.items() if isinstance(weight, Tensor)}
-        merges = self._frozen.small and len(plain) == len(every)
-        self._merging = MergedWeights(plain) if merges else None
         keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
         self._kept = KeptAttention(cache, decoder.config) if keeps else None
 
@@ -93,13 +88,7 @@ class Forward:
 
     def _projection(self, versions: Sequence[Version], lengths: Sequence[int]) -> Projection:
         spans = spans_of(versions, lengths)
-        merged = self._merged(spans[0].version) if len(spans) == 1 else None
-        return Projection(self._frozen, spans, self._stacks, self._decoder.device, merged)
-
-    def _merged(self, version: Version) -> Mapping[tuple[int, str], Tensor] | None:
-        if self._merging is None or not version.products or version.experts:
-            return None
-        return self._merging.of(version.identity, version.products)
+        return Projection(self._frozen, spans, self._stacks, self._decoder.device)
 
 
 def _laid_out(chunks: Sequence[Chunk], lengths: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:

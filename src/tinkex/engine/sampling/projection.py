@@ -1,14 +1,13 @@
 """Matrix products for one step's tokens, each with its own adapter.
 
 Tokens are sorted by version, so a version is a slice. One or two versions are added slice by slice;
-more become one batched product over a stack of their factors, whatever their number. A small model
-whose tokens are all of one version has matrices with that merged in: see `adapters.merged`.
+more become one batched product over a stack of their factors, whatever their number.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -50,13 +49,9 @@ class Projection(Lora):
     """For one step."""
 
     def __init__(
-        self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device,
-        merged: Mapping[tuple[int, str], Tensor] | None = None,
-    ) -> None:  # fmt: skip
-        """`merged` stands for the frozen matrices and the only adapter there is."""
+        self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device
+    ) -> None:
         self._frozen, self._stacks = frozen, stacks
-        self._merged = merged or {}
-        spans = spans if merged is None else ()
         tuned = [span for span in spans if span.version.products or span.version.experts]
         short = [span for span in tuned if span.stop - span.start <= STACKED_ROWS]
         self._stacked = short if len(short) >= STACK_FROM else []
@@ -69,9 +64,6 @@ class Projection(Lora):
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
-        merged = self._merged.get((layer, slot))
-        if merged is not None:
-            return F.linear(x, merged, bias)
         y = self._frozen.product(layer, slot, x, weight, bias)
         for span in self._spans:
             factors = _factors(span.version, layer, slot)
