@@ -73,15 +73,15 @@ def update(name: str, title: str, rows: Sequence[Row], note: str = "", whole: bo
     this is the `whole` of it, so do rows that were not taken now."""
     path = RESULTS / f"{name}.md"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
+    by_hand = before.partition("\n## ")
     taken = {row.what: row.cells() for row in rows}
-    kept = {} if whole else {cells[0]: cells for cells in _table_cells(before)}
+    kept = {} if whole else {cells[0]: cells for cells in _table_cells(by_hand[0])}
     order = list(kept)
     for last, what in zip(["", *taken], taken, strict=False):
         if what not in kept:
             order.insert(order.index(last) + 1 if last else len(order), what)
     found = kept | taken
     write_table(name, title, HEADINGS, [found[what] for what in order], note)
-    by_hand = before.partition("\n## ")
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(by_hand[1:]))
 
