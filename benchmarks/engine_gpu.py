@@ -209,11 +209,25 @@ def step_bytes(decoder: Decoder, batch: int, context: int, adapters: int) -> flo
 def decode_rate(decoder: Decoder, batch: int, adapters: int, small: bool) -> tuple[float, int]:
     """Tokens per second of `batch` requests that all decode, and their mean context."""
     prompt, new = (16, 32) if small else (512, 64)
+    made = {str(seed): adapter(decoder, seed) for seed in range(adapters)}
+    sampler = decoding(decoder, batch, adapters, made.__getitem__, (prompt, new))
+    rate = rate_until(sampler, batch * (new - 8), decoder.device)
+    while sampler.busy:
+        sampler.step()
+    return rate, prompt + new // 2
+
+
+def decoding(
+    decoder: Decoder, batch: int, adapters: int, made: Callable[[str], AdapterWeights],
+    lengths: tuple[int, int],
+) -> Sampler:  # fmt: skip
+    """A sampler with so many requests, of a prompt's and new tokens, that all decode by now."""
+    prompt, new = lengths
     pages = batch * -(-(prompt + new + PAGE_SIZE) // PAGE_SIZE) + 8
-    limits = SamplerLimits(pages=pages, max_context=prompt + new + 1, rows=batch, step_tokens=8192)
-    sampler = Sampler(
-        decoder, Ending((), None), limits, lambda folder: adapter(decoder, int(folder))
+    limits = SamplerLimits(
+        pages=pages, max_context=prompt + new + 1, rows=batch, step_tokens=8192, snapshots=1
     )
+    sampler = Sampler(decoder, Ending((), None), limits, made)
     for index in range(adapters):
         sampler.versions.add(f"w{index}", str(index))
     rng = np.random.default_rng(0)
@@ -224,15 +238,17 @@ def decode_rate(decoder: Decoder, batch: int, adapters: int, small: bool) -> tup
         sampler.submit(Sample(f"s{index}", weights, ids, params))
     while sampler.sampled_tokens < batch * 16:  # all prompts done, kernels compiled
         sampler.step()
-    synchronize(decoder.device)
+    return sampler
+
+
+def rate_until(sampler: Sampler, tokens: int, device: torch.device) -> float:
+    """Tokens a second until so many have been sampled."""
+    synchronize(device)
     start, before = time.perf_counter(), sampler.sampled_tokens
-    while sampler.sampled_tokens < batch * (new - 8):
+    while sampler.sampled_tokens < tokens:
         sampler.step()
-    synchronize(decoder.device)
-    rate = (sampler.sampled_tokens - before) / (time.perf_counter() - start)
-    while sampler.busy:
-        sampler.step()
-    return rate, prompt + new // 2
+    synchronize(device)
+    return (sampler.sampled_tokens - before) / (time.perf_counter() - start)
 
 
 def adapter(decoder: Decoder, seed: int) -> AdapterWeights:

@@ -21,7 +21,7 @@ import time
 import numpy as np
 import torch
 from engine_families import SHAPES, TARGETS, build
-from engine_gpu import ADAM, RANK, ceilings, data, synchronize
+from engine_gpu import ADAM, RANK, ceilings, data, decoding, rate_until, synchronize
 from report import Row, write
 
 from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights
@@ -31,16 +31,11 @@ from tinkex.engine.messages import (
     ForwardBackwardResult,
     LoraSpec,
     OptimStep,
-    Sample,
-    SamplingParams,
 )
 from tinkex.engine.model.block_configs import ExpertsConfig, GatedDeltaConfig
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.process.placement import training_limits
-from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE
-from tinkex.engine.sampling.limits import SamplerLimits
-from tinkex.engine.sampling.model_end import Ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
@@ -235,27 +230,8 @@ def decode_rate(
     decoder: Decoder, batch: int, adapters: int, made: AdapterWeights, profile: bool
 ) -> tuple[float, int]:
     """Tokens per second of `batch` requests that all decode, and their mean context."""
-    pages = batch * -(-(PROMPT + NEW + PAGE_SIZE) // PAGE_SIZE) + 8
-    limits = SamplerLimits(
-        pages=pages, max_context=PROMPT + NEW + 1, rows=batch, step_tokens=8192, snapshots=1
-    )
-    sampler = Sampler(decoder, Ending((), None), limits, lambda folder: made)
-    for index in range(adapters):
-        sampler.versions.add(f"w{index}", str(index))
-    rng = np.random.default_rng(0)
-    for index in range(batch):
-        ids = rng.integers(0, decoder.config.vocab_size, PROMPT, dtype=np.int64).astype(np.int32)
-        weights = f"w{index % adapters}" if adapters else ""
-        params = SamplingParams(max_tokens=NEW, seed=index, stop=())
-        sampler.submit(Sample(f"s{index}", weights, ids, params))
-    while sampler.sampled_tokens < batch * 16:  # all prompts done, kernels compiled
-        sampler.step()
-    synchronize(decoder.device)
-    start, before = time.perf_counter(), sampler.sampled_tokens
-    while sampler.sampled_tokens < batch * (NEW - 16):
-        sampler.step()
-    synchronize(decoder.device)
-    rate = (sampler.sampled_tokens - before) / (time.perf_counter() - start)
+    sampler = decoding(decoder, batch, adapters, lambda _: made, (PROMPT, NEW))
+    rate = rate_until(sampler, batch * (NEW - 16), decoder.device)
     if profile:
         print_profile(lambda: timed_step(sampler, decoder.device))
     while sampler.busy:
