@@ -90,6 +90,18 @@ def _halves(
 
 
 @triton.jit
+def joined(first, second, limit, CLAMPED: tl.constexpr, SLOPE: tl.constexpr):
+    """Gate and up as one: by a SiLU, or where there is a limit cut off and by gpt-oss's gate."""
+    if CLAMPED:
+        first = tl.minimum(first, limit)
+        second = tl.minimum(tl.maximum(second, -limit), limit)
+        found = (second + 1.0) * first * tl.sigmoid(first * SLOPE)
+    else:
+        found = first * tl.sigmoid(first) * second
+    return found
+
+
+@triton.jit
 def _gate(
     gate_up,
     share,
@@ -110,10 +122,7 @@ def _gate(
     first, second, _, _ = _halves(
         gate_up, bias, expert, row, columns, inside, width, limit, BIASED, CLAMPED
     )
-    if CLAMPED:
-        found = (second + 1.0) * first * tl.sigmoid(first * SLOPE)
-    else:
-        found = first * tl.sigmoid(first) * second
+    found = joined(first, second, limit, CLAMPED, SLOPE)
     tl.store(out + row * width + columns, found * tl.load(share + row), mask=inside)
 
 

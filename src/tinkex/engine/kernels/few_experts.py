@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tinkex.engine.kernels.experts import SLOPE
+from tinkex.engine.kernels.experts import SLOPE, joined
 
 _COLUMNS = 1024
 
@@ -217,12 +217,7 @@ def _up(
             extra = added + cells + pair.to(tl.int64)[:, None] * INNER
             first += tl.load(extra, mask=inside, other=0.0).to(tl.float32)
             second += tl.load(extra + INNER, mask=inside, other=0.0).to(tl.float32)
-        if CLAMPED:
-            first = tl.minimum(first, limit)
-            second = tl.minimum(tl.maximum(second, -limit), limit)
-            found = (second + 1.0) * first * tl.sigmoid(first * SLOPE)
-        else:
-            found = first * tl.sigmoid(first) * second
+        found = joined(first, second, limit, CLAMPED, SLOPE)
         share = tl.load(weights + pair, mask=real, other=0.0)
         tl.store(out + cells, found * share[:, None], mask=inside)
 

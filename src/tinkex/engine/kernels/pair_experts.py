@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tinkex.engine.kernels.experts import SLOPE
+from tinkex.engine.kernels.experts import SLOPE, joined
 from tinkex.engine.kernels.few_experts import FewRoutes
 
 TOKENS = 4
@@ -144,12 +144,7 @@ def _up(
         extra = added + pair * 2 * INNER + column
         first += tl.load(extra, mask=there, other=0.0).to(tl.float32)
         second += tl.load(extra + INNER, mask=there, other=0.0).to(tl.float32)
-    if CLAMPED:
-        first = tl.minimum(first, limit)
-        second = tl.minimum(tl.maximum(second, -limit), limit)
-        found = (second + 1.0) * first * tl.sigmoid(first * SLOPE)
-    else:
-        found = first * tl.sigmoid(first) * second
+    found = joined(first, second, limit, CLAMPED, SLOPE)
     tl.store(out + pair * INNER + column, found * tl.load(weights + pair), mask=there)
 
 
