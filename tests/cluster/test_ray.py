@@ -57,7 +57,7 @@ def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     scaling = [word for each in SCALED for word in ("--scaling", each)]
     with pytest.MonkeyPatch.context() as environ:
         environ.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
-        environ.setenv("TINKEX_RAY_SILENCE_S", "5")
+        environ.setenv("TINKEX_RAY_SILENCE_S", "15")
         arguments = ("--model", MODEL, "--ray", cluster.address, "--engines", "1-2", *scaling)
         with live_server(home, *arguments) as running:
             yield running

@@ -283,7 +283,7 @@ def test_without_retries_a_refused_sample_is_the_callers_and_slows_the_next(
     config = quick_config(server.url)
     with tinkex.ServiceClient.from_config(config) as service:
         sampler = service.create_sampling_client(base_model="acme/tiny", retry_config=NO_RETRY)
-        server.fail("/asample", status(code, retry_after_ms="20"))
+        server.fail("/asample", status(code, retry_after_ms="500"))
         with config.events.capture("tinkex.") as seen:
             with pytest.raises(tinkex.APIStatusError):
                 sampler.sample(prompt(1), 1, PARAMS).result(timeout=30)
