@@ -31,6 +31,9 @@ SDKS = ("tinker", "tinkex")
 STEPS = 6
 TESTS = Path(__file__).parents[1]
 TRAINER = TESTS / "guarantees" / "trainer.py"
+SILENCE_S = 9
+"""Long enough for a busy machine, and less than Ray itself waits for a node."""
+
 SCALED = ("sequences_per_engine=1", "average_s=0.2", "grow_s=0.2", "shrink_s=2")
 
 pytestmark = pytest.mark.slow
@@ -57,7 +60,7 @@ def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     scaling = [word for each in SCALED for word in ("--scaling", each)]
     with pytest.MonkeyPatch.context() as environ:
         environ.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
-        environ.setenv("TINKEX_RAY_SILENCE_S", "15")
+        environ.setenv("TINKEX_RAY_SILENCE_S", str(SILENCE_S))
         arguments = ("--model", MODEL, "--ray", cluster.address, "--engines", "1-2", *scaling)
         with live_server(home, *arguments) as running:
             yield running
@@ -247,7 +250,7 @@ def test_a_node_that_is_cut_off_is_not_waited_for_and_not_heard_when_it_is_back(
         cluster.freeze()
         assert users.losses() == calm.losses
         cluster.thaw()
-    assert "has not answered for 5 s" in server.output
+    assert f"has not answered for {SILENCE_S} s" in server.output
     assert set(_weights(server.home)) == set(calm.weights), "nothing was saved twice or differs"
 
 
