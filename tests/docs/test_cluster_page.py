@@ -209,6 +209,7 @@ def _foreground(words: list[str], environ: dict[str, str], said: str) -> Iterato
 def test_the_commands_about_ray_lead_to_a_server(tmp_path: Path) -> None:
     port, temporary = _free_port(), Path(f"/tmp/tinkex-ray-{os.getpid()}")
     environ = {**os.environ, "RAY_ADDRESS": f"127.0.0.1:{port}", "TINKEX_CACHE": str(tmp_path)}
+    environ["RAY_worker_niceness"] = "0"  # or they hardly run beside other tests
     done = []
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         for words in _of("Ray"):

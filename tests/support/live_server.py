@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-START_S = 120
+START_S = 300
 STOP_S = 60
 _ADDRESS = re.compile(r"http://[\w.:\[\]]+")
 

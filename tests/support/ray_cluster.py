@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import Any
 
 STORE_BYTES = 100_000_000
+_AS_OTHERS = {"RAY_worker_niceness": "0"}
+"""Ray's workers are nice to all other processes; beside busy ones they would hardly run at all."""
 _ENGINE = b"ray::EngineActor"
 
 
@@ -31,7 +33,7 @@ class RayCluster:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, **_AS_OTHERS, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         self.address = self._read()
 

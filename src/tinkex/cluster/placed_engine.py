@@ -26,6 +26,9 @@ from tinkex.engine.process.parent import STARTUP_OP
 SILENCE_S = float(os.environ.get("TINKEX_RAY_SILENCE_S") or 20.0)
 """An engine that says nothing for so long is taken for dead: its node, or the way to it. Whatever
 it says later, nobody hears."""
+_LOADING_SILENCE_S = 300.0
+"""The same before the engine's first event. Whoever loads libraries from a cold disk may not
+answer anything meanwhile, and Ray itself notices when the node is gone."""
 _LOOK_S = 1.0
 """Between two looks at why an engine has no place yet."""
 
@@ -104,14 +107,16 @@ class PlacedEngine:
     def _pass_events(self, actor: Any, folders: ServedFolders) -> None:
         """A call always waits with the actor for what comes next."""
         asked = call(actor.receive, "events")
+        patience_s = max(SILENCE_S, _LOADING_SILENCE_S)
         while True:
-            found, wants = self._answer(asked)
+            found, wants = self._answer(asked, patience_s)
             asked = call(actor.receive, "events")
             for number, path in wants:
                 bring = (actor, folders, number, path)
                 threading.Thread(target=self._bring, args=bring, daemon=True).start()
             for parts in found:
                 send_parts(self._stream, unpack(parts))
+                patience_s = SILENCE_S
 
     def _bring(self, actor: Any, folders: ServedFolders, number: int, path: str) -> None:
         """Send a folder, two parts at a time; what goes wrong is for the engine to say."""
@@ -127,11 +132,11 @@ class PlacedEngine:
             problem = str(error)
         call(actor.end, "files", number, problem)
 
-    def _answer(self, asked: Any) -> Any:
+    def _answer(self, asked: Any, patience_s: float = SILENCE_S) -> Any:
         try:
-            return ray.get(asked, timeout=SILENCE_S)
+            return ray.get(asked, timeout=patience_s)
         except ray.exceptions.GetTimeoutError:
-            raise Lost(f"{self._place()} has not answered for {SILENCE_S:.0f} s") from None
+            raise Lost(f"{self._place()} has not answered for {patience_s:.0f} s") from None
         except (ray.exceptions.ActorUnavailableError, ray.exceptions.ObjectLostError):
             raise Lost(f"{self._place()} cannot be reached") from None
         except ray.exceptions.ActorDiedError as error:

@@ -34,6 +34,8 @@ from tinkex.wire.limits import LOCAL_API_KEY
 
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STARTS_ON_A_CLUSTER = 3
+"""Before the server gives up an engine that never served: a node may be lost while it loads."""
 
 
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:
@@ -87,8 +89,9 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     while not server.started:
         await asyncio.sleep(0.02)
     core: Core = app.state.core
+    starts = 1 if core.settings.ray is None else _STARTS_ON_A_CLUSTER
     while not (core.is_ready and all(map(_has_begun, core.engines))):
-        if failed := next((engine for engine in core.engines if engine.deaths), None):
+        if failed := next((engine for engine in core.engines if engine.deaths >= starts), None):
             print(f"tinkex serve: {failed.name}: {failed.reason}", file=sys.stderr)
             server.should_exit = True
             return 1
