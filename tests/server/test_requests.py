@@ -82,6 +82,15 @@ def test_null_is_absent_and_absence_is_named() -> None:
     assert READER.read({"anything": {"a": None}}).anything == {"a": None}
 
 
+def test_null_for_a_number_is_refused_since_clients_write_nan_so() -> None:
+    """The official client does: a learning rate of NaN would become the default."""
+    why = "is null, as NaN and infinity are written: give a finite number, or leave it out"
+    assert refused({"rate": None}) == f"rate {why}"
+    step = {"model_id": "a", "seq_id": 1, "adam_params": {"learning_rate": None}}
+    assert refused(step, requests.OPTIM_STEP) == f"adam_params.learning_rate {why}"
+    assert READER.schema()["properties"]["rate"] == {"type": "number", "default": 1.0}
+
+
 def test_what_the_type_does_not_have_is_refused_by_its_full_name() -> None:
     assert refused({"inner": {"rank": 1, "extra": 2}}) == (
         "inner.extra is not a field of this request; known are: name, rank"

@@ -5,9 +5,12 @@ Every message names the argument, what was given (its kind or size, never a secr
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from numbers import Real
+from operator import index
+from typing import Any, SupportsIndex, get_args
 
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
 from tinkex.types.tinker_path import SCHEME
@@ -26,35 +29,50 @@ def checked_data(data: object) -> list[Datum]:
     datums = list(data)
     if not datums:
         raise ValueError("No data provided: data must hold at least one Datum")
-    for index, datum in enumerate(datums):
+    for place, datum in enumerate(datums):
         if not isinstance(datum, Datum):
-            raise TypeError(f"data[{index}]: expected a Datum, got {_kind(datum)}")
+            raise TypeError(f"data[{place}]: expected a Datum, got {_kind(datum)}")
         if not datum.model_input.chunks:
-            raise ValueError(f"data[{index}].model_input: is empty; give it at least one token")
+            raise ValueError(f"data[{place}].model_input: is empty; give it at least one token")
     return datums
 
 
-def check_loss(loss_fn: object, config: Mapping[str, float | str] | None) -> None:
+def whole(value: object, name: str, *, expected: str = "a whole number") -> int:
+    """The int that `value` is: also a number of numpy's, or a float without a fraction, as what
+    is computed often is."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        return index(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise TypeError(f"{name}: expected {expected}, got {_kind(value)}")
+
+
+def checked_loss(
+    loss_fn: object, config: Mapping[str, float | str] | None
+) -> dict[str, float | str] | None:
+    """The settings of a loss that exists, as plain numbers and text."""
     if loss_fn not in LOSSES:
         raise ValueError(
             f"loss_fn: unknown loss {loss_fn!r}; the losses are {', '.join(LOSSES)}. "
             "For your own function use forward_backward_custom."
         )
     if config is None:
-        return
+        return None
     if not isinstance(config, Mapping):
         raise TypeError(
             f"loss_fn_config: expected a mapping of names to numbers, got {_kind(config)}"
         )
-    for name, value in config.items():
-        if isinstance(value, str):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(
-                f"loss_fn_config[{name!r}]: expected a number or text, got {_kind(value)}"
-            )
-        if not math.isfinite(value):
-            raise ValueError(f"loss_fn_config[{name!r}]: must be finite, got {value}")
+    return {name: _setting(f"loss_fn_config[{name!r}]", value) for name, value in config.items()}
+
+
+def _setting(name: str, value: object) -> float | str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}: expected a number or text, got {_kind(value)}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: must be finite, got {value}")
+    return float(value)
 
 
 def check_checkpoint_name(name: object) -> None:
@@ -65,29 +83,38 @@ def check_checkpoint_name(name: object) -> None:
     check_name(name, "name")
 
 
-def check_ttl(ttl_seconds: object) -> None:
+def checked_ttl(ttl_seconds: object) -> int | None:
     if ttl_seconds is None:
-        return
-    if isinstance(ttl_seconds, bool) or not isinstance(ttl_seconds, int):
-        raise TypeError(f"ttl_seconds: expected whole seconds or None, got {_kind(ttl_seconds)}")
-    if not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
+        return None
+    seconds = whole(ttl_seconds, "ttl_seconds", expected="whole seconds or None")
+    if not MIN_TTL_SECONDS <= seconds <= MAX_TTL_SECONDS:
         raise ValueError(
             f"ttl_seconds: must be between {MIN_TTL_SECONDS} (an hour) and {MAX_TTL_SECONDS} "
             f"(ten years), got {ttl_seconds}; None keeps it for ever"
         )
+    return seconds
 
 
-def check_metadata(user_metadata: object) -> None:
+def check_metadata(user_metadata: object, *, only_text: bool = False) -> None:
+    """Of sessions and runs: anything JSON has a form for. Of checkpoints: only text."""
     if user_metadata is None:
         return
     if not isinstance(user_metadata, dict):
         raise TypeError(f"user_metadata: expected a dict of text, got {_kind(user_metadata)}")
     for key, value in user_metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str):
+        if not isinstance(key, str) or not (isinstance(value, str) if only_text else _json(value)):
             raise TypeError(
                 f"user_metadata[{key!r}]: keys and values must be text, got {_kind(value)}; "
                 "convert with str() or json.dumps()"
             )
+
+
+def _json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_recipients(recipients: object) -> None:
@@ -112,12 +139,10 @@ def check_lora(
     base_model: object, rank: object, seed: object, train_flags: Mapping[str, object]
 ) -> None:
     check_text(base_model, "base_model")
-    if isinstance(rank, bool) or not isinstance(rank, int):
-        raise TypeError(f"rank: expected a whole number, got {_kind(rank)}")
-    if rank < 1:
+    if whole(rank, "rank") < 1:
         raise ValueError(f"rank: must be at least 1, got {rank}")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise TypeError(f"seed: expected a whole number or None, got {_kind(seed)}")
+    if seed is not None:
+        whole(seed, "seed", expected="a whole number or None")
     if not any(train_flags.values()):
         raise AssertionError(
             "At least one of train_mlp, train_attn and train_unembed must be True: "
@@ -152,40 +177,33 @@ def as_sampling_params(given: object) -> SamplingParams:
     return given
 
 
-def check_sample(
-    num_samples: object,
-    counts: Mapping[str, object],
-) -> None:
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int):
-        raise TypeError(f"num_samples: expected a whole number, got {_kind(num_samples)}")
-    if num_samples < 1:
+def checked_counts(num_samples: object, **counts: object) -> tuple[int, ...]:
+    """How many samples, at least one, and how many of whatever else, at least none."""
+    samples = whole(num_samples, "num_samples")
+    if samples < 1:
         raise ValueError(f"num_samples: must be at least 1, got {num_samples}")
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name}: expected a whole number, got {_kind(value)}")
+    others = tuple(whole(value, name) for name, value in counts.items())
+    for name, value in zip(counts, others, strict=True):
         if value < 0:
             raise ValueError(f"{name}: must be >= 0, got {value}")
+    return samples, *others
 
 
-def check_logprob_requests(
-    prompt: ModelInput,
-    include_prompt_logprobs: bool,
-    target: TensorData | None,
-    last_n: object,
-) -> None:
-    if target is not None:
-        _check_target(prompt, target)
+def checked_last_n(include_prompt_logprobs: bool, last_n: object) -> int | None:
     if last_n is None:
-        return
-    if isinstance(last_n, bool) or not isinstance(last_n, int):
-        raise TypeError(f"prompt_logprobs_last_n: expected a whole number, got {_kind(last_n)}")
-    if last_n < 1:
+        return None
+    number = whole(last_n, "prompt_logprobs_last_n")
+    if number < 1:
         raise ValueError(f"prompt_logprobs_last_n: must be >= 1, got {last_n}")
     if not include_prompt_logprobs:
         raise ValueError("prompt_logprobs_last_n: needs include_prompt_logprobs=True")
+    return number
 
 
-def _check_target(prompt: ModelInput, target: Any) -> None:
+def check_target(prompt: ModelInput, target: Any) -> None:
+    """Tokens whose logprobs are asked for: a row for each place of the prompt after its first."""
+    if target is None:
+        return
     name = "target_prompt_logprobs"
     if not isinstance(target, TensorData):
         raise TypeError(f"{name}: expected TensorData, got {_kind(target)}")

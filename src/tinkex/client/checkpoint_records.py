@@ -78,7 +78,7 @@ class CheckpointRecords(Additions):
         self, limit: int = 100, offset: int = 0
     ) -> CheckpointsListResponse:
         """A page of the caller's checkpoints over all runs, newest first."""
-        check_page(limit, offset)
+        limit, offset = checked_page(limit, offset)
         return await self._get(
             "list_user_checkpoints",
             routes.CHECKPOINTS,
@@ -169,9 +169,9 @@ class CheckpointRecords(Additions):
         self, tinker_path: str, ttl_seconds: int | None
     ) -> None:
         """When the checkpoint expires, in seconds from now; None keeps it for ever."""
-        arguments.check_ttl(ttl_seconds)
+        seconds = arguments.checked_ttl(ttl_seconds)
         path = _checkpoint(routes.CHECKPOINT_TTL, parsed_path(tinker_path))
-        body = json.dumps({"ttl_seconds": ttl_seconds}).encode()  # null must be sent
+        body = json.dumps({"ttl_seconds": seconds}).encode()  # null must be sent
         await self._edit("set_checkpoint_ttl_from_tinker_path", "PUT", path, body)
 
     set_checkpoint_ttl_from_tinker_path = future_of(set_checkpoint_ttl_from_tinker_path_async)
@@ -187,7 +187,7 @@ class CheckpointRecords(Additions):
     ) -> str:
         """Copy a checkpoint into a project; returns its new path."""
         arguments.check_model_path(path)
-        arguments.check_ttl(ttl_seconds)
+        seconds = arguments.checked_ttl(ttl_seconds)
         project = destination_project_id or self.holder.config.project_id
         if not project:
             raise ValueError(
@@ -201,7 +201,7 @@ class CheckpointRecords(Additions):
             routes.COPY_WEIGHTS,
             encode_request(
                 CopyWeightsRequest(
-                    source_path=path, destination_project_id=project, ttl_seconds=ttl_seconds
+                    source_path=path, destination_project_id=project, ttl_seconds=seconds
                 )
             ),
             CopyWeightsResponse,
@@ -241,9 +241,9 @@ def _checkpoint(template: str, parsed: ParsedCheckpointTinkerPath) -> str:
     )
 
 
-def check_page(limit: int, offset: int) -> None:
-    for name, value in (("limit", limit), ("offset", offset)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name}: expected a whole number, got {type(value).__name__}")
+def checked_page(limit: int, offset: int) -> tuple[int, int]:
+    page = arguments.whole(limit, "limit"), arguments.whole(offset, "offset")
+    for name, value in zip(("limit", "offset"), page, strict=True):
         if value < 0:
             raise ValueError(f"{name}: must be at least 0, got {value}")
+    return page

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tinkex.client import arguments
 from tinkex.client.api import call_policies
 from tinkex.client.api.credentials_source import jwt_claims
-from tinkex.client.checkpoint_records import CheckpointRecords, check_page, parsed_path
+from tinkex.client.checkpoint_records import CheckpointRecords, checked_page, parsed_path
 from tinkex.client.concurrency.bridge import awaitable_of, future_of, on_sdk_loop
 from tinkex.client.concurrency.futures import ResultFuture
 from tinkex.client.errors import ExperimentalWarning
@@ -84,7 +84,7 @@ class RestClient(CheckpointRecords):
         project_id: str | None = None,
     ) -> TrainingRunsResponse:
         """A page of training runs, newest first."""
-        check_page(limit, offset)
+        limit, offset = checked_page(limit, offset)
         return await self._get(
             "list_training_runs",
             routes.TRAINING_RUNS,
@@ -115,7 +115,7 @@ class RestClient(CheckpointRecords):
         self, limit: int = 20, offset: int = 0, access_scope: AccessScope = "owned"
     ) -> ListSessionsResponse:
         """A page of session ids."""
-        check_page(limit, offset)
+        limit, offset = checked_page(limit, offset)
         return await self._get(
             "list_sessions",
             routes.SESSIONS,

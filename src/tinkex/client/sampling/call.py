@@ -51,26 +51,25 @@ class SampleCall:
     ) -> SampleCall:
         """Raises for anything the server would have to refuse."""
         arguments.check_prompt(prompt)
-        counts = {
-            "topk_prompt_logprobs": topk_prompt_logprobs,
-            "topk_sample_logprobs": topk_sample_logprobs,
-            "prompt_alt_tokens_k": prompt_alt_tokens_k,
-        }
         params = arguments.as_sampling_params(sampling_params)
-        arguments.check_sample(num_samples, counts)
-        arguments.check_logprob_requests(
-            prompt, include_prompt_logprobs, target_prompt_logprobs, prompt_logprobs_last_n
+        samples, topk_prompt, topk_sample, alternatives = arguments.checked_counts(
+            num_samples,
+            topk_prompt_logprobs=topk_prompt_logprobs,
+            topk_sample_logprobs=topk_sample_logprobs,
+            prompt_alt_tokens_k=prompt_alt_tokens_k,
         )
+        arguments.check_target(prompt, target_prompt_logprobs)
+        last_n = arguments.checked_last_n(include_prompt_logprobs, prompt_logprobs_last_n)
         return cls(
             prompt,
-            num_samples,
+            samples,
             params,
             include_prompt_logprobs,
-            topk_prompt_logprobs,
-            topk_sample_logprobs,
+            topk_prompt,
+            topk_sample,
             target_prompt_logprobs,
-            prompt_alt_tokens_k,
-            prompt_logprobs_last_n,
+            alternatives,
+            last_n,
             prompt_bytes(prompt),
         )
 

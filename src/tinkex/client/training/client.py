@@ -117,9 +117,9 @@ class TrainingClient(SavingClient):
         finish: Callable[[ForwardBackwardOutput], ForwardBackwardOutput] | None = None,
     ) -> AwaitableConcurrentFuture[ForwardBackwardOutput]:
         datums = arguments.checked_data(data)
-        arguments.check_loss(loss_fn, config)
+        settings = arguments.checked_loss(loss_fn, config)
         work = self._run.forward_backward(
-            datums, loss_fn, config, forward_only=forward_only, finish=finish
+            datums, loss_fn, settings, forward_only=forward_only, finish=finish
         )
         return self._start(work)
 

@@ -56,7 +56,7 @@ class SavingClient:
         user_metadata: dict[str, str] | None = None,
     ) -> APIFuture[SaveWeightsResponse]:
         """Save weights and optimizer state, to go on training from later."""
-        _check_save(name, ttl_seconds, user_metadata)
+        seconds = _checked_save(name, ttl_seconds, user_metadata)
         return self._start(
             self._run.operation(
                 routes.SAVE_WEIGHTS,
@@ -64,7 +64,7 @@ class SavingClient:
                     model_id=self.model_id,
                     path=name,
                     seq_id=seq_id,
-                    ttl_seconds=ttl_seconds,
+                    ttl_seconds=seconds,
                     overwrite=overwrite,
                     user_metadata=user_metadata,
                 ),
@@ -125,14 +125,14 @@ class SavingClient:
         user_metadata: dict[str, str] | None = None,
     ) -> APIFuture[SaveWeightsForSamplerResponse]:
         """Save weights to sample from, without optimizer state."""
-        _check_save(name, ttl_seconds, user_metadata)
+        seconds = _checked_save(name, ttl_seconds, user_metadata)
         work = self._run.operation(
             routes.SAVE_WEIGHTS_FOR_SAMPLER,
             lambda seq_id: SaveWeightsForSamplerRequest(
                 model_id=self.model_id,
                 path=name,
                 seq_id=seq_id,
-                ttl_seconds=ttl_seconds,
+                ttl_seconds=seconds,
                 user_metadata=user_metadata,
             ),
             json_kind("SaveWeightsForSampler", SaveWeightsForSamplerResponse),
@@ -147,7 +147,7 @@ class SavingClient:
         age_encryption_recipients: list[str] | None = None,
     ) -> APIFuture[SaveWeightsExternalResponse]:
         """Export weights for download; with recipients every file is encrypted for them (age)."""
-        _check_save(name, ttl_seconds, None)
+        seconds = _checked_save(name, ttl_seconds, None)
         arguments.check_recipients(age_encryption_recipients)
         return self._start(
             self._run.operation(
@@ -156,7 +156,7 @@ class SavingClient:
                     model_id=self.model_id,
                     path=name,
                     seq_id=seq_id,
-                    ttl_seconds=ttl_seconds,
+                    ttl_seconds=seconds,
                     age_encryption_recipients=age_encryption_recipients,
                 ),
                 json_kind("SaveWeightsExternal", SaveWeightsExternalResponse),
@@ -171,7 +171,10 @@ class SavingClient:
     save_weights_external_async = async_twin(save_weights_external)
 
 
-def _check_save(name: str, ttl_seconds: int | None, user_metadata: dict[str, str] | None) -> None:
+def _checked_save(
+    name: str, ttl_seconds: int | None, user_metadata: dict[str, str] | None
+) -> int | None:
+    """For how long to keep it."""
     arguments.check_checkpoint_name(name)
-    arguments.check_ttl(ttl_seconds)
-    arguments.check_metadata(user_metadata)
+    arguments.check_metadata(user_metadata, only_text=True)
+    return arguments.checked_ttl(ttl_seconds)

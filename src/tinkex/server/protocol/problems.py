@@ -36,6 +36,14 @@ def unknown(place: Place, name: str, known: Iterable[str]) -> Refusal:
     return Refusal(f"{shown((*place, name))} is not a field of this request; known are: {names}")
 
 
+def not_a_number(place: Place, name: str) -> Refusal:
+    """A null where only a number can stand."""
+    return Refusal(
+        f"{shown((*place, name))} is null, as NaN and infinity are written: give a finite number, "
+        "or leave it out"
+    )
+
+
 def shown(place: Place) -> str:
     """`prompt.chunks[0].tokens`"""
     path = ""

@@ -1,7 +1,9 @@
 """Reads JSON requests as the types the protocol declares, and describes what it reads.
 
-A field that is null counts as absent; one that the type does not have is refused by name. Kinds are
-exact: a number is no text, a flag no number. The JSON schema of a body comes from the same type.
+A field that is null counts as absent, unless it is a number that may have a fraction: clients write
+NaN as null, and no default may stand for that. One that the type does not have is refused by name.
+Kinds are exact: a number is no text, a flag no number. The JSON schema of a body comes from the
+same type.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ class _Shape:
     """Which fields the objects at one place may have, and what may lie below them."""
 
     names: frozenset[str]
+    numbers: frozenset[str]
     is_open: bool
     below: Mapping[str, _Shape]
 
@@ -97,6 +100,8 @@ class _Shape:
         Looked for here and not by pydantic, which would write an error for each of a million.
         """
         kept = {name: value for name, value in values.items() if value is not None}
+        if nulls := self.numbers & (values.keys() - kept.keys()):
+            raise problems.not_a_number(place, min(nulls))
         if not self.is_open and not kept.keys() <= self.names:
             name = next(name for name in kept if name not in self.names)
             raise problems.unknown(place, name, self.names - {"type"})
@@ -114,13 +119,17 @@ class _Shape:
 
 def _shape(kinds: tuple[type[BaseModel], ...]) -> _Shape:
     below: dict[str, tuple[type[BaseModel], ...]] = {}
+    numbers: set[str] = set()
     for kind in kinds:
         for declared, field in kind.model_fields.items():
             inner = tuple(_models(field.annotation))
             for name in _names(declared, field):
                 below[name] = below.get(name, ()) + inner
+                if field.annotation is float:
+                    numbers.add(name)
     return _Shape(
         frozenset(below),
+        frozenset(numbers),
         any(kind.model_config.get("extra") == "allow" for kind in kinds),
         {name: _shape(inner) for name, inner in below.items() if inner},
     )
@@ -175,10 +184,11 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _with_nulls(schema: Schema) -> Schema:
-    """An object's schema that says that a null asks for nothing, whatever its name."""
+    """An object's schema that says that a null asks for nothing, whatever its name, except in
+    the place of a number."""
     required = schema.get("required", [])
     properties = {
-        name: value if name in required else _or_null(value)
+        name: value if name in required or value.get("type") == "number" else _or_null(value)
         for name, value in schema["properties"].items()
     }
     closed = schema.get("additionalProperties") is False
