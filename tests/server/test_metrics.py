@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from support.served import served
-from tinkex.server.http.prometheus import Page, Requests
+from tinkex.server.http.prometheus import Page
+from tinkex.server.http.request_counts import Requests
 
 
 async def asked(request: Request) -> Response:

@@ -16,11 +16,11 @@ from tinkex.server.clock import Clock
 from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
 from tinkex.server.endpoints.routes import ROUTES as ENDPOINTS
-from tinkex.server.endpoints.service import Endpoints
+from tinkex.server.endpoints.routes import close as close_endpoints
 from tinkex.server.engines.worker import Launch
 from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
-from tinkex.server.http.prometheus import Measured, Requests
+from tinkex.server.http.request_counts import Measured, Requests
 from tinkex.server.http.routes import (
     admin,
     checkpoints,
@@ -83,7 +83,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         core = Core(settings, launch, clock, home)
-        app.state.core, app.state.endpoints = core, Endpoints(core)
+        app.state.core = core
         core.recorder.listen(requests.was_timed)
         doorway = Doorway(app, core.home.socket, core.dismiss_polls)
         try:
@@ -92,7 +92,7 @@ def create_app(
             yield
         finally:
             await doorway.close()
-            app.state.endpoints.close()
+            close_endpoints(app)
             await core.stop(settings.timings.drain_s)
 
     app = Starlette(

@@ -54,7 +54,6 @@ from tinkex.server.storage.home import Home
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
 from tinkex.server.storage.objects.binding import open_objects
-from tinkex.server.storage.objects.opening import object_storage
 from tinkex.server.storage.pins import Pins
 from tinkex.server.tenancy.ownership import Belongings
 from tinkex.server.tenancy.sessions import Sessions
@@ -114,6 +113,9 @@ class Core:
         objects = open_objects(home.root, self.settings.objects)
         store = open_store(home.database) if home.lease is None else home.lease.open_store()
         if objects is not None:
+            # Most homes are files: a server of one needs none of these modules.
+            from tinkex.server.storage.objects.opening import object_storage
+
             room = self.settings.limits.object_cache_bytes
             return object_storage(store, objects, home.cache, room)
         blobs = SegmentBlobs(home.payloads, home.first_segment)

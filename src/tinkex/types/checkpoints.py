@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from pydantic import Field
 
 from tinkex.types.optimizer import AdamOptimizerConfig, OptimizerConfig
-from tinkex.types.strictness import Lenient, Strict, exported
+from tinkex.types.strictness import Lenient, Strict, defaults, exported
 from tinkex.types.tinker_path import CHECKPOINT_KINDS, CheckpointType, split_tinker_path
 
 CONSOLE_URL = "https://tinker.thinkingmachines.ai"
@@ -229,7 +229,7 @@ class WeightsInfoResponse(Lenient):
     """How a checkpoint was made: base model and adapters."""
 
     base_model: str
-    optimizer_config: OptimizerConfig = AdamOptimizerConfig()
+    optimizer_config: OptimizerConfig = defaults(AdamOptimizerConfig)
     is_lora: bool
     lora_rank: int | None = None
     train_unembed: bool | None = None

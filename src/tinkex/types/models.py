@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from tinkex.types.optimizer import AdamOptimizerConfig, AdamParams, OptimizerConfig, OptimParams
-from tinkex.types.strictness import Lenient, Strict, exported
+from tinkex.types.strictness import Lenient, Strict, defaults, exported
 
 ModelID: TypeAlias = str
 
@@ -38,7 +38,7 @@ class CreateModelRequest(Strict):
     base_model: str
     user_metadata: dict[str, Any] | None = None
     lora_config: LoraConfig | None = None
-    optimizer_config: OptimizerConfig = AdamOptimizerConfig()
+    optimizer_config: OptimizerConfig = defaults(AdamOptimizerConfig)
     type: Literal["create_model"] = "create_model"
 
 
@@ -84,7 +84,7 @@ class GetInfoResponse(Lenient):
     type: Literal["get_info"] | None = None
     model_data: ModelData
     model_id: str
-    optimizer_config: OptimizerConfig = AdamOptimizerConfig()
+    optimizer_config: OptimizerConfig = defaults(AdamOptimizerConfig)
     is_lora: bool | None = None
     lora_rank: int | None = None
     model_name: str | None = None

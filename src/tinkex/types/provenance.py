@@ -11,6 +11,8 @@ from tinkex.types.strictness import exported
 
 @dataclass(frozen=True, kw_only=True)
 class _Span:
+    """Tokens of a sampled sequence."""
+
     sequence_id: str
     offset: int = 0
     length: int

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
-from tinkex.types.strictness import Lenient, Strict
+from tinkex.types.strictness import Lenient, Strict, defaults
 
 
 class CreateSessionRequest(Strict):
@@ -225,7 +225,7 @@ class SessionSearchRequest(Strict):
     project_ids: list[str] | None = None
     user_metadata: dict[str, str] = Field(default={})
     display_name: str | None = Field(default=None, min_length=1)
-    owner: SearchOwner = OwnSearchOwner()
+    owner: SearchOwner = defaults(OwnSearchOwner)
     statuses: list[SessionStatusQuery] | None = Field(default=None, min_length=1)
     limit: int = Field(default=50, ge=1, le=200)
     cursor: SessionSearchCursor | None = None

@@ -4,7 +4,7 @@ Not among the public names: users call the methods that send them.
 """
 
 from tinkex.types.sessions import ClientSessionFinishReason, ClientSessionFinishSuccess
-from tinkex.types.strictness import Strict
+from tinkex.types.strictness import Strict, defaults
 
 
 class OperationAddress(Strict):
@@ -23,7 +23,7 @@ class LoadAddress(OperationAddress):
 class FinishSessionRequest(Strict):
     """How a client ends its session."""
 
-    reason: ClientSessionFinishReason = ClientSessionFinishSuccess()
+    reason: ClientSessionFinishReason = defaults(ClientSessionFinishSuccess)
     detail: str | None = None
 
 

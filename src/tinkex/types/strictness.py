@@ -2,34 +2,54 @@
 
 Requests are `Strict`: a field nobody knows is a mistake and is refused. Responses are `Lenient`: a
 newer server may add fields, which are ignored. Both are frozen, and both print as they are written.
+A validator is built when its class is first used: most programs use a few of these classes, and
+building all of them is a twentieth of what a server's import takes.
 This module knows nothing of any particular field.
 """
 
-from typing import TypeVar
+import threading
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 PUBLIC_MODULE = "tinkex"
 
 _Class = TypeVar("_Class", bound=type)
+_V = TypeVar("_V", bound=BaseModel)
+_building = threading.RLock()
+"""Held while a validator is built. Threads may use a class for the first time at once, which not
+every pydantic that we run with is made for; a class may build another, so the lock is reentrant."""
 
 
-class Strict(BaseModel):
+class _Value(BaseModel):
+    """What both kinds have in common."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=(), defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        with _building:
+            return super().model_rebuild(**options)
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class Strict(_Value):
     """A value the user makes: frozen, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-    def __str__(self) -> str:
-        return repr(self)
+    model_config = ConfigDict(extra="forbid")
 
 
-class Lenient(BaseModel):
+class Lenient(_Value):
     """A value the server makes: frozen, unknown fields ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(extra="ignore")
 
-    def __str__(self) -> str:
-        return repr(self)
+
+def defaults(cls: type[_V]) -> _V:
+    """What `cls()` is, without building its validator: for values that modules have."""
+    return cls.model_construct()
 
 
 def exported(cls: _Class) -> _Class:

@@ -41,6 +41,8 @@ class Datum:
 
 @dataclass(frozen=True, slots=True)
 class LoraSpec:
+    """Which adapters a run has: their rank, and the modules they are on."""
+
     rank: int
     seed: int | None = None
     train_attn: bool = True

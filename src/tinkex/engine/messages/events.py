@@ -81,6 +81,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """A command was carried out; `seconds` is what its batch took, where it was in one."""
+
     op: str
     result: Result
     seconds: float = 0.0

@@ -25,6 +25,8 @@ class LoadWeights:
 
 @dataclass(frozen=True, slots=True)
 class DropWeights:
+    """Give the memory of loaded weights back."""
+
     op: str
     weights: str
 
@@ -130,6 +132,8 @@ class TopK:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
+    """One sequence of a sample: what was drawn and why it ended."""
+
     tokens: NDArray[np.int32]
     logprobs: FloatArray
     stop_reason: Literal["stop", "length"]
@@ -140,6 +144,8 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
+    """Answer to `Sample`."""
+
     sequences: tuple[Sequence, ...]
     prompt_logprobs: FloatArray | None = None  # NaN where there is none
     topk_prompt_logprobs: TopK | None = None

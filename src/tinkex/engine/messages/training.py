@@ -14,6 +14,8 @@ from tinkex.engine.messages.references import WeightsRef
 
 @dataclass(frozen=True, slots=True)
 class CreateRun:
+    """Make a run with fresh adapters and optimizer state."""
+
     op: str
     run: str
     lora: LoraSpec
@@ -84,6 +86,8 @@ class LoadRun:
 
 @dataclass(frozen=True, slots=True)
 class DropRun:
+    """Give the memory of a run back."""
+
     op: str
     run: str
 
@@ -116,6 +120,8 @@ class ForwardBackwardResult:
 
 @dataclass(frozen=True, slots=True)
 class OptimStepResult:
+    """Answer to `OptimStep`."""
+
     metrics: Mapping[str, float]
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
     ValidationError,
@@ -23,7 +22,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.protocol import problems
 from tinkex.server.protocol.json_body import parse
-from tinkex.server.protocol.limited import built
+from tinkex.types.strictness import Strict
 
 _NOT_SERVED = "not_served"
 
@@ -39,13 +38,11 @@ class Refused:
         return any(value == fine and type(value) is type(fine) for fine in self.unless)
 
 
-class Declared(BaseModel):
+class Declared(Strict):
     """An object of a request. `refused` are the fields of the API that are not served here,
     `labels` those that name or sort things for a provider and cannot change an answer."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, protected_namespaces=(), defer_build=True
-    )
+    model_config = ConfigDict(strict=True)
 
     refused: ClassVar[Mapping[str, Refused]] = {}
     labels: ClassVar[Sequence[str]] = ()
@@ -55,7 +52,7 @@ class Declared(BaseModel):
         """A body, checked; raises `Unfit` with the field that is wrong."""
         values = parse(body)
         try:
-            return built(cls).model_validate(values)
+            return cls.model_validate(values)
         except ValidationError as error:
             raise _unfit(error, values) from None
 

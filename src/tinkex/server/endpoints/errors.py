@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from tinkex.server.engines.engine import CommandFailed
+from tinkex.server.http.answers import Answer
 from tinkex.server.http.exchange import answer
 from tinkex.server.refusals import Refusal
 from tinkex.wire.limits import HEADER_RETRY_AFTER
@@ -41,25 +41,25 @@ _NAMED = re.compile(r"([a-z_]{2,40}): ")
 _CONTEXT = "context_length_exceeded"
 
 
-class OpenAIProblem(BaseModel):
+class OpenAIProblem(Answer):
     message: str
     type: str
     code: str | None
     param: str | None
 
 
-class OpenAIRefused(BaseModel):
+class OpenAIRefused(Answer):
     """Why a request is not served, as OpenAI's clients read it."""
 
     error: OpenAIProblem
 
 
-class AnthropicProblem(BaseModel):
+class AnthropicProblem(Answer):
     type: str
     message: str
 
 
-class AnthropicRefused(BaseModel):
+class AnthropicRefused(Answer):
     """Why a request is not served, as Anthropic's clients read it."""
 
     type: Literal["error"]

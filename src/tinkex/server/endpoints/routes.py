@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -160,6 +161,12 @@ def _tokenizer_info() -> tuple[Handler, None]:
     from tinkex.server.endpoints.openai.tokens import tokenizer_info
 
     return tokenizer_info, None
+
+
+def close(app: Starlette) -> None:
+    """Ends what was made for the requests of an application, if there were any."""
+    if hasattr(app.state, "endpoints"):
+        app.state.endpoints.close()
 
 
 _MODELS = (*OPENAI, "/anthropic/api/v1")

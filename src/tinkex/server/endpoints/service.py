@@ -38,7 +38,11 @@ class Endpoints:
 
 
 def endpoints_of(request: Request) -> Endpoints:
-    found: Endpoints = request.app.state.endpoints
+    """Made for the first request that comes; `routes.close` closes them."""
+    state = request.app.state
+    if not hasattr(state, "endpoints"):
+        state.endpoints = Endpoints(core_of(request))
+    found: Endpoints = state.endpoints
     return found
 
 

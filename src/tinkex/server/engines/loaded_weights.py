@@ -25,6 +25,8 @@ Find: TypeAlias = Callable[[], Awaitable[WeightsRef]]
 
 @dataclass(slots=True)
 class _Loaded:
+    """Weights that are loaded or on their way, and how many samples use them."""
+
     loading: asyncio.Future[None]
     users: int = 0
 

@@ -27,7 +27,7 @@ from tinkex.server.engines.fleet import engine_specs
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.hosting import open_files
 from tinkex.server.hosting.allocator import keep_freed_memory
-from tinkex.server.http.prometheus import Requests
+from tinkex.server.http.request_counts import Requests
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home
 from tinkex.wire.limits import LOCAL_API_KEY

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
 
 from tinkex.server.http.queries import FARTHEST, Query
-from tinkex.server.http.routing import ApiRoute, Contract
+from tinkex.server.http.routing import ApiRoute, Contract, DashboardShape
 from tinkex.server.protocol.reading import Schema
 from tinkex.server.refusals import Refusal, Unauthorized
 from tinkex.server.views.queries import Page
@@ -118,6 +118,8 @@ def _content(types: Sequence[Any], components: dict[str, Schema]) -> dict[str, A
 
 
 def _schema(kind: Any, components: dict[str, Schema]) -> Schema:
+    if isinstance(kind, DashboardShape):
+        return _schema(kind.load(), components)
     prefix = _prefix(kind)
     schema = TypeAdapter(kind).json_schema(ref_template=f"#/components/schemas/{prefix}{{model}}")
     components.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})

@@ -46,6 +46,19 @@ class Contract:
         return (self.reads,) if isinstance(self.reads, Reader) else ()
 
 
+@dataclass(frozen=True, slots=True)
+class DashboardShape:
+    """The type of an answer by its name: loaded when the API is described, and never otherwise."""
+
+    name: str
+
+    def load(self) -> type[BaseModel]:
+        from tinkex.server.http import dashboard_shapes
+
+        found: type[BaseModel] = getattr(dashboard_shapes, self.name)
+        return found
+
+
 class ApiRoute(Route):
     """A route that can be described."""
 
@@ -86,8 +99,10 @@ def route(
 
 
 def dashboard_route(
-    path: str, handler: Handler, answers: Any, *, asks: Callable[[Query], object] | None = None
+    path: str, handler: Handler, answers: str, *, asks: Callable[[Query], object] | None = None
 ) -> ApiRoute:
-    """A route of the dashboard: reads something below its own prefix."""
-    contract = Contract(asks=asks, answers={200: (answers,)})
+    """A route of the dashboard: reads something below its own prefix. `answers` is the name of
+    a type in `dashboard_shapes`, or a media type."""
+    kind = answers if "/" in answers else DashboardShape(answers)
+    contract = Contract(asks=asks, answers={200: (kind,)})
     return ApiRoute(f"{DASHBOARD}{path}", handler, "GET", contract)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,12 +27,7 @@ OBJECT_BYTES = 16 * 1024
 """An object of anything, as JSON."""
 FAR = 2**63 - 1
 
-_DEFERRED = {"defer_build": True}
-"""Building the validators of all requests takes longer than the rest of a server's import: each is
-made by the first request of its kind, and so are these types."""
-
 _Model = TypeVar("_Model", bound=BaseModel)
-_BUILDING = threading.Lock()
 _AS_DECLARED: Any = object()
 
 
@@ -120,22 +114,12 @@ def _made(kind: type[_Model], limits: Mapping[str, Limit]) -> type[_Model]:
     fields: Any = {
         name: _field(field, limits.get(name, Limit())) for name, field in kind.model_fields.items()
     }
-    return create_model(
-        kind.__name__, __base__=kind, __doc__=kind.__doc__, __cls_kwargs__=_DEFERRED, **fields
-    )
+    return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields)
 
 
 @cache
 def _within(kind: type[BaseModel]) -> type[BaseModel]:
     return _made(kind, _NESTED.get(kind, {}))
-
-
-def built(kind: type[_Model]) -> type[_Model]:
-    """A deferred type whose validator exists; made once, whichever threads ask."""
-    if not kind.__pydantic_complete__:
-        with _BUILDING:
-            kind.model_rebuild()
-    return kind
 
 
 def _field(field: FieldInfo, limit: Limit) -> tuple[Any, FieldInfo]:

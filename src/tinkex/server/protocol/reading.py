@@ -19,7 +19,6 @@ from pydantic.fields import FieldInfo
 
 from tinkex.server.protocol import problems
 from tinkex.server.protocol.json_body import parse
-from tinkex.server.protocol.limited import built
 from tinkex.server.refusals import Refusal
 
 Schema: TypeAlias = dict[str, Any]
@@ -47,7 +46,7 @@ class Reader(Generic[T]):
 
     @cached_property
     def _kind(self) -> type[T]:
-        return built(self._make())
+        return self._make()
 
     @cached_property
     def _validate(self) -> Callable[..., Any]:

@@ -71,6 +71,7 @@ from tinkex.types.small_requests import (
     SessionProjectRequest,
     WeightsInfoRequest,
 )
+from tinkex.types.strictness import defaults
 from tinkex.types.tokens import MAX_TOKEN_ID
 from tinkex.wire.limits import (
     FIRST_SAMPLING_SEQ_ID,
@@ -261,7 +262,7 @@ ASAMPLE = Reader(
         SampleRequest,
         sampling_session_id=REQUIRED,
         seq_id=REQUIRED | between(FIRST_SAMPLING_SEQ_ID, 2**62),
-        sampling_params=otherwise(SamplingParams()),
+        sampling_params=otherwise(defaults(SamplingParams)),
         num_samples=between(1, MAX_TOKEN_ID),
         prompt_logprobs_last_n=between(1, MAX_TOKEN_ID),
         topk_prompt_logprobs=_TOPK,

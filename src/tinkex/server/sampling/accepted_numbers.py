@@ -19,6 +19,8 @@ _LONGEST = 65_536
 
 @dataclass(slots=True)
 class _Range:
+    """Sample numbers from `low` up to, but not including, `high`."""
+
     low: int
     high: int
 

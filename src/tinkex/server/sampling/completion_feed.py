@@ -21,6 +21,8 @@ _BATCH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Completion:
+    """The end of one sample, at its place in the feed."""
+
     cursor: int
     request_id: str
     failed: bool

@@ -44,6 +44,8 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """Where a blob's bytes lie; its name says so."""
+
     segment: int
     offset: int
     length: int

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tinkex.server.storage.blobs import BlobStore
 from tinkex.server.storage.database import Store
 from tinkex.server.storage.folders import Folders
-from tinkex.server.storage.objects.remote import RemoteObjects
 from tinkex.server.storage.pins import PinStore
+
+if TYPE_CHECKING:
+    from tinkex.server.storage.objects.remote import RemoteObjects
 
 
 @dataclass(frozen=True, slots=True)

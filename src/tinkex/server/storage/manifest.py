@@ -25,6 +25,8 @@ class CorruptCheckpoint(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
+    """What a file of a checkpoint must be."""
+
     size: int
     sha256: str
 

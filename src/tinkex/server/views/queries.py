@@ -38,6 +38,8 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """Which part of a list is asked for."""
+
     limit: int
     offset: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import cache
 from pathlib import Path
 
 from starlette.requests import Request
@@ -25,27 +26,37 @@ from tinkex.types.service import (
 from tinkex.wire import routes as paths
 from tinkex.wire.flags import encode_config
 
-# Compressing requests costs more on loopback than it saves, so that flag stays off.
-CONFIG = ClientConfigResponse(
-    sample_use_retrieve_futures=True,
-    create_model_via_load_weights=True,
-    custom_loss_server_side=True,
-    sample_join_sampling_session=True,
-)
 _LOADING_S = 20.0
-DYNAMIC_CONFIG = ClientDynamicConfigResponse(sample_cancel_enabled=True)
+
+
+@cache
+def _flags() -> bytes:
+    # Compressing requests costs more on loopback than it saves, so that flag stays off.
+    return encode_config(
+        ClientConfigResponse(
+            sample_use_retrieve_futures=True,
+            create_model_via_load_weights=True,
+            custom_loss_server_side=True,
+            sample_join_sampling_session=True,
+        )
+    )
+
+
+@cache
+def _dynamic_flags() -> bytes:
+    return encode_config(ClientDynamicConfigResponse(sample_cancel_enabled=True))
 
 
 async def client_config(request: Request) -> Response:
     tenant_of(request)
     await read(request, requests.CLIENT_CONFIG)
-    return Response(encode_config(CONFIG), media_type="application/json")
+    return Response(_flags(), media_type="application/json")
 
 
 async def dynamic_config(request: Request) -> Response:
     tenant_of(request)
     await read(request, requests.CLIENT_CONFIG)
-    return Response(encode_config(DYNAMIC_CONFIG), media_type="application/json")
+    return Response(_dynamic_flags(), media_type="application/json")
 
 
 async def health(request: Request) -> Response:

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http import dashboard_shapes as shapes
 from tinkex.server.http.exchange import answer, core_of
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import dashboard_route as route
@@ -153,13 +152,13 @@ def _within(query: Query, name: str, default: int, most: int) -> int:
 
 
 ROUTES: list[Route] = [
-    route("/now", now, shapes.Now),
-    route("/runs", list_runs, shapes.Runs, asks=_runs_asked),
-    route("/runs/{run}", get_run, shapes.RunDetails),
-    route("/runs/{run}/history", run_history, shapes.History, asks=_history_asked),
-    route("/server/history", server_history, shapes.History, asks=_server_history_asked),
-    route("/checkpoints", list_checkpoints, shapes.Checkpoints, asks=_checkpoints_asked),
-    route("/samples", list_samples, shapes.Samples, asks=_samples_asked),
-    route("/usage", usage, shapes.Usage, asks=_usage_asked),
+    route("/now", now, "Now"),
+    route("/runs", list_runs, "Runs", asks=_runs_asked),
+    route("/runs/{run}", get_run, "RunDetails"),
+    route("/runs/{run}/history", run_history, "History", asks=_history_asked),
+    route("/server/history", server_history, "History", asks=_server_history_asked),
+    route("/checkpoints", list_checkpoints, "Checkpoints", asks=_checkpoints_asked),
+    route("/samples", list_samples, "Samples", asks=_samples_asked),
+    route("/usage", usage, "Usage", asks=_usage_asked),
     route("/sessions/{session_id}/trace", trace, TRACE),
 ]

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http import openapi
 from tinkex.server.http.exchange import answer
 from tinkex.server.http.routing import route
 from tinkex.wire import routes as paths
@@ -17,6 +16,8 @@ from tinkex.wire import routes as paths
 
 async def description(request: Request) -> Response:
     """This document; needs no key, as it says nothing about anyone."""
+    from tinkex.server.http import openapi
+
     state = request.app.state
     if not hasattr(state, "openapi"):
         state.openapi = await asyncio.to_thread(openapi.document, request.app.routes)

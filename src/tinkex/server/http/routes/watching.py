@@ -20,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tinkex.server.http import dashboard_shapes as shapes
 from tinkex.server.http.exchange import answer, core_of
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import dashboard_route as route
@@ -107,5 +106,5 @@ def _after(query: Query) -> str | None:
 
 ROUTES: list[Route] = [
     route("/events", events, CONTENT_TYPE, asks=_after),
-    route("/poll", poll, shapes.Poll, asks=_after),
+    route("/poll", poll, "Poll", asks=_after),
 ]

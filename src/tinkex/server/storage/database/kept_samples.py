@@ -22,6 +22,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
+    """A sample that is kept for people to read; `data` is its JSON, compressed."""
+
     id: int
     source: Source
     at: float

@@ -34,6 +34,8 @@ class Writer(Protocol):
 
 @dataclass(slots=True)
 class _Ticket:
+    """A job in the queue, and who waits for it to be committed."""
+
     job: Job
     loop: asyncio.AbstractEventLoop | None = None
     waiter: asyncio.Future[Any] | None = None
