@@ -6,7 +6,7 @@ ones are also kept in memory. A lost sample is `Gone`, so that its client submit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.queue_reasons import QueueReasons
@@ -19,8 +19,7 @@ from tinkex.server.settings import MIB
 METADATA_BYTES = 1 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """Nothing yet, and why."""
 
     request_id: str
@@ -28,8 +27,7 @@ class Pending:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Large:
+class Large(NamedTuple):
     """Finished, but so large that the client may want to make room first."""
 
     size: int

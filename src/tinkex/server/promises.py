@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 OutcomeKind = Literal["json", "protobuf"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The end of a promise: the bytes a client reads. `failed` ones are always JSON."""
 
     kind: OutcomeKind

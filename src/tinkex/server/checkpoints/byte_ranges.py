@@ -11,13 +11,12 @@ the weights is written before the first byte leaves. Ranges of files are the web
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _ONE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The bytes from `start` up to, without, `end`, of `size`."""
 
     start: int

@@ -6,9 +6,10 @@ kept for ever, and a new release is a new address.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import gzip
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -31,8 +32,7 @@ _BASE = b"{base}"
 _PRELOADS = b"<!-- modules -->"
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(NamedTuple):
     """One file as it is sent: as it is, or compressed."""
 
     content_type: str
@@ -41,8 +41,7 @@ class Asset:
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assets:
+class Assets(NamedTuple):
     """The whole page. `index` names all other files below `{ASSETS_PATH}/{version}/`."""
 
     version: str

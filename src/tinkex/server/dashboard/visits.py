@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.checkpoints.signing import Signer
 from tinkex.server.clock import Clock
@@ -24,8 +24,7 @@ _PURPOSE = "visit"
 _LONGEST = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """`digest` is the hash of the key shown at the door; `invited` visitors came by a link that the
     server's own terminal printed, and stand where who owns the home stands."""
 

@@ -10,15 +10,13 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A number of engines that follows what there is to do."""
 
     fewest: int

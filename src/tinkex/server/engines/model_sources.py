@@ -12,9 +12,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tinkex.server.engines.model_check import problem_with
 from tinkex.text import model_files
@@ -38,8 +37,7 @@ class ModelNotFound(Exception):
     """A model cannot be served. The message says what was tried, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSource:
+class ModelSource(NamedTuple):
     """A base model on this machine: the name clients use, and its Hugging Face folder."""
 
     name: str
@@ -48,8 +46,7 @@ class ModelSource:
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(NamedTuple):
     """The models of one server. `aliases` maps further names to a served model's name."""
 
     models: tuple[ModelSource, ...]

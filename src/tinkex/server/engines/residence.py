@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Residence:
+class Residence(NamedTuple):
     """State made in one life of an engine is gone in the next."""
 
     engine: str

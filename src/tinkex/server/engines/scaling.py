@@ -10,7 +10,7 @@ engine and no clock of its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.settings import Scaling
 
@@ -18,8 +18,7 @@ _ROOM = 0.7
 """Of what the others should have: with no more than that, one engine is let go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What a model's engines have to do at a moment, whether they have begun with it or not."""
 
     runs: int

@@ -37,7 +37,9 @@ class Page(Collector):
 
 def _families(requests: Requests) -> list[Metric]:
     return [
-        _counter("tinkex_requests", "Requests answered.", ("route", "status"), requests.answered),
+        _counter(
+            "tinkex_requests", "Requests answered.", ("route", "status"), requests.answered.items()
+        ),
         _histogram(
             "tinkex_request_seconds",
             "Time to answer a request, held polls included.",
@@ -48,7 +50,7 @@ def _families(requests: Requests) -> list[Metric]:
             "tinkex_connections_cut",
             "Connections cut because their client dawdled.",
             ("reason",),
-            {(reason,): count for reason, count in requests.cuts.items()},
+            [((reason,), count) for reason, count in requests.cuts.items()],
         ),
         _histogram(
             "tinkex_operation_wait_seconds",
@@ -66,10 +68,10 @@ def _families(requests: Requests) -> list[Metric]:
 
 
 def _counter(
-    name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]
+    name: str, text: str, labels: Sequence[str], counts: Iterable[tuple[Sequence[str], int]]
 ) -> Metric:
     family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in counts.items():
+    for values, count in counts:
         family.add_metric(values, count)
     return family
 

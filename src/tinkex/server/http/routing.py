@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -46,8 +46,7 @@ class Contract:
         return (self.reads,) if isinstance(self.reads, Reader) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class DashboardShape:
+class DashboardShape(NamedTuple):
     """The type of an answer by its name: loaded when the API is described, and never otherwise."""
 
     name: str

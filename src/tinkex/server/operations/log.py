@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tinkex.server.operations.kind import Kind
 
@@ -74,8 +74,7 @@ class Entry:
         return 0 if self.body is None else len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """The line waits for `missing`, at most until `deadline` on the monotonic clock."""
 
     missing: int

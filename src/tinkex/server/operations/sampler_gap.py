@@ -9,7 +9,7 @@ sampler is measured with it, if a client trains on such: the request does not sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from tinkex.engine.messages import Datum, Tensor
 _GIVEN = "logprobs"
 
 
-@dataclass(frozen=True, slots=True)
-class SamplerGap:
+class SamplerGap(NamedTuple):
     """Absolute differences in nats over the sampled tokens of one call."""
 
     mean: float

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ from tinkex.wire.protobuf import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a forward/backward body says about itself before its datums are looked at."""
 
     model_id: str
@@ -101,8 +100,7 @@ def decode(body: bytes) -> ForwardRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """A body as it was found: its address, what it asks or why that cannot be read, its digest."""
 
     header: Header

@@ -9,10 +9,9 @@ same type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -84,8 +83,7 @@ class Reader(Generic[T]):
         return _by_any_name(self._kind, inlined)
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """Which fields the objects at one place may have, and what may lie below them."""
 
     names: frozenset[str]

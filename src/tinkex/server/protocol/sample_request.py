@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ from tinkex.types.tensor_data import TensorData
 _TARGETS = "target_prompt_logprobs"
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRequest:
+class SampleRequest(NamedTuple):
     """A sample to take. `command` still lacks its op, weights and lane; `digest` is of the
     meaning."""
 

@@ -12,15 +12,13 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["point", "run", "checkpoint", "sample"]
 REMEMBERED = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something of a tenant's that happened."""
 
     number: int
@@ -29,8 +27,7 @@ class Event:
     data: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """What happened since an id, and the id to ask with next; `missed` if some of it is gone."""
 
     id: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.recording.blocks import EXACT, Column, array, decode, encode, halved
 from tinkex.server.recording.steps import values_of
@@ -24,8 +24,7 @@ MOST_BLOCKS = 128
 _MOST_METRICS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(NamedTuple):
     """A block that is to stand for the oldest rows of a history, or for two of its `blocks`.
 
     Made by reading alone, off the writing thread; what it stands for never changes, only goes with

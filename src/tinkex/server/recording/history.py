@@ -7,8 +7,7 @@ given a connection.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,7 @@ _DIGITS, _EXACT_DIGITS = 7, 13
 Axis = Literal["step", "time"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A range of `x` at a resolution. No `metrics` means all of them."""
 
     metrics: tuple[str, ...] = ()
@@ -64,8 +62,7 @@ def read(db: Transaction, owner: str, wanted: Wanted) -> dict[str, Any]:
     return {"x": wanted.x, "from": low, "to": high, "last": last, "points": count, "series": series}
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
+class _Grid(NamedTuple):
     """Where the rows of a history lie on the axis: of each block, then of the tail."""
 
     blocks: tuple[tuple[Block, int], ...]

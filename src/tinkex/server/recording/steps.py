@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Measured:
     def _added(self, last: list[Point], step: int) -> Point:
         if last and not last[0].done:
             values = merged(last[0].values, self._raw())
-            point = replace(last[0], seq_id=self.seq_id, step=step, at=self.at, values=values)
+            point = last[0]._replace(seq_id=self.seq_id, step=step, at=self.at, values=values)
             before = last[1] if len(last) > 1 else None
         else:
             n = last[0].n + 1 if last else 1
@@ -87,7 +87,7 @@ def closed(point: Point, before: Point | None) -> Point:
         values["step_s"] = single(point.at - before.at)
         if "tokens" in values:
             values["tokens_per_s"] = single(values["tokens"] / (point.at - before.at))
-    return replace(point, done=True, values=values)
+    return point._replace(done=True, values=values)
 
 
 def shown(values: Mapping[str, float]) -> dict[str, float]:

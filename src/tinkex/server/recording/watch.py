@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from tinkex.engine.messages import Stats
 from tinkex.server.clock import Clock
@@ -54,8 +54,7 @@ class Look:
     busy: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveParts:
+class LiveParts(NamedTuple):
     """Where something is going on that can be watched."""
 
     engines: Engines

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.clock import Clock
 
@@ -19,8 +19,7 @@ _KEPT = 65_536
 _BATCH = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """The end of one sample, at its place in the feed."""
 
     cursor: int

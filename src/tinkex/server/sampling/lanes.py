@@ -17,6 +17,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
 from tinkex.server.clock import Clock
@@ -40,8 +41,7 @@ _GONE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What a tenant has in a model's lane: samples that wait, the time in seconds the oldest of
     them has, and sequences with its engines."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
 from tinkex.server.engines.engine import CommandFailed, Engine
@@ -16,8 +17,7 @@ from tinkex.server.engines.pool import Pool
 from tinkex.server.storage.folders import Folders
 
 
-@dataclass(frozen=True, slots=True)
-class ServedWeights:
+class ServedWeights(NamedTuple):
     """What to sample from: an adapter's folder by name, or with none the base model. `digest`
     names its content, where that is known."""
 

@@ -13,7 +13,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
@@ -36,8 +36,7 @@ _ROOM = 0.9
 """Of the limit: so much is left when something has to go, lest every save has to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(NamedTuple):
     """What was let go."""
 
     samplers: int = 0

@@ -11,9 +11,8 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tinkex.server.storage.folders import sync_folder
 
@@ -42,8 +41,7 @@ class BlobStore(Protocol):
     def keep_only(self, names: Iterable[str]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a blob's bytes lie; its name says so."""
 
     segment: int

@@ -17,9 +17,8 @@ import json
 import os
 import weakref
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tinkex.server.storage import home_rows
 from tinkex.server.storage.home_socket import HomeSocket
@@ -33,8 +32,7 @@ def default_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("TINKEX_HOME") or Path.home() / ".tinkex")
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who lives in a home. Without `address` it is a script, not a `tinkex serve`; `socket` is
     where its user's processes reach it, empty if nowhere."""
 
@@ -109,7 +107,7 @@ class Home:
         """Tell who comes later where this server answers."""
         holder = Holder(os.getpid(), address, self.socket.path)
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, json.dumps(asdict(holder)).encode(), 0)
+        os.pwrite(self._lock, json.dumps(holder._asdict()).encode(), 0)
         if self.lease is not None:
             self.lease.name(address)
 

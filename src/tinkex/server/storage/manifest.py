@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MANIFEST_NAME = "manifest.json"
 _FORMAT = 1
@@ -23,8 +24,7 @@ class CorruptCheckpoint(Exception):
     """A checkpoint on disk is not what was saved. The message names the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(NamedTuple):
     """What a file of a checkpoint must be."""
 
     size: int

@@ -8,8 +8,8 @@ Silence is counted in time that the server was there to listen.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tinkex.server.clock import Clock
 from tinkex.server.listening import Listening
@@ -22,8 +22,7 @@ from tinkex.server.storage.database.sessions import SessionRow
 _TOUCH_EVERY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class NewSession:
+class NewSession(NamedTuple):
     """What a client says about the session it opens."""
 
     tags: tuple[str, ...]

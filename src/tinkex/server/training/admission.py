@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.engine.messages import Ready
 from tinkex.server.engines.residence import Residence
@@ -30,8 +30,7 @@ LEAVING_AT_ONCE = 8
 _LONG_IDLE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """How many runs an engine takes, and where that is bounded, how many bytes: `rank_bytes` for
     each rank of a run. One run always fits."""
 
@@ -118,8 +117,7 @@ class Places:
         return min((chance for chance in chances if chance > now), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
+class _Left(NamedTuple):
     """What so many runs of so many bytes leave of a room."""
 
     room: Room

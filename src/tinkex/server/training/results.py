@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
@@ -41,8 +41,7 @@ logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
+class Reports(NamedTuple):
     """Those who hear of every end."""
 
     meter: Meter

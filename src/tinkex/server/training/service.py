@@ -6,8 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinkex.server.operations import create, forward, load
 from tinkex.server.operations.base import Around, OperationKind
@@ -24,8 +23,7 @@ from tinkex.types.models import CreateModelRequest, LoraConfig
 from tinkex.types.optimizer import AdamOptimizerConfig, DimuonOptimizerConfig, OptimizerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """An operation that is on disk: its future, and the run it belongs to."""
 
     request_id: str

@@ -14,8 +14,8 @@ import itertools
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tinkex.engine.messages import SaveResult, SaveRun, WeightsRef
 from tinkex.server.clock import Clock
@@ -39,8 +39,7 @@ _LAST = 2**62
 """Behind every `seq_id`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(NamedTuple):
     """What a new snapshot, or the end of its run, makes superfluous."""
 
     blobs: list[str]

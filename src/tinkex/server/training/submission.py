@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.kind import Kind
@@ -35,8 +36,7 @@ _FRESH_BYTES = 256 * 1024 * 1024
 """So much the bodies of all runs may take in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(NamedTuple):
     """An operation as it came: `digest` is of its meaning, `content` what was made of the body,
     `draft` the body if it was written ahead."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,7 +103,7 @@ def training_run(
         "last_checkpoint": _newest(saved, TRAINING_WEIGHTS),
         "last_sampler_checkpoint": _newest(saved, SAMPLER_WEIGHTS),
         "user_metadata": texts(row.user_metadata),
-        "sampler_gap": None if gap is None else asdict(gap),
+        "sampler_gap": None if gap is None else gap._asdict(),
         "name": run_name(row, session_name),
         "created_at": moment(row.created_at),
         "state": row.state,

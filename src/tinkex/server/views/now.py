@@ -62,7 +62,7 @@ class Now:
             "at": self._clock.now(),
             "started_at": self._watch.started_at,
             "version": version("tinkex"),
-            "viewer": asdict(viewer),
+            "viewer": viewer._asdict(),
             "engines": [self._engine(engine) for engine in self._engines],
             "queue": self._queue(viewer),
             "tokens_per_s": _rounded(speeds),

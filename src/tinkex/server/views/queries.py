@@ -7,9 +7,8 @@ accessible, what others published. Knows no HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tinkex.server.clock import Clock
 from tinkex.server.operations.runs import Runs
@@ -36,8 +35,7 @@ LONGEST_USAGE = timedelta(days=14)
 _HOUR_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """Which part of a list is asked for."""
 
     limit: int

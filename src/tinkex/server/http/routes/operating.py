@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -21,12 +20,12 @@ from tinkex.wire import routes as paths
 
 async def collectable(request: Request) -> Response:
     """What could be let go of now."""
-    return answer(asdict(await _owned(request).unnamed.collectable()))
+    return answer((await _owned(request).unnamed.collectable())._asdict())
 
 
 async def collect(request: Request) -> Response:
     """Let go of what the home need not keep."""
-    return answer(asdict(await _owned(request).collect()))
+    return answer((await _owned(request).collect())._asdict())
 
 
 async def list_engines(request: Request) -> Response:

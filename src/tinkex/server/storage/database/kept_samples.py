@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from tinkex.server.storage.database.transactions import Transaction
 
@@ -20,8 +21,7 @@ class Source:
     model_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRow:
+class KeptRow(NamedTuple):
     """A sample that is kept for people to read; `data` is its JSON, compressed."""
 
     id: int

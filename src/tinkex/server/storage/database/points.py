@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.storage.database.transactions import Row, Transaction
 
 SERVER = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """Point `n` of a history, 1 for the first."""
 
     n: int

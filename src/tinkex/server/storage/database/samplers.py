@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.storage.database.transactions import Transaction
 
@@ -83,8 +84,7 @@ def folders(db: Transaction, ended_before: float) -> set[str]:
     return {folder for (folder,) in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class Unnamed:
+class Unnamed(NamedTuple):
     """A sampler whose weights no checkpoint names. `ended`: 1 if its session is over."""
 
     sampler_id: str
@@ -124,8 +124,7 @@ def next_clone(db: Transaction, sampler_id: str) -> int:
     return int(number)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Sample numbers from `low` up to but without `high`."""
 
     sampler_id: str

@@ -17,10 +17,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Buffer: TypeAlias = Any
@@ -57,8 +56,7 @@ class BadStore(Exception):
     """A store cannot be used as it was named. The message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An object, and when it was written in Unix seconds."""
 
     key: str
