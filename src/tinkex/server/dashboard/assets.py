@@ -6,10 +6,9 @@ kept for ever, and a new release is a new address.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import gzip
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -32,7 +31,8 @@ _BASE = b"{base}"
 _PRELOADS = b"<!-- modules -->"
 
 
-class Asset(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Asset:
     """One file as it is sent: as it is, or compressed."""
 
     content_type: str
@@ -41,7 +41,8 @@ class Asset(NamedTuple):
     etag: str
 
 
-class Assets(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Assets:
     """The whole page. `index` names all other files below `{ASSETS_PATH}/{version}/`."""
 
     version: str

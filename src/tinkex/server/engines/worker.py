@@ -7,7 +7,8 @@ The server never imports an engine; it is handed a `Launch`. The real one is fou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from tinkex.engine.messages import Command, Event, Ready
 from tinkex.server.settings import ModelSpec
@@ -16,7 +17,8 @@ Tell: TypeAlias = Callable[[str], None]
 """Hears, in words for the people who wait, what a start is waiting for."""
 
 
-class EngineSpec(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
     """One engine of a pool: the model it serves, its number among that model's engines, and what
     of the machine is its own. Without `threads` it takes what there is."""
 

@@ -6,11 +6,10 @@ ones know the minimum, maximum, mean and number of theirs. Pure: arrays in, byte
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import warnings
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,8 @@ EXACT = frozenset({"at", "step"})
 """Columns in double precision: time and steps."""
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """One metric over the rows of one or several blocks."""
 
     low: Numbers
