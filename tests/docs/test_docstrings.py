@@ -33,7 +33,8 @@ def public_objects() -> Iterator[tuple[str, Any]]:
 def methods(owner: str, cls: Any) -> Iterator[tuple[str, Any]]:
     """Its own, and those of the parts of ours that it is made of."""
     own = [base for base in inspect.getmro(cls) if base.__module__.startswith("tinkex")]
-    for name, value in (item for base in own for item in vars(base).items()):
+    # A list: looking at a validator that is not built yet builds it, into the class.
+    for name, value in [item for base in own for item in vars(base).items()]:
         function = next(
             (getattr(value, kind) for kind in ("fget", "func", "__func__") if hasattr(value, kind)),
             value,

@@ -28,6 +28,7 @@ class _Value(BaseModel):
 
     @classmethod
     def model_rebuild(cls, **options: Any) -> bool | None:
+        """As pydantic's, one thread at a time."""
         with _building:
             return super().model_rebuild(**options)
 
