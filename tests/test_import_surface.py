@@ -108,6 +108,29 @@ def test_every_row_of_the_compat_table_resolves(module: str) -> None:
         assert getattr(loaded, name) is not None
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_version.__version__",
+        "lib.api_future_impl.QueueState",
+        "lib.api_future_impl.QueueStateObserver",
+        "lib.experimental.ExperimentalWarning",
+        "lib.public_interfaces.sampling_client.RetryConfig",
+        "lib.public_interfaces.service_client.RetryConfig",
+        "lib.public_interfaces.training_client.APIFuture",
+        "lib.retry_handler.RetryableException",
+        "lib.telemetry.Telemetry",
+    ],
+)
+def test_names_that_programs_import_from_inside_the_official_package_resolve(path: str) -> None:
+    """Seen in public training code; `hasattr` on theirs shows that the path is right."""
+    module, _, name = path.rpartition(".")
+    assert hasattr(importlib.import_module(f"tinker.{module}"), name)
+    assert getattr(importlib.import_module(f"tinkex.{module}"), name) is not None
+    with pytest.raises(AttributeError):
+        _ = importlib.import_module(f"tinkex.{module}").Nonsense
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_client_method_has_the_official_parameters(client: str) -> None:
     ours, theirs = getattr(tinkex, client), getattr(tinker, client)

@@ -130,9 +130,13 @@ _MODULES: dict[str, str] = {
         "client.api.retry", "RetryConfig RetryHandler is_retryable_status_code"
     ),
     "lib.retryable_exception": "client.errors:RetryableException",
+    "lib.api_future_impl": _from("client.settings.queue_state", "QueueState QueueStateObserver"),
+    "lib.experimental": "client.errors:ExperimentalWarning",
+    "lib.telemetry": "client.api.telemetry:Telemetry",
     "lib.credentials": _from("client.settings.credentials", _CREDENTIALS),
     "lib.internal_client_holder": "client.session.holder:InternalClientHolder",
     "_exceptions": _from("client.errors", _ERRORS),
+    "_version": ":__title__ :__version__",
     "_types": " ".join(
         (
             _from("sentinels", "NoneType NotGiven NOT_GIVEN Omit"),
@@ -146,7 +150,8 @@ _MODULES: dict[str, str] = {
     },
     **{f"types.{module}": _from("types", names) for module, names in _OTHER_TYPES.items()},
 }
-"""Module of the official tree -> where its names live here, as `module:name` pairs."""
+"""Module of the official tree -> where its names live here, as `module:name` pairs. No module means
+the package itself."""
 
 
 def module_names() -> list[str]:
@@ -189,12 +194,25 @@ class _Finder:
 
 def _read(module: ModuleType, homes: dict[str, str], name: str) -> Any:
     if name in homes:
-        value = getattr(import_module(f"tinkex.{homes[name]}"), name)
+        value = _at(homes[name], name)
     elif is_module(f"{module.__name__}.{name}"):
         value = import_module(f"{module.__name__}.{name}")
     elif module.__name__.startswith("tinkex.types.") and name[:1].isupper():
-        value = getattr(import_module("tinkex.types"), name)  # a name that module only used
+        value = _at("types", name)  # a name that module only used
+    elif module.__name__.startswith("tinkex.lib.") and (home := _home_in_lib(name)) is not None:
+        value = _at(home, name)  # the same: programs import RetryConfig from where it is used
     else:
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     module.__dict__[name] = value
     return value
+
+
+def _at(home: str, name: str) -> Any:
+    return getattr(import_module(f"tinkex.{home}".rstrip(".")), name)
+
+
+def _home_in_lib(name: str) -> str | None:
+    """Where an object lives that any module of `lib` offers."""
+    rows = (row for module, row in _MODULES.items() if module.startswith("lib."))
+    pairs = (pair.split(":") for row in rows for pair in row.split())
+    return next((home for home, found in pairs if found == name), None)

@@ -77,6 +77,10 @@ class TrainingClient(SavingClient):
     def __repr__(self) -> str:
         return f"TrainingClient(model_id={self.model_id!r})"
 
+    def _guaranteed_model_id(self) -> str:
+        # Programs for the official SDK call it, from when model_id could be None.
+        return self.model_id
+
     def on_queue_state_change(
         self, queue_state: QueueState, queue_state_reason: str | None
     ) -> None:
