@@ -21,6 +21,7 @@ from tinkex.engine.kernels import lora_table as kernel
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.model.matrices import frozen
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.ops import logits
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
 from tinkex.engine.to_device import to_device
@@ -29,6 +30,15 @@ from tinkex.engine.to_device import to_device
 def table_slots(config: ModelConfig) -> dict[str, PlacedSlot]:
     """The slots whose products are made by table: all but the unembedding."""
     return {name: placed for name, placed in slots(config).items() if name != UNEMBED}
+
+
+def steady_lora(
+    segments: Sequence[Segment], slots: Mapping[str, PlacedSlot], rows: int, device: torch.device
+) -> TableLora:
+    """Batch-invariant products of these segments, for any of the slots, the unembedding too."""
+    table = LoraTable(slots, rows, len(segments), device)
+    table.fill(segments)
+    return TableLora(table, segments, Shape.of(segments), device, steady=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +120,14 @@ class TableLora(PackedLora):
     """A `Lora` for the segments a table names, whose ranks `shape` allows."""
 
     def __init__(
-        self, table: LoraTable, segments: Sequence[Segment], shape: Shape, device: torch.device
-    ) -> None:
+        self, table: LoraTable, segments: Sequence[Segment], shape: Shape, device: torch.device,
+        *, steady: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(segments, device)
         self.table, self.shape = table, shape
+        self.steady = steady
         # A matrix library is faster for one adapter where all rows are its own.
-        self._alone = len(segments) == 1
+        self._alone = len(segments) == 1 and not steady
 
     def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
         from tinkex.engine.adapters.grouped_experts import TableExpand
@@ -140,16 +152,26 @@ class TableLora(PackedLora):
             apply: Any = _TableProject.apply
             result: Tensor = apply(x, self._anchor, weight, bias, self, layer, slot)
             return result
-        y = frozen.linear(x, weight, bias)
+        y = logits(x, weight) if slot == UNEMBED else frozen.linear(x, weight, bias)
         self.add_product(layer, slot, x, y)
         return y
 
     def add_product(self, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor:
         """Add every segment's product to `y`; returns A x."""
-        table, layer, where = self.where(slot, layer)
-        thin = kernel.shrink(x, table, self.table.tiles, self.table.counts, layer, *where, False)
-        kernel.expand(y, thin, table, self.table.tiles, layer, *where, False)
+        thin = self.shrunk(layer, slot, x)
+        self.expand_thin(layer, slot, thin, y)
         return thin
+
+    def shrunk(self, layer: int, slot: str, x: Tensor) -> Tensor:
+        """A x of every segment."""
+        table, layer, where = self.where(slot, layer)
+        tiles, counts = self.table.tiles, self.table.counts
+        return kernel.shrink(x, table, tiles, counts, layer, *where, False, steady=self.steady)
+
+    def expand_thin(self, layer: int, slot: str, thin: Tensor, y: Tensor) -> None:
+        """Add B of every segment, times what `shrunk` gave, to `y`."""
+        table, layer, where = self.where(slot, layer)
+        kernel.expand(y, thin, table, self.table.tiles, layer, *where, False)
 
     def add_gradients(
         self, layer: int, slot: str, x: Tensor, thin: Tensor, dy: Tensor, dx: Tensor | None
@@ -157,7 +179,7 @@ class TableLora(PackedLora):
         """Add to the factors' gradients and, unless None, to `dx`."""
         table, layer, where = self.where(slot, layer)
         tiles, bounds, counts = self.table.tiles, self.table.bounds, self.table.counts
-        back = kernel.shrink(dy, table, tiles, counts, layer, *where, True)
+        back = kernel.shrink(dy, table, tiles, counts, layer, *where, True, steady=self.steady)
         kernel.add_sums(dy, thin, table, bounds, layer, *where, False)
         kernel.add_sums(x, back, table, bounds, layer, *where, True)
         if dx is not None:

@@ -42,18 +42,20 @@ _MAX_SLICES = 8
 
 def shrink(
     x: Tensor, table: Tensor, tiles: Tensor, counts: Tensor, layer: int, widths: tuple[int, ...],
-    rank: int, aligned: bool, back: bool, experts: int = 0,
+    rank: int, aligned: bool, back: bool, experts: int = 0, *, steady: bool = False,
 ) -> Tensor:  # fmt: skip
     """x @ A.T, or, going `back`, x @ B: [rows, modules · rank], a module's ranks side by side.
 
     `table` int64 [adapters, FIELDS]; `tiles` int32 [tiles, TILE_FIELDS]; `widths` are the modules'
     output columns; `rank`, a power of two, is at least every adapter's; `aligned` says that all
     widths and ranks are multiples of 8. Columns beyond an adapter's rank are not written. `experts`
-    is how many of the factor there are in a layer, if not one for all.
+    is how many of the factor there are in a layer, if not one for all. `steady` cuts the inner
+    dimension whatever the number of tiles: a row's bits are its own.
     """
     modules = len(widths)
     inside = max(widths) if back else x.shape[1]
-    slices = 1 if experts else _slices(len(tiles) * modules, inside)
+    slices = _steady_slices(inside) if steady else _slices(len(tiles) * modules, inside)
+    slices = 1 if experts else slices
     thin = torch.empty(len(x), modules * rank, dtype=x.dtype, device=x.device)
     parts = thin
     if slices > 1:
@@ -112,6 +114,11 @@ def _slices(programs: int, inside: int) -> int:
     """Into how many the inner dimension is cut, so that few tiles fill a large card too."""
     wanted = triton.cdiv(_PROGRAMS, programs)
     return int(min(_MAX_SLICES, wanted, max(1, inside // (4 * _BLOCK))))
+
+
+def _steady_slices(inside: int) -> int:
+    """The same for any number of tiles; what few would gain by more, many would lose."""
+    return max(1, min(_MAX_SLICES, inside // (16 * _BLOCK)))
 
 
 def _eight(aligned: bool) -> int:
@@ -272,7 +279,7 @@ def _expand(
     if BY_TOKEN:
         taken_from = tl.load(tokens + rows, mask=real, other=0).to(tl.int64)
     source = thin + taken_from[:, None] * (MODULES * RANK) + ranks[None, :]
-    kind: tl.constexpr = y.dtype.element_ty
+    kind: tl.constexpr = thin.dtype.element_ty
     added = tl.zeros([ROWS, COLUMNS], tl.float32)
     if BACK:
         column, left = strip * COLUMNS + tl.arange(0, COLUMNS), 0

@@ -51,6 +51,11 @@ class AttentionConfig:
     """Where adapters say that the modules lie within the layer."""
 
     @property
+    def group(self) -> int:
+        """Heads that share a key head."""
+        return self.heads // self.kv_heads
+
+    @property
     def q_size(self) -> int:
         return self.heads * self.head_dim
 

@@ -43,12 +43,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model's frozen tensors. With tied embeddings `unembed` is `embed` itself."""
+    """A model's frozen tensors. With tied embeddings `unembed` has the tensor of `embed`."""
 
     embed: Tensor
     layers: tuple[Layer, ...]
     final_norm: Tensor
-    unembed: Tensor
+    unembed: Matrix
 
     def products(self) -> Iterator[tuple[tuple[int, str], Matrix, Tensor | None]]:
         """Every matrix with its bias, by layer and slot."""
@@ -60,8 +60,10 @@ class Weights:
 
     def tensors(self) -> list[Tensor]:
         """Every tensor once."""
-        tied = self.unembed is self.embed
-        found = [self.embed, self.final_norm] + ([] if tied else [self.unembed])
+        head = self.unembed
+        found = [self.embed, self.final_norm]
+        found += [t for t in ([head] if isinstance(head, Tensor) else head.tensors())
+                  if t is not self.embed]  # fmt: skip
         for layer in self.layers:
             found.extend(block_tensors(layer))
         return found
@@ -75,6 +77,8 @@ class Decoder:
         self.weights = weights
         self.device = weights.embed.device
         self.dtype = weights.embed.dtype
+        self.steady = getattr(weights.unembed, "steady", False)
+        """Whether a token's bits must not depend on who shares its batch."""
         self.parameters = sum(tensor.numel() for tensor in weights.tensors())
         self.nbytes = sum(tensor.nbytes for tensor in weights.tensors())
         wanted = [None if mixer is None else mixer.rope for mixer in config.attends]

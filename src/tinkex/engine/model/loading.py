@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -13,13 +14,17 @@ from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
 from tinkex.engine.model.headers import read_config
 from tinkex.engine.model.matrices.float8 import Float8
+from tinkex.engine.model.matrices.steady import Steady, check_steady
 from tinkex.engine.model.shards import ShardTensors
 from tinkex.engine.model.tensors import FolderTensors, Tensors
+
+Base: TypeAlias = Float8 | Steady
+"""Forms of a model's matrices other than plain tensors."""
 
 
 def load_decoder(
     folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
-    ranks: Ranks | None = None, base: Float8 | None = None, *, whole_experts: bool = False,
+    ranks: Ranks | None = None, base: Base | None = None, *, whole_experts: bool = False,
 ) -> Decoder:  # fmt: skip
     """The model in `folder` on `device`, or the share of it that one of several ranks holds: of
     every expert a part, or `whole_experts`. `dtype` defaults to float32 on the CPU, else bfloat16;
@@ -32,6 +37,8 @@ def load_decoder(
         config = config.share(ranks.rank, ranks.size, whole_experts=whole_experts)
     if config.shard is not None:
         tensors = ShardTensors(path, place, wanted, config.shard)
+    if isinstance(base, Steady):
+        check_steady(config)
     weights = read_weights(config, tensors, base)
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
@@ -39,7 +46,7 @@ def load_decoder(
     return Decoder(config, weights)
 
 
-def read_weights(config: ModelConfig, tensors: Tensors, base: Float8 | None = None) -> Weights:
+def read_weights(config: ModelConfig, tensors: Tensors, base: Base | None = None) -> Weights:
     hidden, prefixes = config.hidden_size, family_of(config.family).prefixes
     there = [name for name in prefixes if tensors.has(f"{name}.embed_tokens.weight")]
     name = (there or prefixes)[0]
@@ -54,4 +61,4 @@ def read_weights(config: ModelConfig, tensors: Tensors, base: Float8 | None = No
     if config.logit_divisor != 1.0:  # the unembedding is linear: it may as well divide its input
         final_norm = final_norm.float() / config.logit_divisor
     unembed = embed if config.tied else tensors.matrix("lm_head", config.vocab_size, hidden)
-    return Weights(embed, layers, final_norm, unembed)
+    return Weights(embed, layers, final_norm, unembed if base is None else base.head(unembed))

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.cpu.threads import VECTOR, leaves_uncut, uncut_vectors
 from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model.matrices.frozen import Matrix
 
 
 def _fused(x: Tensor, usable: bool) -> Any:
@@ -63,9 +64,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return _turn(x, cos, sin, 1.0)
 
 
-def logits(x: Tensor, weight: Tensor) -> Tensor:
+def logits(x: Tensor, weight: Matrix) -> Tensor:
     """x @ weight.T, float32 also where x is not: rounded to bfloat16, the logits of training and
     of sampling would differ by more than everything before them does."""
+    if not isinstance(weight, Tensor):
+        return weight.logits(x)
     if x.is_cuda and x.dtype != torch.float32:
         wide: Tensor = torch.ops.aten.mm.dtype(x, weight.T, torch.float32)
         return wide

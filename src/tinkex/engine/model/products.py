@@ -44,10 +44,12 @@ class FrozenProducts:
     def __init__(self, weights: Weights) -> None:
         self._products: dict[tuple[int, str], _Product] = {}
         self._waiting = weights.products()
-        sample = self._unembed = weights.unembed
+        self._unembed = weights.unembed
+        sample = weights.unembed if isinstance(weights.unembed, Tensor) else weights.embed
         total = sum(tensor.nbytes for tensor in weights.tensors())
         room = MAX_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         plain = sample.device.type != "cpu" or sample.dtype != torch.float32 or not onednn.works()
+        plain = plain or sample is not weights.unembed
         small = not plain and not any(_large(weight) for _, weight, _ in weights.products())
         plain = plain or small
         self._halves = not plain and total / 2 <= room and _fits(sample)
@@ -81,6 +83,8 @@ class FrozenProducts:
 
     def _make(self, weight: Matrix, bias: Tensor | None) -> _Product:
         if not isinstance(weight, Tensor):
+            if weight is self._unembed:
+                return weight.logits
             return lambda x: weight.linear(x, bias)
         if not _large(weight):
             return lambda x: F.linear(x, weight, bias)

@@ -27,11 +27,12 @@ class Rope:
         inverse, scale = _frequencies(config)
         self._inverse, self._scale = inverse.to(device), scale
         self._signed = torch.full_like(self._inverse, scale)
-        if not runs_triton(self._inverse):
+        by_kernels = runs_triton(self._inverse)
+        if not by_kernels:
             self._signed = torch.cat([-self._signed, self._signed])
             self._inverse = torch.cat([self._inverse, self._inverse])
         self._table: Tensor | None = None
-        if device.type == "cpu":
+        if device.type == "cpu" and not by_kernels:
             self._table = torch.cat(self._computed(torch.arange(_KEPT)), dim=-1)
 
     def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

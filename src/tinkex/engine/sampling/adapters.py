@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.stacked import nbytes, stacked_factors
 from tinkex.engine.errors import UserError
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.model.slots import Slot
@@ -45,7 +46,8 @@ class Version:
 
     `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
     were read, so `identity` stands for the very tensors. `rank` is the largest of any module.
-    Slots of experts are in `experts`, all others in `products`.
+    Slots of experts are in `experts`, all others in `products`; in steady mode all are in `stacked`,
+    as training has them, to be scaled by `scaling`.
     """
 
     id: int
@@ -57,6 +59,8 @@ class Version:
     loads: int = 0
     rank: int = 0
     experts: ExpertFactors = field(default_factory=dict)
+    stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)
+    scaling: float = 1.0
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -71,11 +75,13 @@ class VersionStore:
         dtype: torch.dtype,
         budget_bytes: int,
         read: Callable[[str], AdapterWeights],
+        *,
+        steady: bool = False,
     ) -> None:
         self._slots = slots(config)
         self._device, self._dtype = device, dtype
         self._step = GPU_RANKS if device.type == "cuda" else 1
-        self._budget = budget_bytes
+        self._budget, self._steady = budget_bytes, steady
         self._read = read
         self._next_id = 1
         self._versions: OrderedDict[str, Version] = OrderedDict({"": Version(0, None, {})})
@@ -135,9 +141,13 @@ class VersionStore:
             if not version.users and version.folder is not None and Path(version.folder).is_dir():
                 total -= version.nbytes
                 version.products, version.experts, version.nbytes = None, {}, 0
+                version.stacked = {}
 
     def _fill(self, version: Version, weights: AdapterWeights) -> None:
         self._check_fit(weights)
+        if self._steady:
+            self._fill_stacked(version, weights)
+            return
         version.products, version.blocks = self._products(weights)
         version.experts = self._experts(weights)
         if self._device.type == "cuda":
@@ -151,6 +161,12 @@ class VersionStore:
             factors.a.nbytes + sum(b.nbytes for b in factors.b)
             for factors in version.experts.values()
         )
+
+    def _fill_stacked(self, version: Version, weights: AdapterWeights) -> None:
+        version.products, version.loads = {}, version.loads + 1
+        version.stacked = stacked_factors(weights, self._slots, self._device, self._dtype)
+        version.rank, version.scaling = weights.rank, weights.scaling
+        version.nbytes = nbytes(version.stacked)
 
     def _experts(self, weights: AdapterWeights) -> ExpertFactors:
         found = {}

@@ -32,7 +32,7 @@ class DeviceAttention:
         device: torch.device,
     ) -> None:
         self._cache, self._windows = cache, windows
-        self.places = to_device(np.concatenate([_places(chunk) for chunk in chunks]), device)
+        self.places = to_device(np.concatenate([places_of(chunk) for chunk in chunks]), device)
         starts = np.cumsum([0, *(chunk.stop - chunk.start for chunk in chunks)])
         single = np.array([chunk.stop - chunk.start == 1 for chunk in chunks])
         self._singles = int(single.sum())
@@ -41,7 +41,7 @@ class DeviceAttention:
             alone = [chunk for chunk, one in zip(chunks, single, strict=True) if one]
             self._rows = to_device(starts[:-1][single], device)
             self._positions = to_device(np.array([c.start for c in alone], np.int32), device)
-            self._single_table = to_device(_table(alone).T.copy(), device)
+            self._single_table = to_device(page_table(alone).T.copy(), device)
         if not self._only_singles:
             longer = [(int(at), c) for at, c, one in zip(starts, chunks, single, strict=False)
                       if not one]  # fmt: skip
@@ -49,7 +49,7 @@ class DeviceAttention:
                 [(at, c.stop - c.start, c.start, index) for index, (at, c) in enumerate(longer)]
             )
             self._cut = to_device(cut, device)
-            self._table = to_device(_table([chunk for _, chunk in longer]), device)
+            self._table = to_device(page_table([chunk for _, chunk in longer]), device)
 
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
@@ -73,14 +73,14 @@ class DeviceAttention:
         )
 
 
-def _places(chunk: Chunk) -> NDArray[np.int64]:
+def places_of(chunk: Chunk) -> NDArray[np.int64]:
     """Where the chunk's tokens are kept."""
     positions = np.arange(chunk.start, chunk.stop)
     pages = np.asarray(chunk.branch.pages, np.int64)
     return pages[positions // PAGE_SIZE] * PAGE_SIZE + positions % PAGE_SIZE
 
 
-def _table(chunks: Sequence[Chunk]) -> NDArray[np.int32]:
+def page_table(chunks: Sequence[Chunk]) -> NDArray[np.int32]:
     """The pages of each chunk's sequence up to its end, a row each, zeros after them."""
     widths = [-(-chunk.stop // PAGE_SIZE) for chunk in chunks]
     table = np.zeros((len(chunks), max(widths)), np.int32)

@@ -120,6 +120,14 @@ class Drawer:
             drawn = torch.where(greedy, logits.argmax(-1), drawn)
         return drawn
 
+    def totals(self, logits: Tensor) -> Tensor:
+        """Of float32 `logits` [R, V]: the logarithm of each row's sum of exponentials [R]."""
+        return logsumexp(logits)
+
+    def scored(self, logits: Tensor) -> Tensor:
+        """Logprobs [R, V]."""
+        return logits.log_softmax(-1)
+
     def noise(self, keys: Keys) -> Tensor:
         """Standard Gumbel numbers [R, V], each a function of its row's key and its column."""
         pair = torch.tensor(keys, dtype=torch.int32, device=self._device)

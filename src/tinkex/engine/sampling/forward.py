@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.cache.kept_attention import KeptAttention, can_keep
@@ -26,6 +27,7 @@ from tinkex.engine.to_device import to_device
 
 if TYPE_CHECKING:
     from tinkex.engine.sampling.device_attention import DeviceAttention
+    from tinkex.engine.sampling.steady_attention import SteadyPagedAttention
 
 
 class Forward:
@@ -53,7 +55,7 @@ class Forward:
         rows = max(sum(lengths), self._frozen.min_rows)
         tokens, positions = _laid_out(chunks, lengths, rows)
         device, decoder = self._decoder.device, self._decoder
-        projection = self._projection([c.branch.request.version for c in chunks], lengths)
+        projection = self._projection([c.branch.request.version for c in chunks], lengths, rows)
         attend = self._attention(chunks, rows)
         recur = None if self._states is None else self._states.begin(chunks)
         return decoder.hidden(
@@ -71,13 +73,17 @@ class Forward:
         short = self._frozen.min_rows - count
         if short > 0:
             hidden = torch.cat([hidden, hidden.new_zeros(short, hidden.shape[1])])
-        projection = self._projection(versions, [1] * len(versions))
+        projection = self._projection(versions, [1] * len(versions), len(hidden))
         return self._decoder.unembed(hidden, projection)[:count].float()
 
     def _attention(
         self, chunks: Sequence[Chunk], rows: int
-    ) -> KeptAttention | PagedAttention | DeviceAttention:
+    ) -> KeptAttention | PagedAttention | DeviceAttention | SteadyPagedAttention:
         decoder, device = self._decoder, self._decoder.device
+        if decoder.steady:
+            from tinkex.engine.sampling.steady_attention import SteadyPagedAttention
+
+            return SteadyPagedAttention(self._cache, decoder.config, chunks, device)
         if self._kept is not None and len(chunks) == rows and self._kept.follow(chunks):
             return self._kept
         if runs_triton(decoder.weights.embed):
@@ -86,7 +92,14 @@ class Forward:
             return DeviceAttention(self._cache, decoder.config.windows, chunks, device)
         return PagedAttention(self._cache, decoder.config, chunks, rows, device, decoder.dtype)
 
-    def _projection(self, versions: Sequence[Version], lengths: Sequence[int]) -> Projection:
+    def _projection(
+        self, versions: Sequence[Version], lengths: Sequence[int], rows: int
+    ) -> Lora | None:
+        if self._decoder.steady:
+            from tinkex.engine.sampling.steady_projection import steady_projection
+
+            config, device = self._decoder.config, self._decoder.device
+            return steady_projection(config, versions, lengths, rows, device)
         spans = spans_of(versions, lengths)
         return Projection(self._frozen, spans, self._stacks, self._decoder.device)
 

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.cpu.threads import logsumexp
 from tinkex.engine.messages import Csr, Sample, TopK
 from tinkex.engine.sampling.draw import ALTERNATIVE, Drawer, Rule, draw_key
 
@@ -40,7 +39,7 @@ class PromptScores:
     def take(self, first: int, logits: Tensor, drawer: Drawer) -> None:
         """Take the float32 logits of rows `first` and on; all lie within `rows`."""
         rows = range(first, first + len(logits))
-        total = logsumexp(logits)[:, None]
+        total = drawer.totals(logits)[:, None]
         self._take_own(rows, logits, total)
         self._take_targets(rows, logits, total)
         for index in range(self._command.prompt_alt_tokens_k):

@@ -71,12 +71,12 @@ class Sampler:
         places = None if self._states is None else limits.rows
         self.scheduler = Scheduler(self.pool, limits.rows, limits.step_tokens, places)
         self.versions = VersionStore(
-            config, device, decoder.dtype, limits.adapter_bytes, read_adapter
+            config, device, decoder.dtype, limits.adapter_bytes, read_adapter, steady=decoder.steady
         )
         self._pages = BranchPages(self.pool, self._cache, self._states, self.scheduler)
         self._forward = Forward(decoder, self._cache, self._states)
         self._guess_rows = self._forward.free_rows
-        self._drawer = Drawer(config.vocab_size, device)
+        self._drawer = self._new_drawer()
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
         self._compiling = AwaitedGrammars()
         self._graphs = self._decode_graphs()
@@ -84,6 +84,13 @@ class Sampler:
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
+
+    def _new_drawer(self) -> Drawer:
+        if not self._decoder.steady:
+            return Drawer(self._decoder.config.vocab_size, self._decoder.device)
+        from tinkex.engine.sampling.steady_draw import SteadyDrawer
+
+        return SteadyDrawer(self._decoder.config.vocab_size, self._decoder.device)
 
     def _decode_graphs(self) -> DecodeGraphs | None:
         """None where there is no GPU, or no Triton for it."""

@@ -74,7 +74,7 @@ def drawn(
     if any(turn.guesses for turn in turns):
         rows = confirmed(turns, ids.tolist())
         turns, ids, logits = [turns[row] for row in rows], ids[rows], logits[rows]
-    scored = logits.log_softmax(-1)
+    scored = drawer.scored(logits)
     logprobs = scored.gather(1, ids[:, None])[:, 0].tolist()
     yield from zip(turns, ids.tolist(), logprobs, _likeliest(turns, scored), strict=True)
 

@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tinkex.engine.adapters.packed import PackedLora, Segment, add_gradients
-from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.cpu.threads import logsumexp
 from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.matrices import frozen
+from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.packing import SOLO_TOKENS
@@ -52,7 +54,7 @@ class _Block:
     norm: Tensor
     rows: Tensor
     targets: Tensor
-    segments: list[Segment]
+    lora: PackedLora
 
 
 class Head:
@@ -88,9 +90,18 @@ class Head:
         low, high = self._cells.starts[start], self._cells.starts[stop]
         segments = _within(self._lora.segments, start, stop)
         x = hidden[start:stop]
-        logits, norm = _normed(self._decoder.unembed(x, PackedLora(segments, x.device)))
+        lora = self._lora_of(segments, x)
+        logits, norm = _normed(self._decoder.unembed(x, lora))
         rows = self._rows[low:high] - start
-        return _Block(x, logits, norm, rows, self._targets[low:high], segments)
+        return _Block(x, logits, norm, rows, self._targets[low:high], lora)
+
+    def _lora_of(self, segments: Sequence[Segment], x: Tensor) -> PackedLora:
+        if not (self._decoder.steady and any(UNEMBED in segment.factors for segment in segments)):
+            return PackedLora(segments, x.device)
+        from tinkex.engine.adapters.grouped import steady_lora
+
+        own = {UNEMBED: slots(self._decoder.config)[UNEMBED]}
+        return steady_lora(segments, own, len(x), x.device)
 
     def _backward(
         self,
@@ -112,15 +123,19 @@ class Head:
         kept = np.unique(self._cells.rows[low:high][live] - start)
         part = into.new_zeros(len(kept), into.shape[1])
         cells = np.flatnonzero(live)
-        self._carry_back(_keep(block, self._cells.rows[low:high] - start, kept, cells),
-                         slope[to_device(cells, slope.device)], part)  # fmt: skip
+        less = _keep(block, self._cells.rows[low:high] - start, kept, cells)
+        less.lora = self._lora_of(_kept_segments(block.lora.segments, kept), less.x)
+        self._carry_back(less, slope[to_device(cells, slope.device)], part)
         into[start:stop].index_copy_(0, to_device(kept, into.device), part)
 
     def _carry_back(self, block: _Block, slope: Tensor, into: Tensor) -> None:
         """From the slopes of a block's cells to its hidden states and adapters."""
         grad = _logit_gradient(block, slope).to(block.x.dtype)
         _product(grad, self._decoder.weights.unembed, into)
-        for segment in block.segments:
+        if self._decoder.steady:
+            _add_steady_gradients(block, grad, into)
+            return
+        for segment in block.lora.segments:
             factors = segment.factors.get(UNEMBED)
             if factors is not None:
                 part = slice(segment.start, segment.stop)
@@ -140,12 +155,12 @@ def _normed(logits: Tensor) -> tuple[Tensor, Tensor]:
     return logits, logsumexp(logits)
 
 
-def _product(left: Tensor, right: Tensor, into: Tensor) -> None:
+def _product(left: Tensor, right: Matrix, into: Tensor) -> None:
     """left @ right. Few rows are filled up with zeros: see `SOLO_TOKENS`."""
     missing = SOLO_TOKENS - len(left)
     if missing > 0:
         left = F.pad(left, (0, 0, 0, missing))
-    into.copy_(batch_invariant.times(left, right)[: len(into)])
+    into.copy_(frozen.times(left, right)[: len(into)])
 
 
 def _logit_gradient(block: _Block, slope: Tensor) -> Tensor:
@@ -167,19 +182,32 @@ def _keep(
     """The block with only the tokens `kept` and of its cells only `cells`."""
     device = block.x.device
     places = to_device(kept, device)
-    bounds = kept.tolist()
-    segments = [
-        replace(s, start=bisect_left(bounds, s.start), stop=bisect_left(bounds, s.stop))
-        for s in block.segments
-    ]
     return _Block(
         block.x[places],
         block.logits[places],
         block.norm[places],
         to_device(np.searchsorted(kept, rows[cells]), device),
         block.targets[to_device(cells, device)],
-        [segment for segment in segments if segment.start < segment.stop],
+        block.lora,
     )
+
+
+def _kept_segments(segments: Sequence[Segment], kept: NDArray[np.int64]) -> list[Segment]:
+    """What is left of them with only the tokens `kept`."""
+    bounds = kept.tolist()
+    found = [
+        replace(s, start=bisect_left(bounds, s.start), stop=bisect_left(bounds, s.stop))
+        for s in segments
+    ]
+    return [segment for segment in found if segment.start < segment.stop]
+
+
+def _add_steady_gradients(block: _Block, grad: Tensor, into: Tensor) -> None:
+    from tinkex.engine.adapters.grouped import TableLora
+
+    if isinstance(block.lora, TableLora):
+        thin = block.lora.shrunk(UNEMBED_LAYER, UNEMBED, block.x)
+        block.lora.add_gradients(UNEMBED_LAYER, UNEMBED, block.x, thin, grad, into)
 
 
 def _within(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]:

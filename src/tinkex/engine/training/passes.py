@@ -18,7 +18,7 @@ from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.passes import Replayed, Routed
+from tinkex.engine.model.passes import Attend, Replayed, Routed
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.attention import LONG, PackedAttention
 from tinkex.engine.training.recurrence import packed_recurrence
@@ -78,7 +78,7 @@ class Passes:
             hidden = self.decoder.hidden(
                 to_device(np.concatenate(tokens), device),
                 to_device(np.concatenate([np.arange(length) for length in lengths]), device),
-                PackedAttention(lengths, self.decoder.config.windows, device),
+                self._attention(lengths),
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
                 keep_attention=max(lengths) >= LONG and self._has_room_for_attention(count),
@@ -87,6 +87,16 @@ class Passes:
                 replayed=replayed,
             )
         return _EagerPass(hidden)
+
+    def _attention(self, lengths: Sequence[int]) -> Attend:
+        config, device = self.decoder.config, self.decoder.device
+        if not self.decoder.steady:
+            return PackedAttention(lengths, config.windows, device)
+        from tinkex.engine.kernels.steady.attention import split_of
+        from tinkex.engine.training.steady_attention import SteadyPackedAttention
+
+        split = split_of(config.max_context)
+        return SteadyPackedAttention(lengths, config.windows, config.attention.group, split, device)
 
     def _captured_passes(self) -> CapturedPasses | None:
         """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
@@ -98,6 +108,10 @@ class Passes:
 
     def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
         device = self.decoder.device
+        if self.decoder.steady:
+            from tinkex.engine.adapters.grouped import steady_lora, table_slots
+
+            return steady_lora(segments, table_slots(self.decoder.config), rows, device)
         if not self._triton or (len(segments) < 2 and not self._mixes):
             return PackedLora(segments, device)
         from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots

@@ -86,6 +86,10 @@ class Float8:
     def matrix(self, weight: Tensor) -> Matrix:
         return float8_matrix(weight, self.narrow)
 
+    def head(self, weight: Tensor) -> Matrix:
+        """The unembedding stays as it is: logits feel every digit."""
+        return weight
+
 
 def float8_matrix(weight: Tensor, narrow: bool) -> Matrix:
     """The matrix in float8, or as it is where it is none for that."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from tinkex.engine.cpu import batch_invariant
 class FrozenMatrix(ABC):
     """[outputs, inputs] in a form of its own. Its products are asked for without gradients."""
 
+    steady: ClassVar[bool] = False
+    """Whether a row's products are the same bits among any number of rows."""
+
     @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None, onto: Tensor | None = None) -> Tensor:
         """x @ matrix.T + bias, added to `onto` if there is one, which stays as it is."""
@@ -26,6 +29,10 @@ class FrozenMatrix(ABC):
     @abstractmethod
     def times(self, x: Tensor) -> Tensor:
         """x @ matrix."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x @ matrix.T in float32."""
+        return self.linear(x, None).float()
 
     @abstractmethod
     def tensors(self) -> Iterator[Tensor]:

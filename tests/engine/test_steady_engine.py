@@ -1,0 +1,115 @@
+"""Steady mode, trainer and sampler as they are: the same bits alone, in company and in each other.
+
+On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from support.interpreted import INTERPRETED, elsewhere, here, run_interpreted
+from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample, tiny_folder
+from support.training import adam_step, call, random_datum, train
+from tinkex.engine.messages import CreateRun, Datum, LoraSpec, SampleResult
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.training.trainer import Trainer
+
+if INTERPRETED:
+    from support.ordered_dot import ordered_dots  # noqa: F401
+
+MODEL = "tinkex/tiny-llama"
+PROMPT = 20
+
+
+@elsewhere
+def test_the_engine_is_steady_under_tritons_interpreter() -> None:
+    run_interpreted(__file__)
+
+
+@pytest.fixture
+def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    return steady_decoder(tiny_folder(MODEL), monkeypatch)
+
+
+def steady_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """Made of kernels in all its parts, also where they are interpreted."""
+    from tinkex.engine.model.matrices.steady import Steady
+
+    if INTERPRETED:
+        for name, module in list(sys.modules.items()):
+            # Passes would be captured.
+            ours = name.startswith("tinkex.engine.") and not name.endswith(".training.passes")
+            if ours and "runs_triton" in vars(module):
+                monkeypatch.setattr(module, "runs_triton", lambda x: True)
+    dtype = torch.float32 if INTERPRETED else torch.bfloat16
+    return load_decoder(folder, DEVICE, dtype, base=Steady())
+
+
+def trained(decoder: Decoder, company: bool) -> Trainer:
+    """A step of a run of rank 5, alone or among two others' calls."""
+    trainer = Trainer(decoder)
+    for name, rank in (("own", 5), ("other", 16), ("third", 2)) if company else (("own", 5),):
+        trainer.create_run(CreateRun("op", name, LoraSpec(rank, seed=rank)))
+    rng = np.random.default_rng(0)
+    calls = [call("own", random_datum(rng, 16), random_datum(rng, 2))]
+    if company:
+        calls.insert(0, call("other", random_datum(rng, 17)))
+        calls.append(call("third", random_datum(rng, 19)))
+    train(trainer, *calls)
+    trainer.optim_step(adam_step("own"))
+    return trainer
+
+
+def trainers_logprobs(trainer: Trainer, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    datum = Datum(
+        tokens[:-1].astype(np.int32),
+        {"target_tokens": tokens[1:], "weights": np.ones(len(tokens) - 1, np.float32)},
+    )
+    rng = np.random.default_rng(5)
+    (found,) = train(trainer, call("own", random_datum(rng, 3), datum, forward_only=True))
+    return found.outputs[1]["logprobs"]
+
+
+def sampled(decoder: Decoder, trainer: Trainer, company: bool) -> SampleResult:
+    sampler: Any = make_sampler(decoder, step_tokens=14 if company else 256)
+    sampler.versions.serve("own", "nowhere", trainer.weights("own"))
+    own = sample(
+        "own", prompt_of(1, PROMPT), weights="own", seed=3, max_tokens=3, asks={"prompt_logprobs": True}
+    )
+    if not company:
+        (result,) = results_of(sampler, own)
+        return result
+    sampler.versions.serve("other", "nowhere", trainer.weights("other"))
+    others = [
+        sample("a", prompt_of(2, 9), weights="other", seed=1, max_tokens=4, top_p=0.8),
+        sample("b", prompt_of(3, 5), seed=2, max_tokens=1),
+    ]
+    return results_of(sampler, others[0], own, others[1])[1]
+
+
+@here
+def test_trainer_and_sampler_give_one_request_the_same_bits_in_any_company(
+    decoder: Decoder,
+) -> None:
+    alone, among = trained(decoder, company=False), trained(decoder, company=True)
+    own, same = alone.weights("own"), among.weights("own")
+    for key, pair in own.factors.items():
+        for found, wanted in zip(same.factors[key], pair, strict=True):
+            assert torch.equal(found, wanted), key
+    (first, second) = sampled(decoder, alone, False), sampled(decoder, among, True)
+    assert first.prompt_logprobs is not None and second.prompt_logprobs is not None
+    one, other = first.sequences[0], second.sequences[0]
+    assert one.tokens.tolist() == other.tokens.tolist()
+    np.testing.assert_array_equal(first.prompt_logprobs, second.prompt_logprobs)
+    np.testing.assert_array_equal(one.logprobs, other.logprobs)
+    tokens = np.concatenate([prompt_of(1, PROMPT), one.tokens]).astype(np.int64)
+    told = np.concatenate([first.prompt_logprobs[1:], one.logprobs])
+    np.testing.assert_array_equal(trainers_logprobs(among, tokens), told)

@@ -1,0 +1,185 @@
+"""Batch-invariant kernels: what they compute is right, and a row's bits are its own.
+
+On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
+
+if INTERPRETED:
+    from support.ordered_dot import ordered_dots  # noqa: F401
+
+HEADS, KV_HEADS, SIZE = 4, 2, 24
+SPLIT = 64
+"""Smaller than any engine's, so that short sequences have several."""
+
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@elsewhere
+def test_the_kernels_are_right_under_tritons_interpreter() -> None:
+    run_interpreted(__file__)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+# ---- products
+
+
+@here
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_product_is_right_with_bias_and_sum_and_through_either_side(dtype: torch.dtype) -> None:
+    from tinkex.engine.kernels.steady.product import product
+
+    x, weight = random(19, 72, dtype=dtype), random(70, 72, dtype=dtype, seed=1)
+    bias, onto = random(70, dtype=dtype, seed=2), random(19, 70, dtype=dtype, seed=3)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    wanted = F.linear(x.double(), weight.double(), bias.double())
+    torch.testing.assert_close(
+        product(x, weight, bias).double(), wanted, atol=tolerance, rtol=tolerance
+    )
+    # Added as by an operation of its own, rounding between the two.
+    assert torch.equal(product(x, weight, bias, onto), onto + product(x, weight, bias))
+    back = product(onto, weight.T)
+    torch.testing.assert_close(
+        back.double(), onto.double() @ weight.double(), atol=tolerance, rtol=tolerance
+    )
+    wide = product(x, weight, dtype=torch.float32)
+    assert wide.dtype == torch.float32 and torch.equal(wide.to(dtype), product(x, weight))
+
+
+@here
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_rows_product_is_the_same_among_any_number_of_rows(transposed: bool) -> None:
+    from tinkex.engine.kernels.steady.product import product
+
+    x = random(130, 100, dtype=torch.bfloat16)
+    weight = random(70, 100, dtype=torch.bfloat16, seed=1)
+    weight = weight.T.contiguous().T if transposed else weight
+    together = product(x, weight)
+    for start, stop in ((0, 1), (129, 130), (3, 5), (0, 16), (9, 26), (60, 124), (1, 66)):
+        assert torch.equal(product(x[start:stop], weight), together[start:stop]), (start, stop)
+
+
+# ---- attention
+
+
+def packed(lengths: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    count = sum(lengths)
+    q = random(count, HEADS, SIZE, dtype=dtype)
+    k, v = (random(count, KV_HEADS, SIZE, dtype=dtype, seed=seed) for seed in (1, 2))
+    return q, k, v
+
+
+def attend_packed(
+    lengths: Sequence[int], q: Tensor, k: Tensor, v: Tensor, window: int | None,
+    programs: int | None = None,
+) -> Tensor:  # fmt: skip
+    from tinkex.engine.kernels.steady import attention as kernel
+
+    starts = np.cumsum([0, *lengths])
+    chunks = [(int(at), n, 0, int(at)) for at, n in zip(starts, lengths, strict=False)]
+    cut = torch.from_numpy(kernel.tiles(chunks, HEADS // KV_HEADS)).to(DEVICE)
+    splits = -(-max(lengths) // SPLIT)
+    return kernel.attend(
+        q, kernel.Keys(k, v), cut, window, SPLIT, splits, programs=programs or 1
+    )
+
+
+def attend_paged(
+    tokens: Tensor, pages: Sequence[int], q: Tensor, first: int, window: int | None, programs: int
+) -> Tensor:
+    """A chunk whose first query is at `first`, its keys in pages of 16."""
+    from tinkex.engine.kernels.steady import attention as kernel
+
+    table = torch.tensor([pages], dtype=torch.int32, device=DEVICE)
+    cut = torch.from_numpy(kernel.tiles([(0, len(q), first, 0)], HEADS // KV_HEADS)).to(DEVICE)
+    keys = kernel.Keys(tokens[:, 0], tokens[:, 1], table, 16, len(pages), 1)
+    return kernel.attend(q, keys, cut, window, SPLIT, len(pages) // 4 + 1, programs=programs)
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    """Of one sequence, in float64."""
+    place = torch.arange(len(q), device=q.device)
+    distance = place[:, None] - place[None, :]
+    seen = (distance >= 0) & (distance < (window or len(q)))
+    q, k, v = (x.double().transpose(0, 1) for x in (q, k, v))
+    return F.scaled_dot_product_attention(
+        q[None], k[None], v[None], attn_mask=seen, enable_gqa=True
+    )[0].transpose(0, 1)
+
+
+@here
+@pytest.mark.parametrize(("dtype", "window"), [(torch.float32, None), (torch.bfloat16, 70)])
+def test_attention_is_right_and_a_sequence_keeps_its_bits_in_company(
+    dtype: torch.dtype, window: int | None
+) -> None:
+    lengths = [1, 135, 3, 67]
+    q, k, v = packed(lengths, dtype)
+    together = attend_packed(lengths, q, k, v, window)
+    start = 0
+    for length in lengths:
+        own = slice(start, start + length)
+        wanted = plain(q[own], k[own], v[own], window)
+        tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(together[own].double(), wanted, atol=tolerance, rtol=tolerance)
+        alone = attend_packed([length], q[own], k[own], v[own], window)
+        assert torch.equal(together[own], alone), length
+        start += length
+
+
+@here
+@pytest.mark.parametrize("window", [None, 70])
+def test_chunks_of_any_cut_and_single_tokens_find_what_training_finds(window: int | None) -> None:
+    length = 150
+    q, k, v = packed([length], torch.bfloat16)
+    wanted = attend_packed([length], q, k, v, window)
+    assert torch.equal(attend_packed([length], q, k, v, window, programs=2), wanted)
+    pages = list(np.random.default_rng(0).permutation(12)[:10])
+    tokens = random(12 * 16, 2, KV_HEADS, SIZE, dtype=torch.bfloat16, seed=9)
+    for at in range(length):
+        place = pages[at // 16] * 16 + at % 16
+        tokens[place, 0], tokens[place, 1] = k[at], v[at]
+    for first, stop, programs in ((0, 1, 1), (0, 150, 1), (63, 66, 1), (7, 140, 2), (100, 128, 3)):
+        found = attend_paged(tokens, pages, q[first:stop], first, window, programs)
+        assert torch.equal(found, wanted[first:stop]), (first, stop)
+    for at, programs in ((0, 1), (63, 2), (64, 1), (128, 2), (149, 1)):
+        found = attend_paged(tokens, pages, q[at : at + 1], at, window, programs)
+        assert torch.equal(found, wanted[at : at + 1]), at
+
+
+@here
+@pytest.mark.parametrize("window", [None, 70])
+def test_gradients_of_attention_are_right_and_a_sequences_own(window: int | None) -> None:
+    from tinkex.engine.training.steady_attention import SteadyPackedAttention
+
+    lengths = [5, 100, 66]
+    q, k, v = packed(lengths, torch.float32)
+    slope = random(sum(lengths), HEADS, SIZE, seed=5)
+
+    def gradients(own: slice, of: list[int]) -> tuple[Tensor, ...]:
+        given = [x[own].clone().requires_grad_() for x in (q, k, v)]
+        attend = SteadyPackedAttention(of, [window], HEADS // KV_HEADS, SPLIT, DEVICE)
+        return torch.autograd.grad(attend(0, *given), given, slope[own])
+
+    together = gradients(slice(None), lengths)
+    start = 0
+    for length in lengths:
+        own = slice(start, start + length)
+        exact = [x[own].double().requires_grad_() for x in (q, k, v)]
+        wanted = torch.autograd.grad(plain(*exact, window), exact, slope[own].double())
+        for found, alone, want in zip(together, gradients(own, [length]), wanted, strict=True):
+            torch.testing.assert_close(found[own].double(), want, atol=2e-5, rtol=2e-5)
+            assert torch.equal(found[own], alone)
+        start += length
