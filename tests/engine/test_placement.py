@@ -11,9 +11,12 @@ import torch
 from support.sampling import tiny_decoder, tiny_folder
 from tinkex.engine.cpu import bf16_probe
 from tinkex.engine.errors import ModelError
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.matrices.steady import Steady
 from tinkex.engine.process import placement
 from tinkex.engine.process.placement import (
     choose_placement,
+    is_steady,
     memory_plan,
     sampling_limits,
     training_limits,
@@ -34,14 +37,42 @@ def config(**changes: Any) -> WorkerConfig:
         ({"base": "fp4"}, "base: 'fp4' is not known; choose one of auto, fp8, fp8-weights"),
         ({"base": "fp8"}, "base: fp8 needs a GPU of compute capability 8.9 or more.*this is a cpu"),
         ({"device": "cuda:99"}, "device: 'cuda:99'"),
+        ({"steady": True, "base": "fp8"}, "base: fp8 needs"),
+        ({"steady": True, "dtype": "bfloat16"}, "steady: a CPU is steady in float32 only"),
     ],
 )
 def test_what_is_not_there_is_refused_by_name(
     changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(placement, "cpu_survives_bfloat16", lambda: True)
     with pytest.raises(ModelError, match=message):
         choose_placement(config(**changes))
+
+
+def test_a_cpu_is_steady_as_it_is_and_a_gpu_by_kernels_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert choose_placement(config(steady=True)).base is None
+    assert is_steady(tiny_decoder())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert isinstance(choose_placement(config(steady=True, device="cuda")).base, Steady)
+    monkeypatch.setattr(placement, "float8_works", lambda device: True)
+    with pytest.raises(ModelError, match=r"steady: goes with .* not with --base fp8"):
+        choose_placement(config(steady=True, device="cuda", base="fp8"))
+
+
+@pytest.mark.parametrize(
+    ("model", "lacking"),
+    [
+        ("tinkex/tiny-qwen3-moe", "mixtures of experts yet, and this qwen3_moe"),
+        ("tinkex/tiny-qwen3.5", "layers of linear attention"),
+        ("tinkex/tiny-gpt-oss", "mixtures of experts and attention sinks"),
+    ],
+)
+def test_models_without_steady_kernels_are_refused_by_name(model: str, lacking: str) -> None:
+    with pytest.raises(ModelError, match=f"steady: there are no .* for {lacking}"):
+        load_decoder(tiny_folder(model), base=Steady())
 
 
 def test_the_cpu_computes_in_float32_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,13 +56,14 @@ def test_a_product_is_right_with_bias_and_sum_and_through_either_side(dtype: tor
         back.double(), onto.double() @ weight.double(), atol=tolerance, rtol=tolerance
     )
     wide = product(x, weight, dtype=torch.float32)
-    assert wide.dtype == torch.float32 and torch.equal(wide.to(dtype), product(x, weight))
+    assert wide.dtype == torch.float32
+    assert torch.equal(wide.to(dtype), product(x, weight))
 
 
 @here
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_rows_product_is_the_same_among_any_number_of_rows(transposed: bool) -> None:
-    from tinkex.engine.kernels.steady.product import product
+    from tinkex.engine.kernels.steady.product import MANY, product
 
     x = random(130, 100, dtype=torch.bfloat16)
     weight = random(70, 100, dtype=torch.bfloat16, seed=1)
@@ -70,6 +71,8 @@ def test_a_rows_product_is_the_same_among_any_number_of_rows(transposed: bool) -
     together = product(x, weight)
     for start, stop in ((0, 1), (129, 130), (3, 5), (0, 16), (9, 26), (60, 124), (1, 66)):
         assert torch.equal(product(x[start:stop], weight), together[start:stop]), (start, stop)
+    # So many rows that a program takes more columns too, here at once.
+    assert torch.equal(product(x, weight, tiling=MANY), together)
 
 
 # ---- attention
@@ -92,9 +95,7 @@ def attend_packed(
     chunks = [(int(at), n, 0, int(at)) for at, n in zip(starts, lengths, strict=False)]
     cut = torch.from_numpy(kernel.tiles(chunks, HEADS // KV_HEADS)).to(DEVICE)
     splits = -(-max(lengths) // SPLIT)
-    return kernel.attend(
-        q, kernel.Keys(k, v), cut, window, SPLIT, splits, programs=programs or 1
-    )
+    return kernel.attend(q, kernel.Keys(k, v), cut, window, SPLIT, splits, programs=programs or 1)
 
 
 def attend_paged(

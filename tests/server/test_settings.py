@@ -29,12 +29,12 @@ def test_every_setting_of_an_engine_is_explained_in_the_documentation() -> None:
 
 def test_every_setting_of_an_engine_is_a_number_or_has_an_option_of_its_own() -> None:
     others = {each.name for each in dataclasses.fields(WorkerConfig)} - set(engine_numbers())
-    assert others == {"model", "device", "dtype", "base"}
+    assert others == {"model", "device", "dtype", "base", "steady"}
 
 
 def test_what_an_operator_chose_reaches_the_engine(tmp_path: Path) -> None:
     chosen = {name: kind(3) for name, kind in engine_numbers().items()}
-    settings = Settings(home=tmp_path, models=(), engine=chosen)
+    settings = Settings(home=tmp_path, models=(), engine=chosen, steady=True)
     config = worker_config(EngineSpec(ModelSpec("tiny", "folder")), settings)
     spare = config.max_runs - 3
     assert dataclasses.asdict(config) == {
@@ -43,6 +43,7 @@ def test_what_an_operator_chose_reaches_the_engine(tmp_path: Path) -> None:
         "device": "auto",
         "dtype": "auto",
         "base": "auto",
+        "steady": True,
         "max_runs": 3 + spare,
     }
     assert spare > 0

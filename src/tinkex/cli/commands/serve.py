@@ -105,6 +105,13 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     "and multiplies in float8, fp8-weights multiplies in the dtype. Needs a GPU with float8.",
 )
 @click.option(
+    "--steady",
+    is_flag=True,
+    help="On a GPU, too, give a request the same bits alone and in company, and the sampler those "
+    "of the trainer: batch-invariant kernels, slower. For models without experts, linear "
+    "attention or attention sinks.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",

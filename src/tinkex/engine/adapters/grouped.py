@@ -110,6 +110,11 @@ class LoraTable:
         for target, values in (*filled, (self.owners, owners)):
             target.copy_(to_device(values, self._device))
 
+    def clear(self) -> None:
+        """Name no adapter until the next `fill`."""
+        self.tiles.zero_()
+        self.bounds.zero_()
+
     @property
     def adapters(self) -> int:
         """Rows of the table, that for none included."""

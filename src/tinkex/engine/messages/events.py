@@ -65,6 +65,7 @@ class Ready:
     memory_plan: Mapping[str, int] = field(default_factory=dict)  # what those are for
     run_room: int | None = None  # bytes of all runs together, device and host; None: not bounded
     rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
+    steady: bool = False  # whether a request's bits depend on nobody beside it
 
 
 @dataclass(frozen=True, slots=True)

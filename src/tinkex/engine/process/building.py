@@ -18,6 +18,7 @@ from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
 from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
+    is_steady,
     memory_of,
     memory_plan,
     sampling_limits,
@@ -86,6 +87,7 @@ def _build(
             memory_plan=memory_plan(decoder, limits, sampling),
             run_room=trainer.residency.room,
             rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
+            steady=is_steady(decoder),
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))

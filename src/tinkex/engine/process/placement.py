@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,9 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.loading import Base
 from tinkex.engine.model.matrices.float8 import Float8, float8_works
+from tinkex.engine.model.matrices.steady import Steady
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.cache.recurrent_states import state_bytes
 from tinkex.engine.sampling.limits import SamplerLimits
@@ -54,7 +57,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Placement:
     device: torch.device
     dtype: torch.dtype
-    base: Float8 | None = None
+    base: Base | None = None
 
 
 def choose_placement(config: WorkerConfig) -> Placement:
@@ -62,7 +65,8 @@ def choose_placement(config: WorkerConfig) -> Placement:
     bfloat16 even if single products are."""
     device = _device(config.device)
     dtype = _dtype(config, device)
-    return Placement(device, dtype, _base(config, device, dtype))
+    base: Base | None = _base(config, device, dtype)
+    return Placement(device, dtype, _steady(config, device, dtype) if config.steady else base)
 
 
 def _dtype(config: WorkerConfig, device: torch.device) -> torch.dtype:
@@ -93,6 +97,24 @@ def _base(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Flo
     if dtype != torch.bfloat16:
         raise ModelError(f"base: {config.base} goes with dtype bfloat16, not {config.dtype}")
     return _BASES[config.base]
+
+
+def _steady(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Steady | None:
+    """None where it takes no kernels of its own: a CPU is steady in float32."""
+    if config.base != "auto":
+        raise ModelError(f"steady: goes with matrices in the dtype, not with --base {config.base}")
+    if device.type == "cuda":
+        if find_spec("triton") is None:
+            raise ModelError("steady: needs Triton on a GPU; install it, or leave --steady out")
+        return Steady()
+    if dtype != torch.float32:
+        raise ModelError("steady: a CPU is steady in float32 only; leave --dtype at auto")
+    return None
+
+
+def is_steady(decoder: Decoder) -> bool:
+    """Whether a request's bits are the same in any company."""
+    return decoder.steady or (decoder.device.type == "cpu" and decoder.dtype == torch.float32)
 
 
 def _named(device: torch.device) -> str:

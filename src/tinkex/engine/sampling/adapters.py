@@ -42,25 +42,20 @@ GPU_RANKS = 16
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One adapter, or with no folder the base model. `id` is unique for the store's lifetime.
+    """One adapter, or with no folder the base model. In steady mode all its factors are in
+    `stacked`, as training has them."""
 
-    `products` is None and `nbytes` 0 while its tensors are let go; `loads` counts how often they
-    were read, so `identity` stands for the very tensors. `rank` is the largest of any module.
-    Slots of experts are in `experts`, all others in `products`; in steady mode all are in `stacked`,
-    as training has them, to be scaled by `scaling`.
-    """
-
-    id: int
-    folder: str | None
-    products: Products | None = None
-    blocks: Blocks = field(default_factory=dict)
-    nbytes: int = 0
-    users: int = 0
-    loads: int = 0
-    rank: int = 0
-    experts: ExpertFactors = field(default_factory=dict)
-    stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)
-    scaling: float = 1.0
+    id: int  # unique for the store's lifetime
+    folder: str | None  # its files; None: the base model
+    products: Products | None = None  # of slots without experts; None while tensors are let go
+    blocks: Blocks = field(default_factory=dict)  # of the same slots
+    nbytes: int = 0  # of its tensors; 0 while they are let go
+    users: int = 0  # requests under way
+    loads: int = 0  # how often its tensors were read: `identity` stands for the very tensors
+    rank: int = 0  # the largest of any module
+    experts: ExpertFactors = field(default_factory=dict)  # of slots with experts
+    stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)  # in steady mode
+    scaling: float = 1.0  # of what is stacked
 
     @property
     def identity(self) -> tuple[int, int]:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.cuda import Stream
 
+from tinkex.engine.adapters.grouped import Shape
 from tinkex.engine.kernels import draw as draw_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
 from tinkex.engine.kernels import pair_adapters as pair_kernel
@@ -26,7 +28,7 @@ from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.matrices.frozen import Matrix, linear
 from tinkex.engine.model.ops import logits
-from tinkex.engine.model.passes import Lora
+from tinkex.engine.model.passes import Attend, Lora
 from tinkex.engine.model.slots import UNEMBED
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache.device_states import TokenRecurrence
@@ -48,6 +50,9 @@ from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.chunks import Chunk
+from tinkex.engine.sampling.steady.attention import SteadyTokenAttention
+from tinkex.engine.sampling.steady.decode import LIKELY, SteadyAdapters
+from tinkex.engine.sampling.steady.draw import logprobs_of
 
 _LIKELY_RANKS = (32,)
 """Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""
@@ -59,6 +64,10 @@ class _Captured:
     draw: torch.cuda.CUDAGraph
     logits: Tensor
     drawn: Tensor
+
+
+_Key: TypeAlias = tuple[int, int, Shape | None]
+"""Rows, and the rank of adapters, or in steady mode their shape; 0 and None without any."""
 
 
 class DecodeGraphs:
@@ -74,9 +83,10 @@ class DecodeGraphs:
         vocab = decoder.config.vocab_size
         self._rows = DecodeRows(self._buckets[-1], pages, vocab, decoder.device)
         self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
-        self._found: dict[tuple[int, int], _Captured] = {}
+        self._found: dict[_Key, _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._side = Stream(decoder.device, priority=-1)  # type: ignore[no-untyped-call]
+        self._steady = SteadyAdapters(decoder, self._side) if decoder.steady else None
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
         """Whether every chunk is the next token of a branch that draws after it."""
@@ -96,6 +106,8 @@ class DecodeGraphs:
         `after` is a step of the same branches still under way, whose tokens this one takes.
         """
         spans = spans_of([branch.request.version for branch in branches])
+        bucket = next(size for size in self._buckets if size >= len(branches))
+        steady = None if self._steady is None else self._steady.fill(bucket, spans)
         tuned = [span for span in spans if span.version.products]
         places = self._adapters.places([span.version for span in tuned])
         ahead, states = 0 if after is None else 1, self._states
@@ -107,8 +119,7 @@ class DecodeGraphs:
         self._rows.upload()
         if after is not None:
             self._rows.numbers[TOKENS, : after.rows].copy_(after.tokens())
-        bucket = next(size for size in self._buckets if size >= len(branches))
-        key = (bucket, self._adapters.rank if tuned else 0)
+        key = (bucket, self._adapters.rank if tuned else 0, steady)
         captured = self._found.get(key)
         if captured is None:
             captured = self._found[key] = self._capture(*key)
@@ -126,17 +137,24 @@ class DecodeGraphs:
 
     def prepare(self) -> bool:
         """Capture one more step that is likely to be asked for; False if all are."""
-        for rank in (0, *_LIKELY_RANKS):
-            for rows in self._buckets:
-                if (rows, rank) not in self._found:
-                    # Rows of the step before name pages and adapters that are not for this one.
-                    self._rows.numbers.zero_()
-                    with torch.inference_mode():
-                        self._found[rows, rank] = self._capture(rows, rank)
-                    return True
+        for key in self._likely():
+            if key not in self._found:
+                # Rows of the step before name pages and adapters that are not for this one.
+                self._rows.numbers.zero_()
+                with torch.inference_mode():
+                    if self._steady is not None:
+                        self._steady.forget()
+                    self._found[key] = self._capture(*key)
+                return True
         return False
 
-    def _capture(self, rows: int, rank: int) -> _Captured:
+    def _likely(self) -> Iterator[_Key]:
+        if self._steady is not None:
+            yield from ((rows, 0, shape) for shape in (None, LIKELY) for rows in self._buckets)
+            return
+        yield from ((rows, rank, None) for rank in (0, *_LIKELY_RANKS) for rows in self._buckets)
+
+    def _capture(self, rows: int, rank: int, steady: Shape | None) -> _Captured:
         # Kernels compile and libraries set themselves up on first use: not while capturing. States
         # must not move on by it.
         side = Stream(self._decoder.device)  # type: ignore[no-untyped-call]
@@ -145,20 +163,24 @@ class DecodeGraphs:
             self._rows.numbers[STATES] = self._states.scratch
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self._draw(self._compute(rows, rank))
+            self._draw(self._compute(rows, rank, steady))
         torch.cuda.current_stream().wait_stream(side)
         self._rows.numbers[STATES].copy_(own)
         forward, draw = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
-            logits = self._compute(rows, rank)
+            logits = self._compute(rows, rank, steady)
         with torch.cuda.graph(draw, pool=self._pool, capture_error_mode="thread_local"):
             drawn = self._draw(logits)
         return _Captured(forward, draw, logits, drawn)
 
-    def _compute(self, rows: int, rank: int) -> Tensor:
+    def _compute(self, rows: int, rank: int, steady: Shape | None) -> Tensor:
         view = self._rows.view
-        attend = _Attend(self._cache, self._decoder, self._rows, rows)
-        lora = None
+        attend: Attend = _Attend(self._cache, self._decoder, self._rows, rows)
+        lora: Lora | None = None
+        if self._steady is not None:
+            where = (view(POSITIONS, 1, rows), view(PLACES, 1, rows), self._rows.table)
+            attend = SteadyTokenAttention(self._cache, self._decoder.config, *where)
+            lora = self._steady.lora(rows, steady)
         if rank:
             segments = view(SEGMENTS, 3, rows)
             owners = view(OWNERS, 1, rows)
@@ -176,7 +198,10 @@ class DecodeGraphs:
     def _draw(self, logits: Tensor) -> Tensor:
         rows, view = len(logits), self._rows.view
         keys, heat, masked = view(KEYS, 2, rows), view(HEAT, 1, rows), view(MASKED, 1, rows)
-        return draw_kernel.draw(logits, self._drawer.ids, keys, heat, masked, self._rows.masks)
+        drawn = draw_kernel.draw(logits, self._drawer.ids, keys, heat, masked, self._rows.masks)
+        if self._steady is not None:
+            drawn[1] = logprobs_of(logits, drawn[0]).view(torch.int32)
+        return drawn
 
 
 class DecodeStep:

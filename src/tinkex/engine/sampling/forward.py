@@ -27,7 +27,7 @@ from tinkex.engine.to_device import to_device
 
 if TYPE_CHECKING:
     from tinkex.engine.sampling.device_attention import DeviceAttention
-    from tinkex.engine.sampling.steady_attention import SteadyPagedAttention
+    from tinkex.engine.sampling.steady.attention import SteadyPagedAttention
 
 
 class Forward:
@@ -81,7 +81,7 @@ class Forward:
     ) -> KeptAttention | PagedAttention | DeviceAttention | SteadyPagedAttention:
         decoder, device = self._decoder, self._decoder.device
         if decoder.steady:
-            from tinkex.engine.sampling.steady_attention import SteadyPagedAttention
+            from tinkex.engine.sampling.steady.attention import SteadyPagedAttention
 
             return SteadyPagedAttention(self._cache, decoder.config, chunks, device)
         if self._kept is not None and len(chunks) == rows and self._kept.follow(chunks):
@@ -96,7 +96,7 @@ class Forward:
         self, versions: Sequence[Version], lengths: Sequence[int], rows: int
     ) -> Lora | None:
         if self._decoder.steady:
-            from tinkex.engine.sampling.steady_projection import steady_projection
+            from tinkex.engine.sampling.steady.projection import steady_projection
 
             config, device = self._decoder.config, self._decoder.device
             return steady_projection(config, versions, lengths, rows, device)

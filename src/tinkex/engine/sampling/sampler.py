@@ -26,7 +26,6 @@ from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
 from tinkex.engine.sampling.cache.recurrent_states import states_for
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.checks import check_sample
-from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.forward import Forward
 from tinkex.engine.sampling.grammar.awaited import AwaitedGrammars
 from tinkex.engine.sampling.grammar.compiling import Grammars
@@ -43,7 +42,7 @@ from tinkex.engine.sampling.scheduling.chunks import (
 )
 from tinkex.engine.sampling.scheduling.scheduler import Scheduler
 from tinkex.engine.sampling.stopping import Stopping
-from tinkex.engine.sampling.turns import Turn, drawn
+from tinkex.engine.sampling.turns import Turn, drawer_for, drawn
 
 if TYPE_CHECKING:
     from tinkex.engine.sampling.decode_graph import DecodeGraphs, DecodeStep
@@ -76,7 +75,7 @@ class Sampler:
         self._pages = BranchPages(self.pool, self._cache, self._states, self.scheduler)
         self._forward = Forward(decoder, self._cache, self._states)
         self._guess_rows = self._forward.free_rows
-        self._drawer = self._new_drawer()
+        self._drawer = drawer_for(decoder)
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
         self._compiling = AwaitedGrammars()
         self._graphs = self._decode_graphs()
@@ -84,13 +83,6 @@ class Sampler:
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
-
-    def _new_drawer(self) -> Drawer:
-        if not self._decoder.steady:
-            return Drawer(self._decoder.config.vocab_size, self._decoder.device)
-        from tinkex.engine.sampling.steady_draw import SteadyDrawer
-
-        return SteadyDrawer(self._decoder.config.vocab_size, self._decoder.device)
 
     def _decode_graphs(self) -> DecodeGraphs | None:
         """None where there is no GPU, or no Triton for it."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.sampling.controls import Changes, steered
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.request import Branch
@@ -60,6 +61,15 @@ def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:
         if holds:
             rows.append(row)
     return rows
+
+
+def drawer_for(decoder: Decoder) -> Drawer:
+    vocab, device = decoder.config.vocab_size, decoder.device
+    if not decoder.steady:
+        return Drawer(vocab, device)
+    from tinkex.engine.sampling.steady.draw import SteadyDrawer
+
+    return SteadyDrawer(vocab, device)
 
 
 def drawn(

@@ -21,8 +21,11 @@ from torch.nn import functional as F
 
 from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots
 from tinkex.engine.adapters.packed import Segment
+from tinkex.engine.kernels.steady.attention import split_of
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.passes import Attend
 from tinkex.engine.to_device import to_device
+from tinkex.engine.training.steady_attention import PackedTiles, SteadyAttention
 
 BUCKETS = (64, 128, 256, 512, 1024)
 """Tokens of a captured pass. Larger ones keep the device busy without it."""
@@ -51,6 +54,8 @@ class _Captured:
     hidden: Tensor
     gradient: Tensor
     backward: CUDAGraph
+    tiles: PackedTiles | None
+    """Of sequences, in steady mode."""
 
 
 class CapturedPass:
@@ -102,6 +107,8 @@ class CapturedPasses:
         numbers[_SEQUENCES, :count] = np.repeat(np.arange(len(lengths)), lengths)
         captured.inputs.copy_(to_device(numbers, self._decoder.device))
         captured.table.fill(segments)
+        if captured.tiles is not None:
+            captured.tiles.fill(lengths)
         captured.forward.replay()
         return CapturedPass(captured, count)
 
@@ -122,10 +129,12 @@ class CapturedPasses:
         gradient = torch.zeros(
             bucket.rows, decoder.config.hidden_size, dtype=decoder.dtype, device=device
         )
-        lora = TableLora(table, (), bucket.shape, device)
+        lora = TableLora(table, (), bucket.shape, device, steady=decoder.steady)
+        group = decoder.config.attention.group
+        tiles = PackedTiles(bucket.rows, group, device) if decoder.steady else None
 
         def forward() -> Tensor:
-            attend = _MaskedAttention(inputs, decoder)
+            attend = _attention(inputs, tiles, decoder)
             return decoder.hidden(inputs[_TOKENS], inputs[_POSITIONS], attend, lora)
 
         # Kernels compile and libraries set themselves up on first use: not while capturing.
@@ -141,7 +150,14 @@ class CapturedPasses:
                 hidden = forward()
             with torch.cuda.graph(back, **mode):  # type: ignore[arg-type]
                 torch.autograd.backward([hidden], [gradient])
-        return _Captured(inputs, table, ahead, hidden.detach(), gradient, back)
+        return _Captured(inputs, table, ahead, hidden.detach(), gradient, back, tiles)
+
+
+def _attention(inputs: Tensor, tiles: PackedTiles | None, decoder: Decoder) -> Attend:
+    if tiles is None:
+        return _MaskedAttention(inputs, decoder)
+    windows, split = decoder.config.windows, split_of(decoder.config.max_context)
+    return SteadyAttention(tiles.queries, tiles.keys, windows, split, inputs.shape[1])
 
 
 class _MaskedAttention:

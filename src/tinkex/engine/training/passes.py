@@ -81,7 +81,9 @@ class Passes:
                 self._attention(lengths),
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
-                keep_attention=max(lengths) >= LONG and self._has_room_for_attention(count),
+                keep_attention=not self.decoder.steady
+                and max(lengths) >= LONG
+                and self._has_room_for_attention(count),
                 on_routes=on_routes,
                 recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
                 replayed=replayed,

@@ -86,7 +86,5 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, sums, queries, keys = ctx.saved_tensors
-        found = backward_kernel.gradients(
-            grads[0], q, k, v, out, sums, queries, keys, ctx.window
-        )
+        found = backward_kernel.gradients(grads[0], q, k, v, out, sums, queries, keys, ctx.window)
         return (*found, None, None, None, None, None)

@@ -59,7 +59,7 @@ def worker_config(spec: EngineSpec, settings: Settings) -> Any:
         **settings.engine,
     }
     chosen["max_runs"] += _SPARE_RUNS
-    chosen |= {"dtype": settings.dtype, "base": settings.base}
+    chosen |= {"dtype": settings.dtype, "base": settings.base, "steady": settings.steady}
     return _config()(model=spec.model.source, device=spec.device, **chosen)
 
 

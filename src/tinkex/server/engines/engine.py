@@ -298,7 +298,9 @@ class Engine:
         said = {"event": "engine_loaded", "model": self.model, "life": self.life}
         said["engine"] = self.name
         extra = {"facts": said | {"memory_plan": dict(facts.memory_plan)}}
-        logger.info("%s: %s on %s%s", text, facts.dtype, facts.device, _plan(facts), extra=extra)
+        where = f"{facts.dtype} on {facts.device}"
+        where += ", steady: the same bits in any company" if facts.steady else ""
+        logger.info("%s: %s%s", text, where, _plan(facts), extra=extra)
 
     def _deliver(self, event: Event) -> None:
         if isinstance(event, Progress):

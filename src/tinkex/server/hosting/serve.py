@@ -65,6 +65,7 @@ class ServeOptions:
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
     base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
+    steady: bool = False  # a request's bits are the same in any company, on a GPU too
     engines: Wanted = "auto"  # of each model: a number, a range, or as many as there are devices
     log_format: LogFormat = "text"  # of the server's log
     quiet: bool = False  # whether only problems are printed
@@ -193,6 +194,7 @@ def _settings(
         device=options.device,
         dtype=options.dtype,
         base=options.base,
+        steady=options.steady,
         limits=options.limits,
         objects=bound(home),
         engine=options.engine,

@@ -1,9 +1,9 @@
 """Triton kernels for causal attention: a query's bits depend on its own sequence alone.
 
 One form serves training, prompt chunks and decode steps. Keys are taken in blocks counted from the
-sequence's start, and every `split` tokens what was found is folded into a running result. Blocks and
-splits that a query does not see change nothing of it, to the bit. Where tiles of queries are few
-their splits are computed side by side and folded afterwards, in the same order by the same
+sequence's start, and every `split` tokens what was found is folded into a running result. Blocks
+and splits that a query does not see change nothing of it, to the bit. Where tiles of queries are
+few their splits are computed side by side and folded afterwards, in the same order by the same
 operations. A tile holds a few tokens with all heads that share a key head. Keys and values lie end
 to end, as in training, or in pages.
 """
@@ -55,9 +55,7 @@ def lanes_of(group: int) -> int:
     return int(triton.next_power_of_2(group))
 
 
-def tiles(
-    chunks: Sequence[tuple[int, int, int, int]], group: int
-) -> NDArray[np.int32]:
+def tiles(chunks: Sequence[tuple[int, int, int, int]], group: int) -> NDArray[np.int32]:
     """Chunks (first row, tokens, first position, column) cut into tiles, int32 [tiles, 4]: those
     that see most first, so that none of them starts last. A tile of no tokens is none."""
     height = ROWS // lanes_of(group)

@@ -32,10 +32,14 @@ TILINGS = (
     Tiling(16, 64, 64, 4, 8),
     Tiling(32, 64, 64, 4, 7),
     Tiling(64, 64, 64, 4, 6),
-    Tiling(128, 128, 64, 8, 4),
+    Tiling(128, 64, 64, 4, 5),
 )
-"""For up to so many rows each, the last for any number: `benchmarks/engine_steady.py` tries others.
-"""
+"""For up to so many rows each: all their time goes into reading the matrix."""
+
+MANY = Tiling(128, 128, 64, 8, 4)
+"""For more than `FEW` rows. `benchmarks/engine_steady.py` tries others."""
+
+FEW = 512
 
 _GROUP = 8
 """Tiles of rows that are gone through before the next outputs: together they fit into the cache."""
@@ -64,6 +68,8 @@ def product(
 
 
 def tiling_of(rows: int) -> Tiling:
+    if rows > FEW:
+        return MANY
     return next((tiling for tiling in TILINGS if rows <= tiling.rows), TILINGS[-1])
 
 

@@ -1,7 +1,7 @@
 """Batch-invariant products of a step's tokens, each with its own adapter: the form of training.
 
-A sampler keeps an adapter's factors as training does, unscaled and stacked over layers, so that both
-make the same products of them.
+A sampler keeps an adapter's factors as training does, unscaled and stacked over layers, so that
+both make the same products of them.
 """
 
 from __future__ import annotations

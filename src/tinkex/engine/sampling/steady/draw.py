@@ -23,7 +23,9 @@ class SteadyDrawer(Drawer):
         filtered = [row for row, rule in enumerate(rules) if rule.filtered and not rule.greedy]
         found = self._raced(logits, rules, keys)
         for row in filtered:
-            alone = super().draw(logits[row : row + 1], [rules[row]], np.asarray(keys)[row : row + 1])
+            alone = super().draw(
+                logits[row : row + 1], [rules[row]], np.asarray(keys)[row : row + 1]
+            )
             found[row : row + 1] = alone
         return found
 
@@ -37,9 +39,10 @@ class SteadyDrawer(Drawer):
         """By the kernel of captured steps, with no regard to filters."""
         heat = np.array([0.0 if rule.greedy else rule.temperature for rule in rules], np.float32)
         pairs = np.ascontiguousarray(np.asarray(keys, np.int32).reshape(-1, 2).T)
-        numbers = [to_device(part, logits.device) for part in (pairs, heat.view(np.int32))]
+        own, warmth = (to_device(part, logits.device) for part in (pairs, heat.view(np.int32)))
         none = torch.zeros(len(logits), dtype=torch.int32, device=logits.device)
-        drawn = draw_kernel.draw(logits.contiguous(), self.ids, *numbers, none, none[:, None])
+        dense = logits.contiguous()
+        drawn = draw_kernel.draw(dense, self.ids, own, warmth, none, none[:, None])
         return drawn[0].long()
 
 

@@ -1,0 +1,1 @@
+"""Steady mode of sampling: the kernels of training over pages, adapters and draws of a step."""
