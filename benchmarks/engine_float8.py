@@ -203,7 +203,7 @@ def logprobs_of(decoder: Decoder, small: bool) -> NDArray[np.float32]:
 
 def scored(decoder: Decoder, batch: tuple[Datum, ...]) -> list[NDArray[np.float32]]:
     """Logprobs by a trainer whose adapter adds nothing yet."""
-    trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder.device))
+    trainer = Trainer(decoder, training_limits(WorkerConfig(""), decoder))
     trainer.create_run(CreateRun("c", "run", LoraSpec(RANK, seed=0)))
     asked = ForwardBackward("f", "run", batch, "cross_entropy", forward_only=True)
     (result,) = trainer.forward_backward([asked])

@@ -49,7 +49,7 @@ def main() -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     decoder = seeded_decoder(parse_config(facts), device, dtype, BASES[asked.base])
     config = WorkerConfig("", kv_bytes=None if device.type == "cuda" else 16 << 20)
-    limits, sampling = training_limits(config, device), sampling_limits(config, decoder)
+    limits, sampling = training_limits(config, decoder), sampling_limits(config, decoder)
     trainer = Trainer(decoder, limits)
     sampler = Sampler(decoder, Ending((), None), sampling, lambda folder: trainer.weights(folder))
     trainer.create_run(CreateRun("c", "run", LoraSpec(RANK, seed=0)))
