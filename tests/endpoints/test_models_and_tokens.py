@@ -118,6 +118,9 @@ def test_a_long_text_is_worked_on_elsewhere_and_is_the_same(world: World) -> Non
         ("detokenize", {"tokens": [-1]}, "tokens[0]"),
         ("detokenize", {"tokens": ["x"]}, "tokens[0]"),
         ("detokenize", {}, "tokens"),
+        ("detokenize", {"tokens": ["x"] * 100_000}, "tokens[0]"),
+        ("tokenize", {"prompt": "x" * (4 * 2**20 + 1)}, "prompt"),
+        ("tokenize", {str(number): 1 for number in range(2000)}, "the body"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(

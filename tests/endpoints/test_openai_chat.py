@@ -195,6 +195,9 @@ def test_steering_is_honoured(world: World, client: openai.OpenAI) -> None:
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"logprobs": True, "top_logprobs": 20, "n": 1024, "max_tokens": 999}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 1000, "max_tokens": 2}, "top_logprobs"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"store": True}, "store"),
     ],
 )

@@ -141,6 +141,12 @@ def test_echo_with_logprobs_scores_a_prompt_as_the_native_client_does(
         ({"max_tokens": 10**6}, "max_tokens"),
         ({"stop": [""]}, "stop[0]"),
         ({"stream_options": {"other": True}}, "stream_options.other"),
+        ({"prompt": ["x"] * 2048, "n": 3}, "n"),
+        ({"prompt": [[1] * 4000] * 5, "logprobs": 250, "echo": True}, "logprobs"),
+        ({"n": 1024, "logprobs": 1000, "max_tokens": 5}, "logprobs"),
+        ({"logit_bias": {"１": 1}}, "logit_bias.１"),
+        ({"logit_bias": {str(i): "x" for i in range(2000)}}, "logit_bias"),
+        ({"allowed_token_ids": ["x"] * 2000}, "allowed_token_ids[0]"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinkex.server.protocol import requests
-from tinkex.server.protocol.json_body import parse
+from tinkex.server.protocol.json_body import MOST_PARTS, MOST_VALUES, parse
 from tinkex.server.protocol.limited import REQUIRED, at_most, between, limited, otherwise
 from tinkex.server.protocol.reading import Reader
-from tinkex.server.refusals import Refusal
+from tinkex.server.refusals import Refusal, TooLarge
 from tinkex.types.strictness import Strict
 
 
@@ -172,6 +172,28 @@ def test_what_cannot_be_stored_or_said_again_is_no_json_here(body: bytes) -> Non
 
 def test_whole_characters_written_as_escapes_are_read() -> None:
     assert parse(rb'{"x":"\ud83d\ude00\\ud800"}') == {"x": "😀\\ud800"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"x":[' + b"[]," * MOST_PARTS + b"[]]}",
+        b'{"x":[' + b"{}," * MOST_PARTS + b"{}]}",
+        b'{"x":[' + b'"",' * MOST_PARTS + b'""]}',
+        b"{" + b'"a":1,' * MOST_PARTS + b'"a":1}',
+        b'{"x":[' + b"1," * (MOST_VALUES + 1) + b"1]}",
+    ],
+)
+def test_a_body_of_very_many_small_parts_is_refused_before_it_is_read(body: bytes) -> None:
+    """While JSON is read no other tenant's request is: 16 MiB of empty lists took 5 s."""
+    with pytest.raises(TooLarge, match="send less at once"):
+        parse(body)
+
+
+@pytest.mark.parametrize("text", [',[{"', r"\\", r"\\,[{\""])
+def test_what_lies_in_a_text_is_no_part_of_its_body(text: str) -> None:
+    long = text * MOST_PARTS
+    assert parse(json.dumps({"x": long, "y": [long]}).encode()) == {"x": long, "y": [long]}
 
 
 # ---- the protocol's own

@@ -10,7 +10,7 @@ import pytest
 
 from tinkex.server.engines.model_sources import default_cache, resolve
 from tinkex.text.errors import TokenizerError
-from tinkex.text.model_text import ModelText
+from tinkex.text.model_text import MOST_CHARACTERS, ModelText
 
 SMOL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -25,6 +25,25 @@ def test_a_conversation_has_the_tokens_of_transformers(model: ModelText) -> None
     messages = [{"role": "user", "content": "Hi, 日本!"}]
     expected = model.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
     assert model.chat(messages, []).tokens == expected["input_ids"]
+
+
+def test_a_long_text_has_the_same_tokens_and_lets_other_threads_run(
+    model: ModelText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokenizer's `encode` keeps the whole process waiting: 46 s for 15 MB."""
+    for text in ("é日本 " * 5000, "a b" * 20_000, "<|im_start|>x" * 5000):
+        expected = model.tokenizer.encode(text)
+        with monkeypatch.context() as patch:
+            patch.setattr(model, "tokenizer", None)
+            assert model.encode(text) == expected
+            assert model.decode(expected) == text
+
+
+def test_text_without_end_is_refused_before_it_is_made_tokens(model: ModelText) -> None:
+    with pytest.raises(TokenizerError, match="the limit is 4194304"):
+        model.encode("a" * (MOST_CHARACTERS + 1))
+    with pytest.raises(TokenizerError, match="the limit is 4194304"):
+        model.chat([{"role": "user", "content": "a" * MOST_CHARACTERS}], [])
 
 
 def test_messages_cannot_write_special_tokens(model: ModelText) -> None:

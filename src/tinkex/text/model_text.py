@@ -19,6 +19,10 @@ from tinkex.text.light_tokenizer import Tokenizer
 from tinkex.text.literals import Literals
 from tinkex.text.token_bytes import TokenBytes
 
+MOST_CHARACTERS = 4 * 2**20
+"""Of a text that is made tokens: more than a million of them, and a gigabyte while that is done."""
+_LONG = 8 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Chat:
@@ -45,11 +49,23 @@ class ModelText:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Tokens of a text; what spells a special token in it becomes one."""
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        return ids
+        if len(text) <= _LONG:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            return ids
+        if len(text) > MOST_CHARACTERS:
+            raise TokenizerError(
+                f"a text of {len(text)} characters is too long to be made tokens; the limit is "
+                f"{MOST_CHARACTERS}: send parts of it, or token ids"
+            )
+        # `encode` lets no other thread of the process run meanwhile, and notes where tokens lie
+        (found,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(found.ids)
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens))
+        if len(tokens) <= _LONG:
+            return str(self.tokenizer.decode(list(tokens), skip_special_tokens))
+        (text,) = self.backend.decode_batch([tokens], skip_special_tokens=skip_special_tokens)
+        return str(text)
 
     def detokenizer(self, show_special: bool = False, visible: Collection[str] = ()) -> Detokenizer:
         """For one sequence that is being drawn; of the special tokens only `visible` ones show."""
@@ -64,6 +80,10 @@ class ModelText:
         """Tokens of a conversation up to where the model answers. What spells a special token in
         it stays text: only the template writes special tokens."""
         text, mark = self._rendered(messages, tools, variables)
+        if len(text) > MOST_CHARACTERS:
+            raise TokenizerError(
+                f"the conversation has {len(text)} characters; the limit is {MOST_CHARACTERS}"
+            )
         parts = text.split(mark)
         tokens = [token for part in parts for token in self.encode(part, False)]
         return Chat(tokens, parts[-1].rstrip().endswith(thinking.OPEN))

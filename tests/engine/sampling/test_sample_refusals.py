@@ -30,6 +30,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": (1,) * 5000}, "stop: has 5000 ids; at most 4096"),
     ({"seed": 2**64}, "seed"),
     ({"num_samples": 0}, "num_samples"),
+    (
+        {"max_tokens": 1000, "num_samples": 1024, "asks": {"topk_sample_logprobs": 20}},
+        "topk_sample_logprobs: 20 in each of up to 1024000 places",
+    ),
     ({"weights": "nobody"}, "not loaded"),
     ({"asks": {"topk_prompt_logprobs": -1}}, "topk_prompt_logprobs"),
     ({"asks": {"prompt_logprobs": True, "prompt_logprobs_last_n": 4}}, "between 1 and 3, not 4"),

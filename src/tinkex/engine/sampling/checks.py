@@ -12,6 +12,8 @@ from tinkex.engine.messages import Csr, Sample, SamplingControls, SamplingParams
 
 MAX_SAMPLES = 1024
 MAX_TOP_LOGPROBS = 1024
+MAX_TOP_CELLS = 1 << 24
+"""Logprobs of likeliest tokens and alternatives, of one command: 128 MiB."""
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 4096
@@ -35,7 +37,23 @@ def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> 
         _check_targets(command.target_prompt_logprobs, length, vocab_size)
     if command.prompt_logprobs and command.params.max_tokens == 1 and length == max_tokens_total:
         return 0  # `compute_logprobs` asks for a token it does not want; a full context has none
-    return _room(command.params.max_tokens, length, max_tokens_total)
+    room = _room(command.params.max_tokens, length, max_tokens_total)
+    _check_cells(command, length, room)
+    return room
+
+
+def _check_cells(command: Sample, length: int, room: int) -> None:
+    for field, width, places in (
+        ("topk_prompt_logprobs", command.topk_prompt_logprobs, length),
+        ("prompt_alt_tokens_k", command.prompt_alt_tokens_k, length),
+        ("topk_sample_logprobs", command.topk_sample_logprobs, command.num_samples * room),
+    ):
+        if width * places > MAX_TOP_CELLS:
+            raise UserError(
+                f"{field}: {width} in each of up to {places} places are more than the"
+                f" {MAX_TOP_CELLS} logprobs that one request may ask for; ask for fewer, or of"
+                " fewer tokens or samples"
+            )
 
 
 def check_prompt(prompt: NDArray[np.int32] | NDArray[np.int64], vocab_size: int) -> int:

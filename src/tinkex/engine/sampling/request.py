@@ -87,8 +87,8 @@ class Branch:
     generated: list[int] = field(default_factory=list)  # tokens after the prompt
     logprobs: list[float] = field(default_factory=list)  # of those
     # likeliest tokens in each place, if asked for
-    topk_ids: list[list[int]] = field(default_factory=list)
-    topk_logprobs: list[list[float]] = field(default_factory=list)  # of those
+    topk_ids: list[NDArray[np.int32]] = field(default_factory=list)
+    topk_logprobs: list[NDArray[np.float32]] = field(default_factory=list)  # of those
     pages: list[int] = field(default_factory=list)  # that hold keys and values
     computed: int = 0  # tokens whose keys and values they hold
     streamed: int = 0  # generated tokens that have been told
@@ -190,6 +190,12 @@ class Branch:
         self.reason = self.request.stopping.reason(self.generated)
         if self.constraint is not None and self.constraint.take(token):
             self.reason = "stop"
+
+    def rank(self, ids: list[int], logprobs: list[float]) -> None:
+        """The likeliest in the place of its next token. As arrays: they are kept to the end, and
+        there may be millions."""
+        self.topk_ids.append(np.asarray(ids, np.int32))
+        self.topk_logprobs.append(np.asarray(logprobs, np.float32))
 
     def result(self) -> Sequence:
         assert self.reason is not None

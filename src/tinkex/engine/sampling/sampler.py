@@ -307,8 +307,7 @@ class Sampler:
             if turn.guess is not None:
                 self._pages.computed(turn.branch, turn.position + 1)
             if topk is not None:
-                turn.branch.topk_ids.append(topk[0])
-                turn.branch.topk_logprobs.append(topk[1])
+                turn.branch.rank(*topk)
             self._append(turn.branch, token, logprob, events)
         return events
 

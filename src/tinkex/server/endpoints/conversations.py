@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
 
 from tinkex.engine.messages import Sample, SampleResult, SamplingControls, SamplingParams
-from tinkex.server.endpoints.draws import HEARTBEAT_S, Draw
+from tinkex.server.endpoints.draws import HEARTBEAT_S, Draw, check_logprobs
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, grammar
 from tinkex.server.endpoints.sequence_text import SequenceText
 from tinkex.server.endpoints.service import endpoints_of, target_of, work_on_text
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.http.exchange import tenant_of, while_connected
-from tinkex.text.errors import TokenizerError
 from tinkex.text.formats import chosen, forms
 from tinkex.text.formats.chosen import Format
 from tinkex.text.formats.pieces import Call, Parser, Piece
@@ -116,12 +116,8 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     target = await target_of(request, asked.model)
     text = await texts.of(target.pool)
     variables = _variables(asked, text)
-    try:
-        chat = await work_on_text(
-            request, asked.size, lambda: text.chat(asked.messages, asked.tools, **variables)
-        )
-    except TokenizerError as error:
-        raise Unfit(str(error), "messages") from None
+    work = partial(text.chat, asked.messages, asked.tools, **variables)
+    chat = await work_on_text(request, asked.size, work, "messages")
     return target, text, chat
 
 
@@ -149,10 +145,19 @@ def _effort(effort: str | None, text: ModelText) -> dict[str, Any]:
     return found
 
 
+def _most_tokens(asked: Conversation, target: Target) -> int:
+    """How long an answer may be, as far as that is known."""
+    if asked.params.max_tokens is not None:
+        return asked.params.max_tokens
+    facts = target.pool.facts
+    return target.context or (0 if facts is None else facts.max_context)
+
+
 async def begin(request: Request, asked: Conversation) -> Talk:
     """Let the model answer. With a stream, what is wrong is known before its first event."""
     target, text, chat = await rendered(request, asked)
     name = asked.format or text.format
+    check_logprobs("top_logprobs", asked.top_logprobs * asked.n * _most_tokens(asked, target))
     command = Sample(
         op="",
         weights="",

@@ -25,6 +25,8 @@ from tinkex.server.protocol.json_body import parse
 from tinkex.types.strictness import Strict
 
 _NOT_SERVED = "not_served"
+_MOST_FIELDS = 1024
+"""Each unknown one is an error of its own, and only one is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Declared(Strict):
         """What is declared here: without nulls, which ask for nothing, and without labels."""
         if not isinstance(values, dict):
             return values
+        if len(values) > _MOST_FIELDS:
+            raise ValueError(f"has {len(values)} fields; the limit is {_MOST_FIELDS}")
         given = {name: value for name, value in values.items() if value is not None}
         for name in given.keys() & cls.refused.keys():
             if not cls.refused[name].allows(given[name]):

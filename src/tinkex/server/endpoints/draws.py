@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
 from tinkex.server.endpoints.awaited import Signal
-from tinkex.server.endpoints.errors import from_engine
+from tinkex.server.endpoints.errors import Unfit, from_engine
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.recording.samples import SampleRing
@@ -28,6 +28,13 @@ from tinkex.types.sampling import EMPTY_CELL_LOGPROB
 Best = list[tuple[int, float]]
 """The likeliest tokens of one place, and their logprobs."""
 
+MOST_LOGPROBS = 4 * 2**20
+"""Told of all tokens of one request, half a gigabyte while they are written."""
+_SEQUENCE = 16
+"""A sequence takes as long to tell as so many tokens."""
+
+_PART = 4096
+
 HEARTBEAT_S = 10.0
 """How long a stream may be silent."""
 
@@ -41,6 +48,15 @@ class News:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     best: list[Best] = field(default_factory=list)
+
+    def parts(self) -> Iterator[News]:
+        """The same, in parts of so many logprobs that each is told in milliseconds."""
+        width = max(map(len, self.best), default=0)
+        step = max(1, _PART // width) if width else max(1, len(self.tokens))
+        for start in range(0, len(self.tokens), step):
+            here = slice(start, start + step)
+            part = (self.tokens[here], self.logprobs[here], self.best[here])
+            yield News(self.prompt, self.index, *part)
 
     def extend(self, progress: Progress) -> None:
         self.tokens += progress.tokens.tolist()
@@ -110,8 +126,9 @@ class Draw:
         ended; raises why one failed."""
         while True:
             news, self._news = self._news, {}
-            for each in news.values():
-                yield each
+            for part in (part for each in news.values() for part in each.parts()):
+                yield part
+                await asyncio.sleep(0)  # what was gathered for a slow client is much to tell
             if not news and all(ride.result.done() for ride in self._rides):
                 break
             if not self._news and not await self._changed.wait(HEARTBEAT_S):
@@ -164,6 +181,27 @@ class Draw:
         self._meter.add(source, "sampling_prefill", prompt - cached)
         self._meter.add(source, "sampling_prefill", cached, cached=True)
         self._meter.add(source, "sampling_sample", drawn)
+
+
+def cells(results: Sequence[SampleResult]) -> int:
+    """How much there is to tell: tokens, logprobs, and what every sequence costs."""
+    told = sum(map(len, (it for each in results if (it := each.prompt_logprobs) is not None)))
+    for result in results:
+        told += sum(_SEQUENCE + len(each.tokens) for each in result.sequences)
+        tables = (result.topk_prompt_logprobs, *(each.topk for each in result.sequences))
+        told += sum(table.ids.size for table in tables if table is not None)
+    return told
+
+
+def check_logprobs(field: str, asked: int) -> None:
+    """Raises `Unfit` where a request asks for more of them than one may."""
+    if asked > MOST_LOGPROBS:
+        raise Unfit(
+            f"{field}: {asked} logprobs could be told, of all tokens of this request; the limit is "
+            f"{MOST_LOGPROBS}: ask for fewer of each token, for fewer tokens or samples, or in "
+            "several requests",
+            field,
+        )
 
 
 def likeliest(topk: TopK | None) -> list[Best]:

@@ -38,6 +38,13 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     503: "overloaded_error",
 }
 _NAMED = re.compile(r"([a-z_]{2,40}): ")
+_FIELDS = {
+    "allowed_tokens": "allowed_token_ids",
+    "num_samples": "n",
+    "topk_prompt_logprobs": "logprobs",
+    "topk_sample_logprobs": "top_logprobs",
+}
+"""What clients call what the engine names otherwise."""
 _CONTEXT = "context_length_exceeded"
 
 
@@ -87,9 +94,12 @@ def from_engine(failed: CommandFailed) -> Refusal:
     """What the engine said, as a refusal: its own mistakes are not the client's."""
     if failed.kind != "user":
         return Failure(failed.message)
-    named = _NAMED.match(failed.message)
-    code = _CONTEXT if "exceed the context" in failed.message else None
-    return Unfit(failed.message, named[1] if named else None, code)
+    named, message = _NAMED.match(failed.message), failed.message
+    field = _FIELDS.get(named[1], named[1]) if named else None
+    if named and field != named[1]:
+        message = f"{field}: {message[named.end() :]}"
+    code = _CONTEXT if "exceed the context" in message else None
+    return Unfit(message, field, code)
 
 
 def openai_error(refusal: Refusal) -> dict[str, Any]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tinkex.server.core import Core
 from tinkex.server.endpoints.declared import Declared
 from tinkex.server.endpoints.draws import Draws
+from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.targets import Target, Targets
 from tinkex.server.endpoints.texts import Texts
+from tinkex.server.endpoints.written import written
 from tinkex.server.http.exchange import bearer_of, core_of, read_body, tenant_of
+from tinkex.text.errors import TokenizerError
+from tinkex.wire.limits import JSON_TYPE
 
 T = TypeVar("T")
 D = TypeVar("D", bound=Declared)
@@ -54,9 +59,24 @@ async def read(request: Request, kind: type[D]) -> tuple[D, int]:
     return await work_on_text(request, size, partial(kind.read, body)), len(body)
 
 
-async def work_on_text(request: Request, size: int, work: Callable[[], T]) -> T:
-    """Do what takes long for a request's text of so many characters, in its tenant's turn."""
-    return await endpoints_of(request).texts.work(tenant_of(request), size, work)
+async def work_on_text(
+    request: Request, size: int, work: Callable[[], T], param: str | None = None
+) -> T:
+    """Do what takes long for a request's text of so many characters, in its tenant's turn. Text
+    that the model cannot be given is refused; `param` is the field it came in."""
+    try:
+        return await endpoints_of(request).texts.work(tenant_of(request), size, work)
+    except TokenizerError as error:
+        raise Unfit(str(error), param) from None
+
+
+async def answered(
+    request: Request, size: int, make: Callable[[], Mapping[str, Any]], target: Target
+) -> Response:
+    """An answer by these weights, of so many tokens and logprobs: made and written in its tenant's
+    turn, off the event loop where it is long."""
+    body = await work_on_text(request, size, lambda: written(make()))
+    return Response(body, headers=target.headers, media_type=JSON_TYPE)
 
 
 async def target_of(request: Request, name: str) -> Target:

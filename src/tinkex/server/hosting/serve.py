@@ -88,6 +88,8 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
     """Serve until interrupted; the exit status."""
     environ = os.environ if environ is None else environ
     configure(options.log_format, quiet=options.quiet)
+    # One text is read by the thread it came to: its library's own threads know no tenants.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         return _serve(options, environ)
     except (

@@ -1,4 +1,8 @@
-"""A JSON body as values, or a refusal: nothing that could not be stored or said again in JSON."""
+"""A JSON body as values, or a refusal: nothing that could not be stored or said again in JSON.
+
+While one is read nothing else runs in this process, in whichever thread that is. So it is not only
+bytes that are bounded but what they are made of: 16 MiB of empty lists take five seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,21 @@ import math
 import re
 from typing import Any
 
-from tinkex.server.refusals import Refusal
+from tinkex.server.refusals import Refusal, TooLarge
 
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape that may be half of a character: only together with its other half can it be stored."""
 
 
+MOST_VALUES = 2 * 2**20
+"""Of all kinds: the tokens of the longest prompts."""
+MOST_PARTS = 256 * 2**10
+"""Texts, lists and objects, each of which costs as much as a dozen numbers."""
+
+
 def parse(body: bytes) -> dict[str, Any]:
     """A request body that must be one JSON object; an empty one asks for nothing."""
+    _check_size(body)
     try:
         text = body.decode() or "{}"
         values = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -25,6 +36,27 @@ def parse(body: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise Refusal(f"the body must be a JSON object, not {kind_of(values)}")
     return values
+
+
+def _check_size(body: bytes) -> None:
+    """Looks at what lies in texts only if there is so much that it matters."""
+    if not _is_much(body):
+        return
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    texts = bare.count(b'"') // 2
+    if texts > MOST_PARTS or _is_much(b"".join(bare.split(b'"')[::2]), texts):
+        raise TooLarge(
+            f"the body has more than {MOST_VALUES} values, or more than {MOST_PARTS} texts, lists "
+            "and objects, the limits: send less at once"
+        )
+
+
+def _is_much(body: bytes, texts: int | None = None) -> bool:
+    if len(body) <= MOST_PARTS:
+        return False
+    texts = body.count(b'"') // 2 if texts is None else texts
+    parts = texts + body.count(b"[") + body.count(b"{")
+    return parts > MOST_PARTS or body.count(b",") > MOST_VALUES
 
 
 def kind_of(value: Any) -> str:

@@ -142,7 +142,7 @@ def _bounded(kind: Any, said: tuple[Any, ...] = (), is_untold: bool = True) -> A
         tells = is_untold and _tell_their_type(parts)
         return Annotated[union, Discriminator("type")] if tells else union
     if origin is list:
-        kind = Annotated[list.__class_getitem__(_bounded(parts[0])), _FIRST_ONLY]
+        kind = Annotated[list.__class_getitem__(_bounded(parts[0])), FIRST_ONLY]
     checks = tuple(
         check for kinds, check in _DEFAULTS.get(origin or kind, ()) if not _any(kinds, said)
     )
@@ -173,7 +173,7 @@ class _FirstOnly(FailFast):
     __hash__ = object.__hash__
 
 
-_FIRST_ONLY = _FirstOnly()
+FIRST_ONLY = _FirstOnly()
 _DEFAULTS: dict[Any, tuple[tuple[tuple[type, ...], Any], ...]] = {
     str: (((MaxLen, BeforeValidator), MaxLen(TEXT_LIMIT)),),
     list: (((MaxLen, BeforeValidator), MaxLen(ENTRIES_LIMIT)),),

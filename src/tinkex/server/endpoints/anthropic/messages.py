@@ -8,8 +8,9 @@ from starlette.responses import Response
 from tinkex.server.endpoints.anthropic.message_answers import MessageAnswer
 from tinkex.server.endpoints.anthropic.messages_request import CountRequest, MessagesRequest
 from tinkex.server.endpoints.conversations import begin, rendered
+from tinkex.server.endpoints.draws import cells
 from tinkex.server.endpoints.event_stream import EventStream
-from tinkex.server.endpoints.service import read, work_on_text
+from tinkex.server.endpoints.service import answered, read
 from tinkex.server.http.exchange import answer
 
 
@@ -21,9 +22,7 @@ async def messages(request: Request) -> Response:
     if asked.stream:
         return EventStream(made.events(), talk.target.headers)
     result = await talk.result(request)
-    drawn = len(result.sequences[0].tokens)
-    body = await work_on_text(request, drawn, lambda: made.whole(result))
-    return answer(body, headers=talk.target.headers)
+    return await answered(request, cells([result]), lambda: made.whole(result), talk.target)
 
 
 async def count_tokens(request: Request) -> Response:

@@ -17,6 +17,7 @@ from tinkex.server.endpoints.values import (
     TOOLS_LIMIT,
     Chance,
     ModelName,
+    Several,
     StopTexts,
     ToolName,
 )
@@ -52,7 +53,7 @@ class ToolResultBlock(Declared):
 
     type: Literal["tool_result"]
     tool_use_id: str = Field(max_length=256)
-    content: str | list[TextBlock] = ""
+    content: str | Several[TextBlock] = ""
     is_error: bool = False
 
 
@@ -63,7 +64,7 @@ Block = Annotated[
 
 class Message(Declared):
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | Several[Block]
 
     def told(self) -> list[dict[str, Any]]:
         """As templates have it: results of tools are messages of their own."""
@@ -150,9 +151,9 @@ class CountRequest(Declared):
     labels: ClassVar[Sequence[str]] = (*_CACHE, "user_profile_id", "workspace_id")
 
     model: ModelName
-    messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
-    system: str | list[TextBlock] | None = None
-    tools: list[CustomTool] = Field([], max_length=TOOLS_LIMIT)
+    messages: Several[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
+    system: str | Several[TextBlock] | None = None
+    tools: Several[CustomTool] = Field([], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice = ToolChoice(type="auto")
     thinking: ThinkingChoice | None = None
     output_config: OutputConfig = OutputConfig()

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tinkex.server.endpoints.conversations import begin
+from tinkex.server.endpoints.draws import cells
 from tinkex.server.endpoints.event_stream import EventStream
 from tinkex.server.endpoints.openai.chat_answers import ChatCompletion
 from tinkex.server.endpoints.openai.chat_request import ChatRequest
-from tinkex.server.endpoints.service import read, work_on_text
-from tinkex.server.http.exchange import answer
+from tinkex.server.endpoints.service import answered, read
 
 
 async def chat_completions(request: Request) -> Response:
@@ -21,6 +21,4 @@ async def chat_completions(request: Request) -> Response:
     if asked.stream:
         return EventStream(made.events(), talk.target.headers)
     result = await talk.result(request)
-    drawn = sum(len(sequence.tokens) for sequence in result.sequences)
-    body = await work_on_text(request, drawn, lambda: made.whole(result))
-    return answer(body, headers=talk.target.headers)
+    return await answered(request, cells([result]), lambda: made.whole(result), talk.target)

@@ -18,6 +18,7 @@ from tinkex.server.endpoints.values import (
     TEXT_ONLY,
     TOKEN_LIMIT,
     TOOLS_LIMIT,
+    Several,
     ToolName,
 )
 from tinkex.text.formats.chosen import Format
@@ -56,9 +57,9 @@ class ChatMessage(Declared):
     labels: ClassVar[Sequence[str]] = ("refusal", "annotations", "provider_specific_fields")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Several[TextPart] | None = None
     name: str | None = Field(None, max_length=256)
-    tool_calls: list[ToolCall] | None = Field(None, max_length=TOOLS_LIMIT)
+    tool_calls: Several[ToolCall] | None = Field(None, max_length=TOOLS_LIMIT)
     tool_call_id: str | None = Field(None, max_length=256)
     reasoning_content: str | None = None
 
@@ -141,12 +142,12 @@ class ChatRequest(SamplingFields):
         "moderation": Refused("nothing is moderated here"),
     }
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MESSAGES_LIMIT)
+    messages: Several[ChatMessage] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     max_tokens: int | None = Field(None, ge=1, le=TOKEN_LIMIT)
     max_completion_tokens: int | None = Field(None, ge=1, le=TOKEN_LIMIT)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=1000)
-    tools: list[Tool] = Field([], max_length=TOOLS_LIMIT)
+    tools: Several[Tool] = Field([], max_length=TOOLS_LIMIT)
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     response_format: ResponseFormat = ResponseFormat(type="text")

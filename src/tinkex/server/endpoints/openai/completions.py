@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -12,17 +13,24 @@ from starlette.responses import Response
 
 from tinkex.engine.messages import Sample
 from tinkex.server.endpoints.declared import Refused
-from tinkex.server.endpoints.draws import HEARTBEAT_S
+from tinkex.server.endpoints.draws import HEARTBEAT_S, cells, check_logprobs
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.event_stream import EventStream
 from tinkex.server.endpoints.openai.completion_answers import Completion
 from tinkex.server.endpoints.openai.sampling_fields import TOP_LIMIT, SamplingFields
-from tinkex.server.endpoints.service import endpoints_of, read, target_of, work_on_text
+from tinkex.server.endpoints.service import (
+    answered,
+    endpoints_of,
+    read,
+    target_of,
+    work_on_text,
+)
 from tinkex.server.endpoints.values import TOKEN_LIMIT
-from tinkex.server.http.exchange import answer, tenant_of, while_connected
+from tinkex.server.http.exchange import tenant_of, while_connected
 from tinkex.text.model_text import ModelText
 
 _PROMPTS = 2048
+_CHOICES = 4096
 _FORMS = "must be a text, a list of texts, a list of token ids, or a list of such lists"
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _SCHEMA = {
@@ -84,6 +92,18 @@ class CompletionRequest(SamplingFields):
             raise Unfit("prompt is empty: give at least one token", "prompt")
         return tokens
 
+    def check_amount(self, prompts: list[list[int]]) -> None:
+        """Refuses what would be too much to tell; changes nothing."""
+        if len(prompts) * self.n > _CHOICES:
+            raise Unfit(
+                f"n: {len(prompts)} prompts with n={self.n} are {len(prompts) * self.n} choices; "
+                f"the limit is {_CHOICES}: send them in several requests",
+                "n",
+            )
+        scored = sum(map(len, prompts)) if self.echo else 0
+        tokens = scored + len(prompts) * self.n * self.max_tokens
+        check_logprobs("logprobs", tokens * (self.logprobs or 0))
+
     def command(self, prompt: list[int]) -> Sample:
         scored = self.echo and self.logprobs is not None
         if scored and self.stream:
@@ -108,7 +128,9 @@ async def completions(request: Request) -> Response:
     asked, _ = await read(request, CompletionRequest)
     target = await target_of(request, asked.model)
     text = await ends.texts.of(target.pool)
-    prompts = await work_on_text(request, asked.size, lambda: asked.prompts(text))
+    encode = partial(asked.prompts, text)
+    prompts = await work_on_text(request, asked.size, encode, "prompt")
+    asked.check_amount(prompts)
     commands = [asked.command(prompt) for prompt in prompts]
     draw = ends.draws.begin(tenant, target, commands, stream=asked.stream)
     made = Completion(asked, prompts, text, target)
@@ -120,6 +142,5 @@ async def completions(request: Request) -> Response:
     except BaseException:
         draw.close()
         raise
-    size = sum(len(sequence.tokens) for result in results for sequence in result.sequences)
-    body = await work_on_text(request, size, lambda: made.whole(results))
-    return answer(body, headers=target.headers)
+    size = cells(results) + sum(map(len, prompts))
+    return await answered(request, size, lambda: made.whole(results), target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,10 +22,15 @@ from tinkex.server.endpoints.values import (
     TOOLS_LIMIT,
     Chance,
     ModelName,
+    Several,
     ToolName,
+    at_most,
 )
 
 _STATELESS = "nothing is kept here: send the whole conversation as input"
+
+
+Included = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
 
 
 class InputText(Declared):
@@ -40,7 +45,7 @@ class InputMessage(Declared):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[InputText]
+    content: str | Several[InputText]
 
 
 class InputCall(Declared):
@@ -57,7 +62,7 @@ class InputResult(Declared):
 
     type: Literal["function_call_output"]
     call_id: str = Field(max_length=256)
-    output: str | list[InputText]
+    output: str | Several[InputText]
 
 
 class InputReasoning(Declared):
@@ -67,8 +72,8 @@ class InputReasoning(Declared):
     }
 
     type: Literal["reasoning"]
-    summary: list[InputText] = Field([])
-    content: list[InputText] = Field([])
+    summary: Several[InputText] = Field([])
+    content: Several[InputText] = Field([])
 
 
 Item = InputMessage | InputCall | InputResult | InputReasoning
@@ -153,7 +158,7 @@ class ResponsesRequest(Declared):
     labels: ClassVar[Sequence[str]] = tuple(name for name in LABELS if name != "metadata")
 
     model: ModelName
-    input: str | list[Item] = Field(min_length=1, max_length=16 * 2**20)
+    input: str | Several[Item] = Field(min_length=1, max_length=16 * 2**20)
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=TOKEN_LIMIT)
     temperature: float = Field(1.0, ge=0, le=1e6)
@@ -161,15 +166,13 @@ class ResponsesRequest(Declared):
     top_k: int = Field(-1, ge=-1, le=TOKEN_LIMIT)
     seed: int | None = Field(None, ge=-(2**63), le=2**64 - 1)
     top_logprobs: int = Field(0, ge=0, le=TOP_LIMIT)
-    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] = Field(
-        [], max_length=8
-    )
-    tools: list[ResponseTool] = Field([], max_length=TOOLS_LIMIT)
+    include: Several[Included] = Field([], max_length=8)
+    tools: Several[ResponseTool] = Field([], max_length=TOOLS_LIMIT)
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
     reasoning: Reasoning = Reasoning()
-    metadata: dict[str, str] = Field({}, max_length=16)
+    metadata: Annotated[dict[str, str], at_most(16)] = Field({})
     stream: bool = False
     stream_options: ResponseStreamOptions = ResponseStreamOptions()
 

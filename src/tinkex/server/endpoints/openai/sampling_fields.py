@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -14,9 +14,11 @@ from tinkex.server.endpoints.values import (
     TOKEN_LIMIT,
     Chance,
     ModelName,
+    Several,
     StopText,
     StopTexts,
     Token,
+    at_most,
 )
 
 TOP_LIMIT = 1000
@@ -50,7 +52,7 @@ class SamplingFields(Declared):
     n: int = Field(1, ge=1, le=1024)
     seed: int | None = Field(None, ge=-(2**63), le=2**64 - 1)
     stop: StopText | StopTexts | None = None
-    stop_token_ids: list[Token] | None = Field(None, max_length=_STOP_IDS)
+    stop_token_ids: Several[Token] | None = Field(None, max_length=_STOP_IDS)
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -60,8 +62,8 @@ class SamplingFields(Declared):
     presence_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
     frequency_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
-    logit_bias: dict[str, float] = Field({}, max_length=_BIASES)
-    allowed_token_ids: list[Token] | None = Field(None, max_length=_BIASES)
+    logit_bias: Annotated[dict[str, float], at_most(_BIASES)] = Field({})
+    allowed_token_ids: Several[Token] | None = Field(None, max_length=_BIASES)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 
@@ -97,6 +99,6 @@ class SamplingFields(Declared):
 
 
 def _token(name: str) -> int:
-    if not name.isdecimal() or len(name) > 10:
+    if not (name.isascii() and name.isdigit()) or len(name) > 10:
         raise Unfit(f"logit_bias.{name[:128]} must be a token id", f"logit_bias.{name[:128]}")
     return int(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -12,12 +13,19 @@ from tinkex.server.endpoints.conversations import Conversation, rendered
 from tinkex.server.endpoints.declared import Declared
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.openai.chat_request import ChatMessage, Tool
-from tinkex.server.endpoints.service import endpoints_of, read, target_of, work_on_text
-from tinkex.server.endpoints.values import MESSAGES_LIMIT, TOOLS_LIMIT, ModelName, Token
+from tinkex.server.endpoints.service import (
+    answered,
+    endpoints_of,
+    read,
+    target_of,
+    work_on_text,
+)
+from tinkex.server.endpoints.targets import Target
+from tinkex.server.endpoints.values import MESSAGES_LIMIT, TOOLS_LIMIT, ModelName, Several, Token
 from tinkex.server.http.exchange import answer, core_of, tenant_of
 from tinkex.text.model_text import ModelText
 
-_TOKENS = 4_000_000
+_TOKENS = 2_000_000
 
 
 class TokenizeRequest(Declared):
@@ -25,15 +33,15 @@ class TokenizeRequest(Declared):
 
     model: ModelName | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = Field(None, min_length=1, max_length=MESSAGES_LIMIT)
-    tools: list[Tool] = Field([], max_length=TOOLS_LIMIT)
+    messages: Several[ChatMessage] | None = Field(None, min_length=1, max_length=MESSAGES_LIMIT)
+    tools: Several[Tool] = Field([], max_length=TOOLS_LIMIT)
     add_special_tokens: bool = True
     return_token_strs: bool = False
 
 
 class DetokenizeRequest(Declared):
     model: ModelName | None = None
-    tokens: Annotated[list[Token], Field(max_length=_TOKENS)]
+    tokens: Annotated[Several[Token], Field(max_length=_TOKENS)]
 
 
 async def tokenize(request: Request) -> Response:
@@ -51,39 +59,40 @@ async def tokenize(request: Request) -> Response:
         target, prompt = await target_of(request, name), asked.prompt or ""
         text = await endpoints_of(request).texts.of(target.pool)
         special = asked.add_special_tokens
-        tokens = await work_on_text(request, size, lambda: text.encode(prompt, special))
+        encode = partial(text.encode, prompt, special)
+        tokens = await work_on_text(request, size, encode, "prompt")
     facts = target.pool.facts
     longest = None if facts is None else facts.max_context
     values = {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
-    strings = await work_on_text(request, size, lambda: _strings(text, tokens, asked))
-    return answer({**values, "token_strs": strings})
+    spelt = tokens if asked.return_token_strs else None
+    return await answered(request, size, lambda: values | _strings(text, spelt), target)
 
 
-def _strings(text: ModelText, tokens: list[int], asked: TokenizeRequest) -> list[str] | None:
-    return [text.pieces.text(token) for token in tokens] if asked.return_token_strs else None
+def _strings(text: ModelText, tokens: list[int] | None) -> dict[str, list[str] | None]:
+    spelt = None if tokens is None else [text.pieces.text(token) for token in tokens]
+    return {"token_strs": spelt}
 
 
 async def detokenize(request: Request) -> Response:
     """The text of tokens."""
     asked, size = await read(request, DetokenizeRequest)
-    text = await _text(request, asked.model)
-    prompt = await work_on_text(request, size, lambda: text.decode(asked.tokens))
-    return answer({"prompt": prompt})
+    target, text = await _text(request, asked.model)
+    return await answered(request, size, lambda: {"prompt": text.decode(asked.tokens)}, target)
 
 
 async def tokenizer_info(request: Request) -> Response:
     """What a client must know to write prompts of its own."""
-    tokenizer = (await _text(request, request.query_params.get("model"))).tokenizer
+    tokenizer = (await _text(request, request.query_params.get("model")))[1].tokenizer
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     found = {name: getattr(tokenizer, name) for name in names}
     values = {"tokenizer_class": "PreTrainedTokenizerFast", "vocab_size": len(tokenizer)}
     return answer({**values, **found, "chat_template": tokenizer.chat_template})
 
 
-async def _text(request: Request, name: str | None) -> ModelText:
+async def _text(request: Request, name: str | None) -> tuple[Target, ModelText]:
     tenant_of(request)
     target = await target_of(request, name or _only_model(request))
-    return await endpoints_of(request).texts.of(target.pool)
+    return target, await endpoints_of(request).texts.of(target.pool)
 
 
 def _only_model(request: Request) -> str:
