@@ -12,11 +12,22 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinkex.server.connections.http_parser import HEAD_BYTES, JOINED_BYTES, BoundedHttp, OneWrite
+from tinkex.server.connections.http_parser import (
+    HEAD_BYTES,
+    JOINED_BYTES,
+    MOST_PIPELINED,
+    BoundedHttp,
+    OneWrite,
+)
 
 
 async def _length(request: Request) -> Response:
     return PlainTextResponse(str(len(await request.body())))
+
+
+async def _names(request: Request) -> Response:
+    await request.body()
+    return PlainTextResponse(", ".join(request.headers))
 
 
 async def _echo(request: Request) -> Response:
@@ -25,7 +36,9 @@ async def _echo(request: Request) -> Response:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    routes = [Route(f"/{each.__name__[1:]}", each, methods=["POST"]) for each in (_length, _echo)]
+    routes = [
+        Route(f"/{each.__name__[1:]}", each, methods=["POST"]) for each in (_length, _names, _echo)
+    ]
     app = Starlette(routes=routes)
     config = uvicorn.Config(app, http=BoundedHttp, log_config=None, lifespan="off", port=0)
     config.load()
@@ -60,6 +73,34 @@ async def test_a_head_without_end_is_refused(port: int, inside: bytes) -> None:
     endless = [inside] * (3 * HEAD_BYTES // len(inside) + 1)
     answer = await _exchange(port, b"POST /length HTTP/1.1\r\nx-one: ", *endless)
     assert answer == b"closed" or b" 400 " in answer
+
+
+@pytest.mark.parametrize("inside", [b"x-many: a\r\n" * 1000, b"a" * 10_000])
+@pytest.mark.parametrize("before", [b"0\r\nx-one: ", b"1;"])
+async def test_trailers_and_extensions_without_end_are_refused(
+    port: int, inside: bytes, before: bytes
+) -> None:
+    """They were gathered, before any key was asked for."""
+    head = b"POST /length HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    endless = [inside] * (3 * HEAD_BYTES // len(inside) + 1)
+    answer = await _exchange(port, head, b"1\r\na\r\n", before, *endless)
+    assert answer == b"closed" or b" 400 " in answer
+
+
+async def test_a_trailer_is_no_header(port: int) -> None:
+    head = b"POST /names HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    answer = await _exchange(port, head + b"1\r\na\r\n0\r\nx-api-key: another\r\n\r\n")
+    assert b" 200 " in answer
+    assert b"x-api-key" not in answer
+
+
+async def test_requests_are_not_gathered_behind_one_without_end(port: int) -> None:
+    """20 MB of them, sent by a client that read nothing, took 1.4 GB."""
+    one = b"POST /length HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
+    few = one * MOST_PIPELINED + one.replace(b"length: 0", b"length: 0\r\nconnection: close")
+    assert (await _exchange(port, few)).count(b" 200 ") == MOST_PIPELINED + 1
+    answer = await _exchange(port, one * 5000)
+    assert answer == b"closed" or answer.count(b" 200 ") < 100
 
 
 async def test_bodies_and_second_requests_are_not_counted_as_heads(port: int) -> None:

@@ -1,7 +1,8 @@
 """HTTP/1.1 as the server reads and writes it: parsed in C, heads of bounded size, answers whole.
 
-The web server's own protocol does the work; it would gather a head without end, copy every piece
-of a body twice and send an answer's head and body apart, this one does not. It overrides private
+The web server's own protocol does the work; it would gather heads, trailers and pipelined requests
+without end, copy every piece of a body twice and send an answer's head and body apart, this one
+does not. It overrides private
 parts of uvicorn, whose version is capped for that in pyproject.toml; the tests of this module say
 whether a newer one will do.
 """
@@ -14,7 +15,12 @@ from typing import cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES = 64 * 1024
-"""So much of a head may come after its first piece, which is what one read of a socket gives."""
+"""So much of a head may come after its first piece, which is what one read of a socket gives; so
+much of anything else that is no part of a body: trailers, or a chunk's extensions."""
+
+MOST_PIPELINED = 64
+"""Requests that wait behind the one being answered on the same connection. Nobody's client sends
+any: what is behind it is read and kept all the same, as fast as it comes."""
 
 
 JOINED_BYTES = 64 * 1024
@@ -57,10 +63,11 @@ class OneWrite:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Answers an endless head with 400 and closes the connection."""
+    """Answers what has no end with 400 and closes the connection."""
 
     _in_head = False
-    _head_bytes = 0
+    _goes_on = False  # whether the bytes at hand end a head, or have a part of a body
+    _bytes = 0  # since that was last so
     _answers: OneWrite
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -68,24 +75,32 @@ class BoundedHttp(HttpToolsProtocol):
         self._answers = OneWrite(transport, self.loop)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._goes_on = False
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
+        self._bytes = 0 if self._goes_on else self._bytes + len(data)
+        if self._bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request, or its trailers, are too large.")
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_head = self._goes_on = True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A trailer is no header: nobody reads it."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._goes_on = False, True
         super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            raise ValueError("too many pipelined requests")  # as any request that cannot be read
         if self.cycle is not None:
             self.cycle.transport = self._answers  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """One piece per turn, as nearly always, is handed on as it is: two copies less."""
+        self._goes_on = True
         waiting = cast(bytes | bytearray, self.cycle.body)
         if not waiting and not self.cycle.response_complete:
             self.cycle.body, body = body, b""  # type: ignore[assignment]
