@@ -37,7 +37,7 @@ CONFIGS = {
 
 def main() -> None:
     torch.set_num_threads(1)
-    batch.threads_for = lambda *_: 1  # type: ignore[assignment]
+    batch.threads_for = lambda *_: 1
     rows, notes = [], []
     for name in sys.argv[1:] or CONFIGS:
         folder = ensure_tiny(name, Path(CACHE))

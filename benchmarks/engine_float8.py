@@ -115,10 +115,10 @@ def products(name: str, shape: tuple[int, int], device: torch.device) -> None:
             return torch._scaled_mm(xq, values.T, xs, scales.T, out_dtype=torch.bfloat16)
 
         ways: dict[str, tuple[Callable[[int], object], Tensor | None]] = {
-            "bf16": (lambda at, x=x: F.linear(x, wide[at]), None),  # type: ignore[misc]
+            "bf16": (lambda at, x=x: F.linear(x, wide[at]), None),
             "scaled_mm fast": (library, exact8),
             "scaled_mm": (careful, exact8),
-            "narrow rows": (lambda at, x=x: kernel.narrowed(x, 1), None),  # type: ignore[misc]
+            "narrow rows": (lambda at, x=x: kernel.narrowed(x, 1), None),
         }
         if rows <= 512:
             ways |= {"few": (few, exact), "few8": (few8, exact8)}

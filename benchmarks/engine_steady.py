@@ -140,7 +140,7 @@ def products(
             return
         x = torch.randn(rows, shape[1], device=device, dtype=torch.bfloat16)
         wanted = product(x[:16].contiguous(), weights[0], tiling=few[0])
-        library = graph_us(lambda at, x=x: F.linear(x, weights[at]))  # type: ignore[misc]
+        library = graph_us(lambda at, x=x: F.linear(x, weights[at]))
         chosen = tiling_of(rows)
         for tiling in [chosen, *(t for t in (few if rows <= 512 else many) if t != chosen)]:
             if tiling.rows > max(16, 2 * rows):

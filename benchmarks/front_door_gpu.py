@@ -79,7 +79,7 @@ def engine_alone(folder: Path, vocabulary: int, rounds: int, base: str) -> Rates
         with tempfile.TemporaryDirectory() as saved:
             engine.tuned(Path(saved))
             for at_once in AT_ONCE:
-                took = timed(lambda: engine.sample(tokens(at_once, PROMPT), NEW, 1), 4)  # noqa: B023
+                took = timed(lambda: engine.sample(tokens(at_once, PROMPT), NEW, 1), 4)  # noqa: B023 - called at once
                 found[f"sample {at_once}"] = at_once * NEW / middle(took[1:])
             count, length = LONG
             took = timed(lambda: engine.sample(tokens(count, length), 1, 1), 3)

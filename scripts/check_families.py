@@ -27,20 +27,20 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:  # before anybody asks: then kernels take the CPU's tensors
     from tinkex.engine.kernels import available
 
-    available.runs_triton = lambda _: True  # type: ignore[assignment]
+    available.runs_triton = lambda _: True
 
-from support.hf_models import BLOCK_FAMILIES, FAMILIES, save_reference  # noqa: E402
-from support.sampling import make_sampler, prompt_of, results_of, sample  # noqa: E402
-from support.training import call, gradient, random_datum, train  # noqa: E402
-from tinkex.engine.messages import CreateRun, Datum, LoraSpec  # noqa: E402
-from tinkex.engine.model.decoder import Decoder  # noqa: E402
-from tinkex.engine.model.loading import load_decoder  # noqa: E402
-from tinkex.engine.training.trainer import Trainer  # noqa: E402
+from support.hf_models import BLOCK_FAMILIES, FAMILIES, save_reference
+from support.sampling import make_sampler, prompt_of, results_of, sample
+from support.training import call, gradient, random_datum, train
+from tinkex.engine.messages import CreateRun, Datum, LoraSpec
+from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.training.trainer import Trainer
 
 if INTERPRETED:  # graphs are a card's own
     from tinkex.engine.training.passes import Passes
 
-    Passes._captured_passes = lambda _: None  # type: ignore[method-assign]
+    Passes._captured_passes = lambda _: None
 
 TOLERANCE = 1e-4
 LENGTHS = {8: (1, 17, 70), 16: (64, 3), 32: (65, 30)}

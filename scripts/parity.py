@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
-import serving  # noqa: E402
+import serving
 
 SDKS = ("tinker", "tinkex")
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With several workers, what shares a server runs on one of them."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByGroup(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+    class ByGroup(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid.partition("::")[0])
 

@@ -1,5 +1,6 @@
 """No part of the package imports upward or sideways, neither between floors nor between rooms."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,23 @@ def test_the_check_of_rooms_finds_what_it_is_for(
     path.parent.mkdir(parents=True)
     path.write_text(source)
     assert [each.imported for each in room_violations(tmp_path)] == [imported]
+
+
+_SILENCED = re.compile(r"# type: ignore(?!\[[\w, -]+\]  # \w)|# noqa(?!: [A-Z]+\d+ - \w)")
+"""What tells a checker to look away, without saying of what and why."""
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "scripts", "examples"])
+def test_checkers_are_told_why_to_look_away(folder: str) -> None:
+    """And mypy only where it looks at all."""
+    found = []
+    for path in (REPOSITORY / folder).rglob("*.py"):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if path == Path(__file__) or path.name.endswith("_pb2.py"):
+                continue
+            if _SILENCED.search(line) or (folder != "src" and "# type: ignore" in line):
+                found.append(f"{path.relative_to(REPOSITORY)}:{number}: {line.strip()}")
+    assert found == []
 
 
 def test_a_violation_reads_as_file_and_line() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tinkex.client.api.retry import RetryConfig as RetryConfig
     from tinkex.client.concurrency.futures import APIFuture as APIFuture
     from tinkex.client.concurrency.futures import ResultFuture as ResultFuture
-    from tinkex.client.errors import *  # noqa: F403
+    from tinkex.client.errors import *
     from tinkex.client.events.bus import attach_logger as attach_logger
     from tinkex.client.events.mirrors import attach_mirror as attach_mirror
     from tinkex.client.rest import RestClient as RestClient
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from tinkex.client.training.client import TrainingClient as TrainingClient
     from tinkex.client.training.custom_loss import LossHandle as LossHandle
     from tinkex.client.training.custom_loss import PerDatumLossFn as PerDatumLossFn
-    from tinkex.types.checkpoints import *  # noqa: F403
-    from tinkex.types.datum import *  # noqa: F403
-    from tinkex.types.model_input import *  # noqa: F403
-    from tinkex.types.models import *  # noqa: F403
-    from tinkex.types.optimizer import *  # noqa: F403
-    from tinkex.types.provenance import *  # noqa: F403
-    from tinkex.types.sampling import *  # noqa: F403
-    from tinkex.types.tensor_data import *  # noqa: F403
-    from tinkex.types.tinker_path import *  # noqa: F403
+    from tinkex.types.checkpoints import *
+    from tinkex.types.datum import *
+    from tinkex.types.model_input import *
+    from tinkex.types.models import *
+    from tinkex.types.optimizer import *
+    from tinkex.types.provenance import *
+    from tinkex.types.sampling import *
+    from tinkex.types.tensor_data import *
+    from tinkex.types.tinker_path import *
 
     __version__: str
 

@@ -178,7 +178,7 @@ class _Finder:
         if not is_module(fullname):
             return None
         has_children = any(other.startswith(f"{fullname}.") for other in module_names())
-        return ModuleSpec(fullname, self, is_package=has_children)  # type: ignore[arg-type]
+        return ModuleSpec(fullname, self, is_package=has_children)  # type: ignore[arg-type]  # a loader by its methods
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None

@@ -3,4 +3,4 @@
 The name of every event is a constant here, and all of them are in ``NAMES``.
 """
 
-from tinkex.client.events.bus import *  # noqa: F403
+from tinkex.client.events.bus import *

@@ -139,7 +139,7 @@ def test_logging_out_twice_is_an_error(store: JsonCredentialStore) -> None:
 
 def test_status_without_credentials_fails_and_says_so() -> None:
     clients = FakeClients()
-    clients.has_credentials = lambda _connection: False  # type: ignore[method-assign]
+    clients.has_credentials = lambda _connection: False
     ran = CommandLine(clients)("auth", "status")
     assert ran.code == 1
     assert ran.out.splitlines()[1:] == ["Credentials available: no"]

@@ -128,7 +128,7 @@ def test_with_nothing_saved_it_talks_with_the_only_model() -> None:
 
 def test_with_no_server_and_no_key_it_talks_on_this_machine() -> None:
     clients = FakeClients(service=Service(["x"]), rest=FakeRest())
-    clients.has_credentials = lambda connection: False  # type: ignore[method-assign]
+    clients.has_credentials = lambda connection: False
     CommandLine(clients, typed="hi\n")("chat")
     assert {connection.base_url for connection in clients.connections} == {"local"}
 

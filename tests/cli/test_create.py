@@ -117,9 +117,9 @@ def test_a_description_that_cannot_be_written_still_names_the_weights(tmp_path: 
 def test_the_timeout_bounds_the_creation_of_a_model(way: str, tmp_path: Path) -> None:
     forever = threading.Event()
     service = Service()
-    stuck: Any = lambda *_args, **_options: forever.wait()  # noqa: E731
-    service.create_lora_training_client = stuck  # type: ignore[method-assign]
-    service.create_training_client_from_state = stuck  # type: ignore[method-assign]
+    stuck: Any = lambda *_args, **_options: forever.wait()  # noqa: E731 - typed as anything
+    service.create_lora_training_client = stuck
+    service.create_training_client_from_state = stuck
     flags = [way, "tinker://varn/weights/x", "-o", str(tmp_path / "f"), "--timeout", "50"]
     ran = create(*flags, service=service)
     forever.set()

@@ -384,7 +384,7 @@ def test_any_curve_can_be_drawn(values: list[float], log: bool, plain: bool) -> 
     assert not plain or "".join(lines).isascii()
     assert len(charts.spark(values, 10, plain=plain)) == len(values)
     line = figures.Line("run", curve)
-    figure = figures.Figure("t", "step", [figures.Panel("m", None, [line])], log)
+    figure = figures.Figure("t", "step", [figures.Panel("m", [line])], log)
     ElementTree.fromstring(figures.svg(figure))
 
 

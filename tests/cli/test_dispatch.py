@@ -14,7 +14,7 @@ from tinkex.cli.line.table import COMMANDS, Group
 GROUPS = [name for name, entry in COMMANDS.items() if isinstance(entry, Group)]
 LEAVES = [
     *((name,) for name, entry in COMMANDS.items() if not isinstance(entry, Group)),
-    *((g, c) for g in GROUPS for c in COMMANDS[g].commands),  # type: ignore[union-attr]
+    *((g, c) for g in GROUPS for c in COMMANDS[g].commands),
 ]
 
 

@@ -71,7 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def tar(entries: list[tuple[tarfile.TarInfo, bytes]], mode: str = "w") -> bytes:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=stream, mode=mode) as archive:
         for entry, content in entries:
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
@@ -87,7 +87,7 @@ def test_every_file_of_an_external_checkpoint_arrives(tmp_path: Path) -> None:
     }
     assert "1.0 MB" in ran.out
     assert ran.result.value is not None
-    result = ran.result.value.to_dict()  # type: ignore[attr-defined]
+    result = ran.result.value.to_dict()
     assert mismatches(result, shapes()["checkpoint download"]) == []
 
 
@@ -226,7 +226,7 @@ def test_a_sampler_checkpoint_comes_as_an_archive(tmp_path: Path, mode: str) -> 
 
 def test_a_request_that_takes_too_long_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
     rest = DownloadRest("", ["f"])
-    rest.get_external_weights_urls = lambda _path: Future()  # type: ignore[method-assign]
+    rest.get_external_weights_urls = lambda _path: Future()
     ran = download(rest, EXTERNAL, tmp_path, "--timeout", "20")
     assert ran.code == 1
     assert ran.err.startswith("Error: Request timeout\n")

@@ -37,7 +37,7 @@ HEADLINES = {
 
 def run_list(error: Exception, *flags: str) -> Ran:
     rest = FakeRest()
-    rest.list_training_runs = lambda **_: failed(error)  # type: ignore[method-assign]
+    rest.list_training_runs = lambda **_: failed(error)
     return CommandLine(FakeClients(rest))("run", "list", *flags)
 
 

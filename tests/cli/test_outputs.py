@@ -39,10 +39,10 @@ def rest() -> FakeRest:
     ]
     runs = [RUN, training_run(40, is_lora=False, lora_rank=None, corrupted=True)]
     found = FakeRest(checkpoints, runs)
-    found.whoami = lambda: done(  # type: ignore[attr-defined]
+    found.whoami = lambda: done(
         types.WhoamiResponse(user_urn="tml:user:1", org_urn="tml:organization:2", email=None)
     )
-    found.export_session_trace = lambda _id: done("https://host/trace?sig=1")  # type: ignore[attr-defined]
+    found.export_session_trace = lambda _id: done("https://host/trace?sig=1")
     return found
 
 

@@ -148,7 +148,7 @@ def test_one_of_several_models_must_be_named() -> None:
     service = Service()
     models = [types.SupportedModel(model_name=name) for name in ("a/one", "b/two")]
     found = types.GetServerCapabilitiesResponse(supported_models=models)
-    service.get_server_capabilities = lambda: found  # type: ignore[method-assign]
+    service.get_server_capabilities = lambda: found
     ran = sample("--prompt", "x", service=service)
     assert ran.code == 2
     assert (
@@ -232,7 +232,7 @@ def test_streamed_text_waits_for_whole_characters() -> None:
 
 def streaming(pieces: Any) -> Service:
     service = Service()
-    service.sampler.sample_stream = lambda _prompt, _params: pieces  # type: ignore[attr-defined]
+    service.sampler.sample_stream = lambda _prompt, _params: pieces
     return service
 
 
@@ -282,7 +282,7 @@ def test_the_timeout_bounds_what_blocks_too(streamed: bool) -> None:
         stuck = streaming(iter(forever.wait, None))
         ran = sample(*PROMPT, "--stream", "--timeout", "50", service=stuck)
     else:
-        service.create_sampling_client = lambda **_: forever.wait()  # type: ignore[assignment]
+        service.create_sampling_client = lambda **_: forever.wait()
         ran = sample(*PROMPT, "--timeout", "50", service=service)
     forever.set()
     assert ran.code == 1

@@ -29,4 +29,4 @@ def test_the_circuit_opens_after_consecutive_failures_and_probes_once() -> None:
 @pytest.mark.parametrize("bad", [{"failures": 0}, {"cooldown": -1.0}])
 def test_a_breaker_that_cannot_work_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
-        BreakerConfig(**bad)  # type: ignore[arg-type]
+        BreakerConfig(**bad)

@@ -26,16 +26,16 @@ def server() -> Iterator[ProtocolServer]:
 def service(server: ProtocolServer) -> Iterator[tinkex.ServiceClient]:
     with tinkex.ServiceClient.from_config(
         quick_config(server.url), user_metadata=COMPUTED
-    ) as service:  # type: ignore[arg-type]
+    ) as service:
         yield service
 
 
 def test_ranks_seeds_and_metadata(service: tinkex.ServiceClient, server: ProtocolServer) -> None:
     service.create_lora_training_client(
         "m",
-        rank=np.int64(8),  # type: ignore[arg-type]
-        seed=np.int32(3),  # type: ignore[arg-type]
-        user_metadata=COMPUTED,  # type: ignore[arg-type]
+        rank=np.int64(8),
+        seed=np.int32(3),
+        user_metadata=COMPUTED,
     )
     sent = server.asked("/create_model")[-1].body
     assert (sent["lora_config"]["rank"], sent["lora_config"]["seed"]) == (8, 3)
@@ -46,7 +46,7 @@ def test_ranks_seeds_and_metadata(service: tinkex.ServiceClient, server: Protoco
 def test_numbers_of_samples(service: tinkex.ServiceClient, server: ProtocolServer) -> None:
     sampler = service.create_sampling_client(base_model="m")
     counts = {"num_samples": np.int64(2), "topk_prompt_logprobs": 1.0}
-    sampler.sample(prompt(1, 2), sampling_params=PARAMS, **counts).result(timeout=30)  # type: ignore[arg-type]
+    sampler.sample(prompt(1, 2), sampling_params=PARAMS, **counts).result(timeout=30)
     sent = server.asked("/asample")[-1].body
     assert (sent["num_samples"], sent["topk_prompt_logprobs"]) == (2, 1)
 
@@ -54,12 +54,12 @@ def test_numbers_of_samples(service: tinkex.ServiceClient, server: ProtocolServe
 def test_settings_of_a_loss_and_times_to_live(
     service: tinkex.ServiceClient, server: ProtocolServer
 ) -> None:
-    run = service.create_lora_training_client("m", rank=4.0)  # type: ignore[arg-type]
-    run.save_state("a", ttl_seconds=7200.0).result(timeout=30)  # type: ignore[arg-type]
+    run = service.create_lora_training_client("m", rank=4.0)
+    run.save_state("a", ttl_seconds=7200.0).result(timeout=30)
     assert server.asked("/save_weights")[-1].body["ttl_seconds"] == 7200
     low = {"clip_low_threshold": np.float32(0.5)}
-    run.forward_backward([datum(1, 2)], "ppo", low).result(timeout=30)  # type: ignore[arg-type]
-    assert arguments.checked_loss("ppo", low) == {"clip_low_threshold": 0.5}  # type: ignore[arg-type]
+    run.forward_backward([datum(1, 2)], "ppo", low).result(timeout=30)
+    assert arguments.checked_loss("ppo", low) == {"clip_low_threshold": 0.5}
 
 
 @pytest.mark.parametrize("value", [1.5, True, "8", None, float("nan"), float("inf")])

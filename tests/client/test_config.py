@@ -15,7 +15,7 @@ from tinkex.client.settings.config import (
 
 
 def resolve(environ: dict[str, str] | None = None, **given: object) -> Config:
-    return Config.resolve(environ=environ or {}, **given)  # type: ignore[arg-type]
+    return Config.resolve(environ=environ or {}, **given)
 
 
 def test_defaults() -> None:

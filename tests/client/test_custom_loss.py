@@ -90,7 +90,7 @@ def test_data_without_targets_and_losses_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="target_tokens"):
         custom_step([Datum(DATA[0].model_input)], squares)
     with pytest.raises(TypeError, match="expected a function"):
-        custom_step(DATA, "cross_entropy")  # type: ignore[arg-type]
+        custom_step(DATA, "cross_entropy")
 
 
 def test_listeners_hear_of_the_users_loss_and_not_of_what_carries_its_gradient() -> None:
@@ -115,7 +115,7 @@ def test_both_forms_send_the_same() -> None:
         with pytest.warns(DeprecationWarning, match="loss_type_input"):
             training.forward_backward_custom(DATA, squares, loss_type_input="logprobs").result(30)
         with pytest.raises(ValueError, match="loss_type_input"):
-            training.forward_backward_custom(DATA, squares, loss_type_input="x")  # type: ignore[arg-type]
+            training.forward_backward_custom(DATA, squares, loss_type_input="x")
     calls = [c.body for c in server.asked("/forward_backward")]
     assert [c["forward_only"] for c in calls] == [True, False] * 3
     assert calls[1]["data"] == calls[3]["data"]

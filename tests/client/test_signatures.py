@@ -77,7 +77,7 @@ def test_return_shapes() -> None:
         assert isinstance(rest.get_sampler("x"), tinkex.APIFuture)
         assert isinstance(rest.copy_weights("tinker://r/weights/x", "p"), tinkex.APIFuture)
         done: list[Any] = []
-        step._future.add_done_callback(done.append)  # type: ignore[attr-defined]
+        step._future.add_done_callback(done.append)
         step.result()
         assert len(done) == 1
 
@@ -130,4 +130,4 @@ def test_a_subclass_that_overrides_the_sync_method_changes_the_async_one() -> No
     with ProtocolServer() as server, service_for(server) as service:
         made = service.create_lora_training_client("acme/tiny")
         mine = Mine(made.holder, 0, made.model_id)
-        assert asyncio.run(mine.optim_step_async()) == "mine"  # type: ignore[comparison-overlap]
+        assert asyncio.run(mine.optim_step_async()) == "mine"

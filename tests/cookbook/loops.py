@@ -33,27 +33,27 @@ if sys.argv[1] == "tinkex":
 
     tinkex.alias.install()
 
-import chz  # noqa: E402
-import datasets  # noqa: E402
-import recipes  # noqa: E402
-import tinker  # noqa: E402
-from tinker_cookbook import renderers, tokenizer_utils, weights  # noqa: E402
-from tinker_cookbook.distillation import train_on_policy  # noqa: E402
-from tinker_cookbook.distillation.datasets import (  # noqa: E402
+import chz
+import datasets
+import recipes
+import tinker
+from tinker_cookbook import renderers, tokenizer_utils, weights
+from tinker_cookbook.distillation import train_on_policy
+from tinker_cookbook.distillation.datasets import (
     DistillationDatasetConfig,
     PromptOnlyDataset,
     TeacherConfig,
 )
-from tinker_cookbook.preference import train_dpo  # noqa: E402
-from tinker_cookbook.preference.dpo_datasets import DPODatasetBuilderFromComparisons  # noqa: E402
-from tinker_cookbook.preference.preference_datasets import ComparisonDatasetBuilder  # noqa: E402
-from tinker_cookbook.preference.types import Comparison, LabeledComparison  # noqa: E402
-from tinker_cookbook.rl import train as rl_train  # noqa: E402
-from tinker_cookbook.rl.problem_env import ProblemEnv, ProblemGroupBuilder  # noqa: E402
-from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder  # noqa: E402
-from tinker_cookbook.supervised import train as sft_train  # noqa: E402
-from tinker_cookbook.supervised.data import FromConversationFileBuilder  # noqa: E402
-from tinker_cookbook.supervised.types import ChatDatasetBuilderCommonConfig  # noqa: E402
+from tinker_cookbook.preference import train_dpo
+from tinker_cookbook.preference.dpo_datasets import DPODatasetBuilderFromComparisons
+from tinker_cookbook.preference.preference_datasets import ComparisonDatasetBuilder
+from tinker_cookbook.preference.types import Comparison, LabeledComparison
+from tinker_cookbook.rl import train as rl_train
+from tinker_cookbook.rl.problem_env import ProblemEnv, ProblemGroupBuilder
+from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
+from tinker_cookbook.supervised import train as sft_train
+from tinker_cookbook.supervised.data import FromConversationFileBuilder
+from tinker_cookbook.supervised.types import ChatDatasetBuilderCommonConfig
 
 
 class Scene:
@@ -135,7 +135,7 @@ class LetterDataset(RLDataset):
         self._batches = batches
 
     def get_batch(self, index: int) -> Sequence[EnvGroupBuilder]:
-        make: Callable[[], ProblemEnv] = lambda: LetterEnv(self._renderer)  # noqa: E731
+        make: Callable[[], ProblemEnv] = lambda: LetterEnv(self._renderer)  # noqa: E731 - typed for the builder
         return [ProblemGroupBuilder(make, num_envs=4, dataset_name="letters") for _ in range(2)]
 
     def __len__(self) -> int:

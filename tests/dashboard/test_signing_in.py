@@ -192,7 +192,7 @@ class Clock:
 
 def test_an_invitation_that_nobody_used_ends_after_a_day() -> None:
     clock = Clock()
-    invitations = Invitations(clock)  # type: ignore[arg-type]
+    invitations = Invitations(clock)
     token = invitations.issue()
     clock.time += 25 * 3600
     assert not invitations.redeem(token)

@@ -23,7 +23,7 @@ from endpoints.conftest import (
 )
 from tinkex import ModelInput, SamplingParams
 
-TOOLS = [{"name": "add", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
+TOOLS = [{"name": "add", "input_schema": TOOL["function"]["parameters"]}]
 
 
 @pytest.fixture(params=["", "/anthropic/api"])
@@ -80,7 +80,7 @@ def test_a_conversation_with_results_goes_on(world: World, client: anthropic.Ant
         {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
     ]
     options = {"system": "Be brief.", "tools": TOOLS, "messages": messages}
-    count = client.messages.count_tokens(model=MODEL, **options)  # type: ignore[arg-type]
+    count = client.messages.count_tokens(model=MODEL, **options)
     answer = ask(client, MODEL, **options, max_tokens=3)
     used = answer.usage
     assert count.input_tokens == used.input_tokens + used.cache_read_input_tokens
@@ -116,7 +116,7 @@ def test_stop_sequences_are_named(client: anthropic.Anthropic) -> None:
 def test_refusals_have_that_apis_shape(world: World, client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as unknown:
         ask(client.with_options(api_key=STRANGER), world.adapter)
-    assert unknown.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert unknown.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.AuthenticationError):
         ask(client.with_options(api_key="sk-ant-other"), MODEL)
     for body, name in (({"mcp_servers": [{}]}, "mcp_servers"), ({"surprise": 1}, "surprise")):
@@ -124,7 +124,7 @@ def test_refusals_have_that_apis_shape(world: World, client: anthropic.Anthropic
             client.messages.create(
                 model=MODEL,
                 max_tokens=5,
-                messages=QUESTION,  # type: ignore[arg-type]
+                messages=QUESTION,
                 extra_body=body,
             )
         assert name in refused.value.message

@@ -26,7 +26,7 @@ async def test_a_tenant_with_much_to_do_leaves_a_thread_to_others(gate: threadin
     hers = [asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S))) for _ in range(9)]
     await asyncio.sleep(0)
     for number in range(3):
-        his = await asyncio.wait_for(threads.run("bob", lambda n=number: n), WAIT_S)  # type: ignore[misc]
+        his = await asyncio.wait_for(threads.run("bob", lambda n=number: n), WAIT_S)
         assert his == number
     assert not any(each.done() for each in hers)
     gate.set()

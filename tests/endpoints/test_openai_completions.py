@@ -42,7 +42,7 @@ def test_same_tokens_and_logprobs_as_the_native_sampler_for_the_same_seed(
         logprobs=0,
         extra_body={"top_k": 50, "return_token_ids": True},
     )
-    assert [choice.token_ids for choice in found.choices] == [  # type: ignore[attr-defined]
+    assert [choice.token_ids for choice in found.choices] == [
         sequence.tokens for sequence in native.sequences
     ]
     logprobs = [choice.logprobs.token_logprobs for choice in found.choices if choice.logprobs]
@@ -55,7 +55,7 @@ def test_an_adapter_answers_as_itself_and_says_so(world: World, client: openai.O
     for model in (MODEL, world.adapter):
         response = raw.create(model=model, prompt=PROMPT, max_tokens=16, temperature=0)
         answers[model] = response.parse().choices[0].text
-        weights = response.parse().tinkex["weights"]  # type: ignore[attr-defined]
+        weights = response.parse().tinkex["weights"]
         assert weights["base_model"] == MODEL
         assert response.headers["x-tinkex-weights"] == model
         assert weights["path"] == (None if model == MODEL else model)
@@ -76,10 +76,10 @@ def test_another_keys_adapter_does_not_exist(world: World) -> None:
 
 def test_a_stream_has_the_same_text_and_never_half_a_character(client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": [PROMPT, "x"], "max_tokens": 40, "seed": 5, "n": 2}
-    whole = client.completions.create(**options)  # type: ignore[call-overload]
+    whole = client.completions.create(**options)
     parts: dict[int, str] = {}
     usage = None
-    for chunk in client.completions.create(  # type: ignore[call-overload]
+    for chunk in client.completions.create(
         **options, stream=True, stream_options={"include_usage": True}
     ):
         usage = chunk.usage or usage
@@ -93,16 +93,16 @@ def test_a_stream_has_the_same_text_and_never_half_a_character(client: openai.Op
 
 def test_stop_strings_end_a_text_before_them_whole_and_streamed(client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "seed": 5}
-    text = client.completions.create(**options).choices[0].text  # type: ignore[call-overload]
+    text = client.completions.create(**options).choices[0].text
     stop = next(
         text[place : place + 2]
         for place in itertools.count(5)
         if "\ufffd" not in text[place : place + 2]
     )
-    found = client.completions.create(**options, stop=[stop])  # type: ignore[call-overload]
+    found = client.completions.create(**options, stop=[stop])
     assert found.choices[0].text == text[: text.index(stop)]
     assert found.choices[0].finish_reason == "stop"
-    chunks = client.completions.create(**options, stop=stop, stream=True)  # type: ignore[call-overload]
+    chunks = client.completions.create(**options, stop=stop, stream=True)
     streamed = "".join(choice.text for chunk in chunks for choice in chunk.choices)
     assert streamed == found.choices[0].text
 

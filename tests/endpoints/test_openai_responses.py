@@ -20,7 +20,7 @@ from endpoints.conftest import (
     World,
 )
 
-FLAT: Any = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+FLAT: Any = {"type": "function", **TOOL["function"]}
 
 
 @pytest.fixture(params=["/v1", "/oai/api/v1"])

@@ -97,7 +97,7 @@ def test_lm_evals_loglikelihoods_are_ours_to_the_last_digit(
     for (context, answer), (score, _) in zip(pairs, found["scores"], strict=True):
         tokens = ModelInput.from_ints(list((context + answer).encode()))
         logprobs = sampler.compute_logprobs(tokens).result(60)
-        assert score == sum(logprobs[len(context.encode()) :])  # type: ignore[arg-type]
+        assert score == sum(logprobs[len(context.encode()) :])
     assert isinstance(found["drawn"][0], str)
 
 

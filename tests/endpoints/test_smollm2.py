@@ -39,7 +39,7 @@ def test_a_real_model_answers_on_every_route(tmp_path: Path) -> None:
             )
     (block,) = message.content
     assert "Paris" in said[0]
-    assert {*said, block.text} == {said[0]}, "the same words by every API"  # type: ignore[union-attr]
+    assert {*said, block.text} == {said[0]}, "the same words by every API"
 
 
 def _openai_says(client: openai.OpenAI) -> list[str]:

@@ -117,7 +117,7 @@ async def test_tokens_are_told_when_they_are_drawn_and_not_later(door: Door) -> 
     await until(lambda: door.held)
     for letter in b"abc":
         door.engine.current.draw(door.held[0].op, [letter])
-        await until(lambda: f'"text":"{chr(letter)}"' in wire.text)  # noqa: B023
+        await until(lambda: f'"text":"{chr(letter)}"' in wire.text)  # noqa: B023 - awaited at once
     wire.go_away()
     await wire.task
 

@@ -100,7 +100,7 @@ def test_a_resumed_run_continues_bit_for_bit(model: str, tmp_path: Path) -> None
 def test_a_run_learns(model: str) -> None:
     trainer, data = trainer_of(model, "a"), data_of(7, 24, 48)
     for datum in data:
-        datum.inputs["weights"][:] = 1.0  # type: ignore[index]
+        datum.inputs["weights"][:] = 1.0
     losses = []
     for _ in range(12):
         losses.append(train(trainer, call("a", *data))[0].metrics["loss:sum"])

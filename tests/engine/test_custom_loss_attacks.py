@@ -124,7 +124,7 @@ def test_an_attack_fails_its_own_call_and_says_why(
 def test_whatever_ends_a_losss_process_the_next_call_has_another(trainer: Trainer) -> None:
     custom = call("run", plain_datum(), loss="custom", custom=loss_of(SUM))
     assert isinstance(trainer.forward_backward([custom])[0], ForwardBackwardResult)
-    process = evaluator()._idle[custom.custom.owner, custom.custom.digest]  # type: ignore[union-attr]
+    process = evaluator()._idle[custom.custom.owner, custom.custom.digest]
     os.kill(process._pid, signal.SIGSEGV)
     (bad,) = trainer.forward_backward([custom])
     assert "ended by the system" in str(bad)
@@ -199,7 +199,7 @@ def test_work_is_counted_over_all_datums_of_a_call(
 
 def slow_trainer(decoder: Decoder) -> tuple[Trainer, Slow]:
     slow = Slow()
-    trainer = Trainer(decoder, losses=slow)  # type: ignore[arg-type]
+    trainer = Trainer(decoder, losses=slow)
     trainer.create_run(CreateRun("op", "run", LoraSpec(8, seed=1)))
     return trainer, slow
 

@@ -141,6 +141,6 @@ def test_a_block_in_bytes_computes_and_learns_as_the_one_it_stands_for(
 def learned(block: DenseMlp) -> tuple[Tensor, Tensor]:
     """What a block makes of some rows, and their gradient."""
     x = random(5, 32, seed=4, dtype=WIDE).requires_grad_()
-    out = block.forward(0, x, torch.zeros_like(x), Pass(attend=None, lora=None, angles=()))  # type: ignore[arg-type]
+    out = block.forward(0, x, torch.zeros_like(x), Pass(attend=None, lora=None, angles=()))
     (gradient,) = torch.autograd.grad(out, x, random(5, 32, seed=5, dtype=WIDE))
     return out.detach(), gradient

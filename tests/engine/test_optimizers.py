@@ -58,7 +58,7 @@ def test_both_families_learn_and_report_their_step(decoder: Decoder, family: str
     trainer = Trainer(decoder)
     trainer.create_run(CreateRun("op", "run", LoraSpec(8, seed=0), family))
     datum = random_datum(np.random.default_rng(0), 24)
-    datum.inputs["weights"][:] = 1.0  # type: ignore[index]
+    datum.inputs["weights"][:] = 1.0
     params = (
         ADAM if family == "adamw" else {"learning_rate": 0.02, "beta1": 0.9, "grad_clip_norm": 0.0}
     )

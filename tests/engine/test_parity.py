@@ -61,7 +61,7 @@ def test_logprobs_and_gradients_match_in_a_mixed_batch(
                 (theirs * torch.from_numpy(np.asarray(datum.inputs["weights"]))).sum()
                 for theirs, datum in zip(expected, datums, strict=True)
             )
-            loss.backward()  # type: ignore[union-attr]
+            loss.backward()
             wanted = peft_gradients(adapted)
         layout = trainer._find(run).adapter.layout
         modules = layout.modules(gradient(trainer, run))

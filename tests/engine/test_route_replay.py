@@ -136,7 +136,7 @@ def test_forks_and_found_prefixes_have_the_routes_of_their_prompt(model: str) ->
         assert one.routes is not None
         assert two.routes is not None
         assert np.array_equal(one.routes, two.routes)
-        assert np.array_equal(one.routes[: len(PROMPT)], first.sequences[0].routes[: len(PROMPT)])  # type: ignore[index]
+        assert np.array_equal(one.routes[: len(PROMPT)], first.sequences[0].routes[: len(PROMPT)])
 
 
 def test_routes_of_another_model_are_refused() -> None:

@@ -25,7 +25,7 @@ from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.training.trainer import Trainer
 
 if INTERPRETED:
-    from support.ordered_dot import ordered_dots  # noqa: F401
+    from support.ordered_dot import ordered_dots  # noqa: F401 - a fixture
 
 LAYER = "model.layers.0"
 VOCAB = 128

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
 
 if INTERPRETED:
-    from support.ordered_dot import ordered_dots  # noqa: F401
+    from support.ordered_dot import ordered_dots  # noqa: F401 - a fixture
 
 HEADS, KV_HEADS, SIZE = 4, 2, 24
 SPLIT = 64

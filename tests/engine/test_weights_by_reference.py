@@ -129,7 +129,7 @@ def test_a_worker_fetches_what_its_host_lacks_and_gives_it_back(
     results = [event.result for event in draws if isinstance(event, Done)]
     assert all(isinstance(each, SampleResult) for each in results)
     first, second = results
-    assert tokens_of(first) == tokens_of(second)  # type: ignore[arg-type]
+    assert tokens_of(first) == tokens_of(second)
     worker.ask(DropWeights("drop", "far"))
     assert worker.worker._fetched._users == {}
 

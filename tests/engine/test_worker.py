@@ -98,7 +98,7 @@ def test_heads_of_several_runs_become_one_batch_and_orders_hold(local: Local) ->
     answers(local, *(CreateRun(run, run, LoraSpec(4, seed=1)) for run in runs))
     begun: list[list[str]] = []
     begin = local.worker._trainer.begin
-    local.worker._trainer.begin = lambda commands: (  # type: ignore[method-assign]
+    local.worker._trainer.begin = lambda commands: (
         begun.append([command.run for command in commands]) or begin(commands)
     )
     commands: list[Command] = []
@@ -321,7 +321,7 @@ def test_idle_time_is_used_to_get_ready_and_commands_are_served_all_the_same(
 
 def test_a_custom_loss_that_takes_long_lets_the_other_runs_step_meanwhile(local: Local) -> None:
     slow = Slow()
-    local.worker._trainer._custom = slow  # type: ignore[assignment]
+    local.worker._trainer._custom = slow
     answers(local, *(CreateRun(f"{run}-create", run, LoraSpec(8)) for run in "ab"))
     targets = {"target_tokens": datum(0).inputs["target_tokens"]}
     loss = loss_of(graph(node("torch.sum", LOGPROBS)))

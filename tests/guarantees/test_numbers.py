@@ -139,7 +139,7 @@ def test_guarantee_07_parity_with_transformers_and_peft(
     adam = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
     for part, own in zip(data, losses, strict=True):
         loss = sum((_peft_loss(model, one) for one in part), torch.zeros(()))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
         adam.zero_grad()
         assert own == pytest.approx(loss.item(), rel=1e-4)

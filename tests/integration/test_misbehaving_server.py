@@ -90,12 +90,12 @@ def test_damaged_results_are_asked_for_again_and_then_reported(
 ) -> None:
     with service_for(server) as service:
         training = service.create_lora_training_client("acme/tiny")
-        server.fail("/retrieve_future", Damage(damage))  # type: ignore[arg-type]
+        server.fail("/retrieve_future", Damage(damage))
         assert training.optim_step(tinkex.AdamParams()).result(timeout=30).metrics
-        server.fail("/retrieve_future", *[Damage(damage)] * 4)  # type: ignore[arg-type]
+        server.fail("/retrieve_future", *[Damage(damage)] * 4)
         with pytest.raises(ValueError, match="cannot be retrieved"):
             training.optim_step(tinkex.AdamParams()).result(timeout=30)
-        server.fail("/retrieve_future", *[Damage(damage)] * 4)  # type: ignore[arg-type]
+        server.fail("/retrieve_future", *[Damage(damage)] * 4)
         with pytest.raises(ValueError, match="cannot be retrieved"):
             training.forward([datum(1, 2)], "cross_entropy").result(timeout=30)
         assert training.forward([datum(1, 2)], "cross_entropy").result(timeout=30).metrics

@@ -124,7 +124,7 @@ def test_queue_state_reaches_observer_event_and_log_once(
     seen: list[tuple[str, str | None]] = []
 
     class Watching(tinkex.SamplingClient):
-        def on_queue_state_change(self, queue_state, queue_state_reason):  # type: ignore[no-untyped-def]
+        def on_queue_state_change(self, queue_state, queue_state_reason):
             seen.append((queue_state.value, queue_state_reason))
             super().on_queue_state_change(queue_state, queue_state_reason)
 

@@ -21,7 +21,7 @@ def test_a_standard_reader_gets_every_file_back_and_the_size_was_known(tmp_path:
     raw = b"".join(archive)
     assert len(raw) == archive.size
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
-        read = {entry.name: tar.extractfile(entry).read() for entry in tar}  # type: ignore[union-attr]
+        read = {entry.name: tar.extractfile(entry).read() for entry in tar}
     assert read == contents
 
 

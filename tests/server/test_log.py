@@ -40,7 +40,7 @@ def test_a_gap_before_chunks_is_waited_for_from_the_latest_chunk() -> None:
     log.admit(_entry(2, at=10.0))
     log.admit(_entry(3, at=40.0))
     gap = log.next(99.0)
-    assert gap == Gap(missing=1, behind=2, deadline=100.0)
+    assert gap == Gap(missing=1, deadline=100.0)
     assert _run(log, 100.0) == [2, 3]
 
 
@@ -182,4 +182,4 @@ def test_what_was_passed_over_says_nothing_of_what_lies_behind() -> None:
     log.rewind()
     log.admit(_entry(6, at=20.0))
     assert _run(log, 20.0) == [3]
-    assert log.next(20.0) == Gap(missing=4, behind=6, deadline=30.0)
+    assert log.next(20.0) == Gap(missing=4, deadline=30.0)

@@ -28,7 +28,7 @@ class Asked(Strict):
 
     number: int = 5
     inner: Inner | None = None
-    several: list[Inner] = []  # noqa: RUF012
+    several: list[Inner] = []  # noqa: RUF012 - pydantic copies it
     anything: dict[str, Any] | None = None
     text: str | None = None
     rate: float = 1.0

@@ -80,19 +80,19 @@ def a_run(newest: SnapshotRow | None = None, before: SnapshotRow | None = None) 
 
 def residency(snapshots: Snapshots) -> Residency:
     clock = SimpleNamespace(monotonic=lambda: NOW, now=lambda: NOW)
-    return Residency(SimpleNamespace(at=lambda _: None), snapshots, clock)  # type: ignore[arg-type]
+    return Residency(SimpleNamespace(at=lambda _: None), snapshots, clock)
 
 
 async def restored(run: Run, engine: Engine, snapshots: Snapshots) -> None:
     run.take_place(PLACE)
-    await residency(snapshots).restore(run, engine)  # type: ignore[arg-type]
+    await residency(snapshots).restore(run, engine)
 
 
 async def evicted(run: Run, engine: Engine, snapshots: Snapshots) -> None:
     run.take_place(PLACE)
     run.settle(0.0)
     run.ask_to_leave()
-    await residency(snapshots).evict(run, engine)  # type: ignore[arg-type]
+    await residency(snapshots).evict(run, engine)
 
 
 def begin_an_operation(run: Run) -> None:
@@ -170,7 +170,7 @@ async def test_who_cannot_be_written_down_stays_twice_and_then_goes_without(why:
     stayed = []
     for _ in range(3):
         run.ask_to_leave()
-        await residency(snapshots).evict(run, engine)  # type: ignore[arg-type]
+        await residency(snapshots).evict(run, engine)
         stayed.append(run.residence == PLACE)
     assert stayed == [True, True, False]
     assert len(engine.commands) == 1, "it is dropped once"

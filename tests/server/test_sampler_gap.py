@@ -27,7 +27,7 @@ def test_a_prompts_zeros_do_not_count() -> None:
     gap = measure(
         [datum(0.0, -1.0, -2.0), datum(0.0, -4.0)], [trained(-9, -1.5, -2), trained(-9, -4)]
     )
-    assert gap == SamplerGap(pytest.approx(0.5 / 3), pytest.approx(0.5), 3)  # type: ignore[arg-type]
+    assert gap == SamplerGap(pytest.approx(0.5 / 3), pytest.approx(0.5), 3)
 
 
 def test_data_without_sampled_logprobs_measures_nothing() -> None:

@@ -128,7 +128,7 @@ async def test_a_snapshot_spares_the_replay_and_drops_the_bodies(tmp_path: Path)
         await api.forward(model, 1, first=1)
         await api.step(model, 2)
         await api.result(f"{model}:2")
-        run = await api.core.runs.owned("key-" + api.core.runs.find(model).tenant[4:], model)  # type: ignore[union-attr]
+        run = await api.core.runs.owned("key-" + api.core.runs.find(model).tenant[4:], model)
         while run.snapshot is None:
             await run.progress()
         assert run.log.base == 2

@@ -188,7 +188,7 @@ async def test_quotas_put_off_what_would_fill_the_disk(tmp_path: Path) -> None:
 async def test_a_created_model_is_created_once(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         body = {"session_id": await api.session(), "model_seq_id": 0, "base_model": "fake/model"}
-        body["lora_config"] = {"rank": 4}  # type: ignore[assignment]
+        body["lora_config"] = {"rank": 4}
         answers = [await api.post("create_model", body) for _ in range(3)]
         assert len({answer["request_id"] for answer in answers}) == 1
         other = {**body, "lora_config": {"rank": 5}}

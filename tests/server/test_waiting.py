@@ -27,7 +27,7 @@ async def test_everyone_who_waits_gets_the_first_outcome() -> None:
     await asyncio.sleep(0)
     promise.resolve(Outcome("json", b"1"))
     promise.resolve(Outcome("json", b"2"))
-    assert {(await each).body for each in waiting if await each} == {b"1"}  # type: ignore[union-attr]
+    assert {(await each).body for each in waiting if await each} == {b"1"}
     assert (await promise.wait(0.0)) == Outcome("json", b"1")
 
 

@@ -144,7 +144,7 @@ def training_run(number: int, **changes: Any) -> Any:
 class FakeRest:
     """A server's records, in memory."""
 
-    def __init__(self, checkpoints: list[Any] = (), runs: list[Any] = ()) -> None:  # type: ignore[assignment]
+    def __init__(self, checkpoints: list[Any] = (), runs: list[Any] = ()) -> None:
         self.checkpoints = list(checkpoints)
         self.runs = list(runs)
         self.calls: list[tuple[Any, ...]] = []

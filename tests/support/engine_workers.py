@@ -31,7 +31,7 @@ from tinkex.engine.settings import WorkerConfig
 
 def config(**changes: object) -> WorkerConfig:
     settings = {"kv_bytes": 16 << 20, "device": DEVICE, "dtype": "float32"} | changes
-    return WorkerConfig(str(tiny_folder()), **settings)  # type: ignore[arg-type]
+    return WorkerConfig(str(tiny_folder()), **settings)
 
 
 class Local:
@@ -123,8 +123,8 @@ def assert_same(one: object, two: object) -> None:
     """Equal, numbers within rounding: what shares a batch depends on when it arrives."""
     for left, right in zip(leaves(one), leaves(two), strict=True):
         if (isinstance(left, np.ndarray) and left.dtype.kind == "f") or isinstance(left, float):
-            np.testing.assert_allclose(left, right, atol=1e-4, rtol=1e-4)  # type: ignore[arg-type]
+            np.testing.assert_allclose(left, right, atol=1e-4, rtol=1e-4)
         elif isinstance(left, np.ndarray):
-            np.testing.assert_array_equal(left, right)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(left, right)
         else:
             assert left == right

@@ -34,7 +34,7 @@ def attached(model: Any, weights: AdapterWeights) -> Iterator[Leaves]:
         for key, pair in weights.factors.items()
     }
     undo = [_attach(model, key, leaves, weights.scaling) for key in leaves]
-    yield leaves  # type: ignore[misc]
+    yield leaves
     for step in undo:
         step()
 
@@ -49,7 +49,7 @@ def _attach(model: Any, key: tuple[int, str], leaves: Any, scaling: float) -> Ca
     handle = _find(model, module_path(layer, module)).register_forward_hook(
         _added(*leaves[key], scaling)
     )
-    return handle.remove  # type: ignore[no-any-return]
+    return handle.remove
 
 
 def _find(model: Any, path: str) -> Any:
@@ -79,7 +79,7 @@ def _attach_fused(
 
     linear = model.get_submodule(f"model.layers.{layer}.{fused}")
     handle = linear.register_forward_hook(hook)
-    return handle.remove  # type: ignore[no-any-return]
+    return handle.remove
 
 
 def _attach_experts(model: Any, layer: int, leaves: Any, scaling: float) -> Callable[[], None]:

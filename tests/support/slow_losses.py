@@ -15,7 +15,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.patience = Patience()
-        self.patience.wait = lambda future: future.done()  # type: ignore[method-assign]
+        self.patience.wait = lambda future: future.done()
         self.held: list[tuple[Future[Reply], tuple[Any, ...]]] = []
 
     def submit(self, *asked: Any) -> Future[Reply]:

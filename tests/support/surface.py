@@ -58,7 +58,7 @@ def kind(value: Any) -> str:
         frozen = "" if value.model_config.get("frozen") else ", mutable"
         return extra[value.model_config.get("extra", "ignore")] + frozen
     if dataclasses.is_dataclass(value):
-        return "dataclass" if value.__dataclass_params__.frozen else "mutable dataclass"  # type: ignore[attr-defined]
+        return "dataclass" if value.__dataclass_params__.frozen else "mutable dataclass"
     if isinstance(value, type) and value is not str:
         return "enum"
     return "alias"

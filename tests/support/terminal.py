@@ -51,7 +51,7 @@ class TerminalSession:
 
     def _read_until(self, enough: object, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not enough() and time.monotonic() < end:  # type: ignore[operator]
+        while not enough() and time.monotonic() < end:
             ready, _, _ = select.select([self._master], [], [], 0.1)
             if not ready:
                 if self.process.poll() is not None:

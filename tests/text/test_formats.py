@@ -36,7 +36,7 @@ CASES: list[tuple[Format, str, str, str, list[tuple[str, Any]]]] = [
     ("hermes", HERMES + "\n" + NOW, "", "", [*ONE, ("now", {})]),
     ("hermes", "just <tool_ text", "", "just <tool_ text", []),
     ("hermes", "1 < 2\n\n", "", "1 < 2\n\n", []),
-    ("hermes", "<tool_call>\nnot JSON\n</tool_call>", "", None, []),  # type: ignore[list-item]
+    ("hermes", "<tool_call>\nnot JSON\n</tool_call>", "", None, []),
     (
         "hermes",
         '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>',

@@ -57,12 +57,12 @@ def test_arrays_and_tensors_are_kept_dense_except_sparse_two_dimensional_torch()
 )
 def test_bad_inputs_are_named(inputs: dict[str, object], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        Datum(PROMPT, inputs)  # type: ignore[arg-type]
+        Datum(PROMPT, inputs)
 
 
 def test_the_model_input_must_be_one() -> None:
     with pytest.raises(TypeError, match="ModelInput, got dict"):
-        Datum({"chunks": []})  # type: ignore[arg-type]
+        Datum({"chunks": []})
 
 
 def test_spans_come_in_pairs_and_tile_both_fields() -> None:
@@ -90,4 +90,4 @@ def test_spans_come_in_pairs_and_tile_both_fields() -> None:
 )
 def test_impossible_spans_are_refused(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        SampledProvenanceSpan(**arguments)  # type: ignore[arg-type]
+        SampledProvenanceSpan(**arguments)

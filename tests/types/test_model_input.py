@@ -50,7 +50,7 @@ def test_what_is_no_tokenizer_is_named(wrong: Any) -> None:
 
 def test_text_must_be_text() -> None:
     with pytest.raises(TypeError, match="text: expected a string, got list"):
-        ModelInput.from_text(["hello"], Tokenizer([5, 6]))  # type: ignore[arg-type]
+        ModelInput.from_text(["hello"], Tokenizer([5, 6]))
 
 
 def test_images_take_base64_and_give_it_back() -> None:

@@ -22,10 +22,10 @@ EMPTY = -99999.0
 
 def test_an_unknown_parameter_is_accepted_and_warned_about_once() -> None:
     with pytest.warns(UserWarning, match="temprature"):
-        assert SamplingParams(temprature=0.5).temperature == 1  # type: ignore[call-arg]
+        assert SamplingParams(temprature=0.5).temperature == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        SamplingParams(temprature=0.5)  # type: ignore[call-arg]
+        SamplingParams(temprature=0.5)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_unknown_parameter_is_accepted_and_warned_about_once() -> None:
 )
 def test_impossible_parameters_are_named(arguments: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match=next(iter(arguments))):
-        SamplingParams(**arguments)  # type: ignore[arg-type]
+        SamplingParams(**arguments)
 
 
 def test_stop_keeps_its_three_meanings() -> None:
@@ -70,7 +70,7 @@ def test_counts_are_not_bools_or_negative(field: str) -> None:
     prompt, params = ModelInput.from_ints([1]), SamplingParams()
     for value in (True, -1):
         with pytest.raises(ValidationError, match=field):
-            SampleRequest(prompt=prompt, sampling_params=params, **{field: value})  # type: ignore[arg-type]
+            SampleRequest(prompt=prompt, sampling_params=params, **{field: value})
 
 
 def topk() -> TopkLogprobs:

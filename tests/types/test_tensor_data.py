@@ -84,7 +84,7 @@ def test_equality_is_identity_and_the_type_is_frozen() -> None:
     assert tensor != TensorData([1], "int64")
     assert len({tensor, tensor}) == 1
     with pytest.raises(AttributeError):
-        tensor.dtype = "float32"  # type: ignore[misc]
+        tensor.dtype = "float32"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_bad_tensors_are_refused_by_name(
     arguments: dict[str, object], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        TensorData(**arguments)  # type: ignore[arg-type]
+        TensorData(**arguments)
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, np.uint8), np.zeros(2, bool), np.array(["x"])])
@@ -128,7 +128,7 @@ def test_unsupported_numpy_dtypes_are_refused(array: np.ndarray) -> None:
 @pytest.mark.parametrize("pad", [True, 1.0, "0"])
 def test_the_pad_value_must_be_an_integer(pad: object) -> None:
     with pytest.raises(TypeError, match="pad_value"):
-        TensorData([1], "int64").to_numpy(pad)  # type: ignore[arg-type]
+        TensorData([1], "int64").to_numpy(pad)
 
 
 def test_torch_methods_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ def test_an_array_stays_an_array_and_reads_like_the_list(tokens: list[int]) -> N
     assert chunk.tokens[:-1] == tokens[:-1]
     assert chunk.tokens[0] == tokens[0]
     assert type(chunk.tokens[0]) is int
-    assert chunk.tokens + [1] == [*tokens, 1]  # noqa: RUF005
-    assert [1] + chunk.tokens == [1, *tokens]  # noqa: RUF005
+    assert chunk.tokens + [1] == [*tokens, 1]  # noqa: RUF005 - the sum is what is tested
+    assert [1] + chunk.tokens == [1, *tokens]  # noqa: RUF005 - the sum is what is tested
     assert np.asarray(chunk.tokens).tolist() == tokens
     assert repr(chunk) == repr(EncodedTextChunk(tokens=tokens))
     assert chunk.model_dump() == {"tokens": tokens, "type": "encoded_text"}
@@ -48,7 +48,7 @@ def test_tuples_ranges_and_tensors_are_accepted() -> None:
     assert EncodedTextChunk(tokens=range(3)).tokens == [0, 1, 2]
     assert EncodedTextChunk(tokens=torch.tensor([4, 5])).tokens == [4, 5]
     assert EncodedTextChunk(tokens=[np.int64(3)]).tokens == [3]
-    assert EncodedTextChunk(tokens=[7.0]).tokens == [7]  # type: ignore[list-item]
+    assert EncodedTextChunk(tokens=[7.0]).tokens == [7]
 
 
 def test_changing_the_list_changes_what_is_sent() -> None:
@@ -68,7 +68,7 @@ def test_the_callers_list_is_not_the_chunks_list() -> None:
 
 @pytest.mark.parametrize("tokens", [[1, 2], (1, 2), np.array([1, 2])])
 def test_chunks_survive_pickling_and_copying(tokens: object) -> None:
-    chunk = EncodedTextChunk(tokens=tokens)  # type: ignore[arg-type]
+    chunk = EncodedTextChunk(tokens=tokens)
     for again in (pickle.loads(pickle.dumps(chunk)), copy.deepcopy(chunk)):
         assert again == chunk
         assert again.ids.tolist() == [1, 2]
@@ -97,4 +97,4 @@ def test_chunks_survive_pickling_and_copying(tokens: object) -> None:
 )
 def test_what_is_not_a_token_id_is_named(tokens: object, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        EncodedTextChunk(tokens=tokens)  # type: ignore[arg-type]
+        EncodedTextChunk(tokens=tokens)

@@ -31,7 +31,7 @@ VECTOR = bytes.fromhex(
 
 def small() -> Datum:
     inputs = {"target_tokens": [12, 13, 14], "weights": [0, 1, 1]}
-    return Datum(ModelInput.from_ints([11, 12, 13]), inputs)  # type: ignore[arg-type]
+    return Datum(ModelInput.from_ints([11, 12, 13]), inputs)
 
 
 def test_the_published_vector_is_written_and_read() -> None:
@@ -39,7 +39,7 @@ def test_the_published_vector_is_written_and_read() -> None:
     call = decode_forward_backward(VECTOR)
     assert (call.model_id, call.seq_id, call.loss_fn) == ("s1:train:0", 1, "cross_entropy")
     assert call.data[0].tokens.tolist() == [11, 12, 13]
-    assert call.data[0].inputs["weights"].tolist() == [0.0, 1.0, 1.0]  # type: ignore[union-attr]
+    assert call.data[0].inputs["weights"].tolist() == [0.0, 1.0, 1.0]
     assert not call.forward_only
 
 
@@ -88,7 +88,7 @@ def assert_same(found: Any, wanted: Datum) -> None:
     for got, chunk in zip(found.chunks, wanted.model_input.chunks, strict=True):
         if isinstance(got, np.ndarray):
             assert got.dtype == np.int32
-            assert got.tolist() == list(chunk.tokens)  # type: ignore[union-attr]
+            assert got.tolist() == list(chunk.tokens)
         else:
             assert got == chunk
     assert found.inputs.keys() == wanted.loss_fn_inputs.keys()

@@ -125,9 +125,9 @@ def test_an_asample_body_is_the_one_the_official_package_writes(
 
 def test_arrays_make_the_same_body_as_lists() -> None:
     common = {"sampling_params": SamplingParams(), "sampling_session_id": "s", "seq_id": 0}
-    from_list = encode_sample(prompt=ModelInput.from_ints([1, 2]), **common)  # type: ignore[arg-type]
+    from_list = encode_sample(prompt=ModelInput.from_ints([1, 2]), **common)
     array = ModelInput.from_ints(np.array([1, 2]))
-    assert encode_sample(prompt=array, **common) == from_list  # type: ignore[arg-type]
+    assert encode_sample(prompt=array, **common) == from_list
 
 
 def test_errors_never_quote_the_value() -> None:

@@ -53,7 +53,7 @@ class Deadline:
             return
         iterator, over = iter(items), object()
         while (item := self.run(lambda: next(iterator, over))) is not over:
-            yield item  # type: ignore[misc]
+            yield item  # type: ignore[misc]  # not `over`, says the loop
 
 
 def _work(work: Callable[[], T], outcome: Future[T]) -> None:

@@ -258,9 +258,10 @@ def _decode_body(content: bytes) -> object | None:
     if not content:
         return None
     try:
-        return json.loads(content)  # type: ignore[no-any-return]
+        decoded: object = json.loads(content)
     except ValueError:
         return content.decode("utf-8", errors="replace").strip()
+    return decoded
 
 
 def _header(response: Any, name: str) -> str | None:

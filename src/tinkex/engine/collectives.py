@@ -111,13 +111,13 @@ def every_share(tensor: Tensor, size: int) -> list[Tensor]:
 def enter(x: Tensor) -> Tensor:
     """The input of a part that each rank computes its share of. Gradients come back as shares, and
     are summed."""
-    return _Enter.apply(x) if torch.is_grad_enabled() else x  # type: ignore[no-untyped-call]
+    return _Enter.apply(x) if torch.is_grad_enabled() else x  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
 
 
 def summed(x: Tensor) -> Tensor:
     """The output of such a part: what the ranks' shares sum to. `x` may be written over."""
     if x.requires_grad and torch.is_grad_enabled():
-        return _Summed.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+        return _Summed.apply(x)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     return add_up(x)
 
 

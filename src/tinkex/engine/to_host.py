@@ -20,7 +20,7 @@ def mark(device: torch.device) -> torch.cuda.Event | None:
     """The present end of the device's queue: what is queued so far is what a copy has to see."""
     if device.type != "cuda":
         return None
-    made = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    made = torch.cuda.Event()
     made.record()
     return made
 
@@ -39,7 +39,7 @@ class _Lane:
     """A stream and the pinned memory beside it, for one copy at a time."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)
         self._stages = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
         self._turn = threading.Lock()
 
@@ -58,7 +58,7 @@ class _Lane:
 
     def _begin(self, index: int, piece: Tensor) -> torch.cuda.Event:
         self._stage(index, piece).copy_(piece, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived = torch.cuda.Event()
         arrived.record()
         return arrived
 

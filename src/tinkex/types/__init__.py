@@ -8,20 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tinkex.types.billing import *  # noqa: F403
-    from tinkex.types.checkpoints import *  # noqa: F403
-    from tinkex.types.datum import *  # noqa: F403
-    from tinkex.types.futures import *  # noqa: F403
-    from tinkex.types.model_input import *  # noqa: F403
-    from tinkex.types.models import *  # noqa: F403
-    from tinkex.types.optimizer import *  # noqa: F403
-    from tinkex.types.provenance import *  # noqa: F403
-    from tinkex.types.sampling import *  # noqa: F403
-    from tinkex.types.service import *  # noqa: F403
-    from tinkex.types.sessions import *  # noqa: F403
-    from tinkex.types.telemetry import *  # noqa: F403
-    from tinkex.types.tensor_data import *  # noqa: F403
-    from tinkex.types.tinker_path import *  # noqa: F403
+    from tinkex.types.billing import *
+    from tinkex.types.checkpoints import *
+    from tinkex.types.datum import *
+    from tinkex.types.futures import *
+    from tinkex.types.model_input import *
+    from tinkex.types.models import *
+    from tinkex.types.optimizer import *
+    from tinkex.types.provenance import *
+    from tinkex.types.sampling import *
+    from tinkex.types.service import *
+    from tinkex.types.sessions import *
+    from tinkex.types.telemetry import *
+    from tinkex.types.tensor_data import *
+    from tinkex.types.tinker_path import *
 
 _NAMES = {
     "billing": (

@@ -52,9 +52,9 @@ class TensorData:
 
     dtype: TensorDtype
     shape: list[int] | None = None
-    sparse_crow_indices: list[int] | None = _IndexList("_crow")  # type: ignore[assignment]
-    sparse_col_indices: list[int] | None = _IndexList("_col")  # type: ignore[assignment]
-    _numpy: TensorArray = field(repr=False)  # type: ignore[misc]
+    sparse_crow_indices: list[int] | None = _IndexList("_crow")  # type: ignore[assignment]  # a list to its readers, made by a descriptor
+    sparse_col_indices: list[int] | None = _IndexList("_col")  # type: ignore[assignment]  # a list to its readers, made by a descriptor
+    _numpy: TensorArray = field(repr=False)  # type: ignore[misc]  # no default behind defaults: there is an `__init__`
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ def _sparse(message: Any, shape: list[int] | None, place: str) -> TensorData:
     values, dtype = _typed(values_from_bytes(csr.values, message.dtype, place))
     crow = values_from_bytes(csr.crow_indices, pb.DTYPE_INT64, f"{place}.crow_indices")
     col = values_from_bytes(csr.col_indices, pb.DTYPE_INT64, f"{place}.col_indices")
-    return TensorData(values, dtype, shape, crow, col)  # type: ignore[arg-type]
+    return TensorData(values, dtype, shape, crow, col)  # type: ignore[arg-type]  # arrays serve as lists there
 
 
 def _typed(array: TensorArray) -> tuple[TensorArray, Any]:

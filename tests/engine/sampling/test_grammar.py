@@ -59,7 +59,7 @@ def serve(sampler: Sampler, *commands: Sample) -> dict[str, Event]:
         if not sampler.busy:
             assert woken.acquire(timeout=60)
             continue
-        last.update({event.op: event for event in sampler.step()})  # type: ignore[union-attr]
+        last.update({event.op: event for event in sampler.step()})
     return last
 
 
@@ -91,7 +91,7 @@ def random_schema(rng: random.Random, depth: int = 0) -> dict[str, Any]:
         kinds += ["object", "array", "anyOf", "tuple"] * 3
     kind = rng.choice(kinds) if depth else "object"
     low = rng.randint(-50, 50)
-    inner = lambda: random_schema(rng, depth + 1)  # noqa: E731
+    inner = lambda: random_schema(rng, depth + 1)  # noqa: E731 - as short as its uses
     match kind:
         case "object":
             names = rng.sample(["a", "b c", "ünï", 'q"', "long_name", "0"], rng.randint(1, 4))

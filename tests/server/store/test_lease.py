@@ -39,7 +39,7 @@ def opened(database: str) -> Iterator[tuple[Lease, Store]]:
 
 def run(database: str, sql: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(sql)  # type: ignore[arg-type]
+        connection.execute(sql)
 
 
 def test_a_second_server_is_told_who_has_the_database_until_it_is_given_back(database: str) -> None:

@@ -70,7 +70,7 @@ def test_a_move_that_was_cut_off_goes_on_and_doubles_nothing(
         left -= 1
         if left == 0:
             raise KeyboardInterrupt
-        whole(table, *arguments)  # type: ignore[arg-type]
+        whole(table, *arguments)
 
     with monkeypatch.context() as cut:
         cut.setattr(moving._Table, "put", put)

@@ -29,7 +29,7 @@ async def test_writes_are_there_when_they_return_and_values_come_back(tmp_path: 
 
         return work
 
-    values = await asyncio.gather(*(store.write(insert(n)) for n in range(200)))  # type: ignore[arg-type]
+    values = await asyncio.gather(*(store.write(insert(n)) for n in range(200)))
     assert values == list(range(200))
     with sqlite3.connect(tmp_path / "x.db") as other:
         (count,) = other.execute("SELECT COUNT(*) FROM sessions").fetchone()
@@ -74,7 +74,7 @@ async def test_posted_writes_keep_their_order_and_survive_closing(tmp_path: Path
     store = open_store(tmp_path / "x.db")
     store.post(lambda db: db.execute("CREATE TABLE t (n)"))
     for number in range(100):
-        store.post(lambda db, n=number: db.execute("INSERT INTO t VALUES (?)", (n,)))  # type: ignore[misc]
+        store.post(lambda db, n=number: db.execute("INSERT INTO t VALUES (?)", (n,)))
     store.close()
     with sqlite3.connect(tmp_path / "x.db") as db:
         assert [row[0] for row in db.execute("SELECT n FROM t")] == list(range(100))

@@ -77,7 +77,7 @@ class CommandContext:
         """One client of a kind per command, closed when the command ends."""
         for kind, client in self._clients:
             if kind == make.__name__:
-                return client  # type: ignore[no-any-return]
+                return client  # type: ignore[no-any-return]  # made by a `make` of this name
         client = make(self.connection)
         self._clients.append((make.__name__, client))
         return client

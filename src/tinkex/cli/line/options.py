@@ -33,7 +33,7 @@ class Invocation:
     opened: list[CommandContext]
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
+class Duration(click.ParamType):  # type: ignore[type-arg]  # older click has no type argument
     """A length of time in seconds: `500ms`, `30s`, `2m`, `1h`, `1d`, `2w`, or a bare number, which
     counts in `bare` units."""
 

@@ -91,7 +91,7 @@ class EmbeddedSource:
         if parts.scheme != "file":
             return NetworkSource().open(url, start, etag)  # a server in another process answered
         try:
-            body = open(url2pathname(parts.path), "rb", buffering=0)  # noqa: SIM115
+            body = open(url2pathname(parts.path), "rb", buffering=0)  # noqa: SIM115 - its reader closes it
         except FileNotFoundError:
             raise Refused(404) from None
         return Answer(0, os.fstat(body.fileno()).st_size, None, None, body)

@@ -69,7 +69,8 @@ def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         refuse_on_sdk_loop(twin.__name__)
         warn_if_blocking(twin.__name__, method.__name__)
-        return self._submit(core(self, *args, **kwargs)).result_here()  # type: ignore[no-any-return]
+        value: T = self._submit(core(self, *args, **kwargs)).result_here()
+        return value
 
     return _named_after(method, twin)
 
@@ -80,7 +81,8 @@ def async_twin(method: Callable[Concatenate[S, P], T]) -> _Async[S, P, T]:
 
     async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # Through the attribute, so a subclass that overrides the sync method changes both.
-        return getattr(self, name)(*args, **kwargs)  # type: ignore[no-any-return]
+        value: T = getattr(self, name)(*args, **kwargs)
+        return value
 
     functools.update_wrapper(twin, method)
     twin.__name__ = f"{name}_async"
@@ -97,5 +99,5 @@ def _named_after(method: Callable[..., Any], twin: F) -> F:
     twin.__module__ = method.__module__
     twin.__doc__ = method.__doc__
     signature = inspect.signature(inspect.unwrap(method))
-    twin.__signature__ = signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]
+    twin.__signature__ = signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]  # inspect reads it
     return twin

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from tinkex.client.errors import TinkerError
@@ -79,10 +79,9 @@ class Timeout:
                 "Timeout needs a default or all four of connect, read, write and pool; "
                 f"not set: {', '.join(missing)}"
             )
-        self.connect: float | None = parts["connect"]  # type: ignore[assignment]
-        self.read: float | None = parts["read"]  # type: ignore[assignment]
-        self.write: float | None = parts["write"]  # type: ignore[assignment]
-        self.pool: float | None = parts["pool"]  # type: ignore[assignment]
+        whole = cast("dict[str, float | None]", parts)
+        self.connect, self.read = whole["connect"], whole["read"]
+        self.write, self.pool = whole["write"], whole["pool"]
 
     def as_dict(self) -> dict[str, float | None]:
         """The four parts by name."""

@@ -65,13 +65,12 @@ class TrainingClient(SavingClient):
     def __init__(self, holder: InternalClientHolder, model_seq_id: int, model_id: str) -> None:
         self.holder = holder
         self.model_id = model_id
-        self._model_seq_id = model_seq_id
         self._queue = QueueReporter(
             f"Training for {model_id}",
             TRAINING_RATE_REASON,
             holder.config,
         )
-        self._run = TrainingRun(holder, model_id, self)  # type: ignore[arg-type]
+        self._run = TrainingRun(holder, model_id, self)  # type: ignore[arg-type]  # one by its method
         logger.info("training run %s is ready", model_id)
 
     def __repr__(self) -> str:

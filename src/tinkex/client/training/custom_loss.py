@@ -105,7 +105,7 @@ class CustomLossStep:
         """Call the user's function and turn its gradient into cross-entropy weights."""
         leaves = [self._leaf(index, forward) for index in range(len(self._data))]
         loss, metrics = self._call(leaves)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._loss = _number(loss)
         self._metrics = {name: _number(value) for name, value in metrics.items()}
         return [self._backward_datum(index, leaf.grad) for index, leaf in enumerate(leaves)]

@@ -29,7 +29,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not _takes(x, weight):
         return F.linear(x, weight, bias)
     if x.requires_grad and torch.is_grad_enabled():
-        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     return onednn.linear(x, weight, bias)
 
 

@@ -36,7 +36,7 @@ def pack(weight: Tensor) -> Tensor:
 @functools.cache
 def works() -> bool:
     """Whether this build of torch can, tried on a small product."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.mkldnn.is_available():
         return False
     weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
     x, expected = weight[:4], F.linear(weight[:4], weight)

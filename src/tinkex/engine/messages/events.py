@@ -32,16 +32,11 @@ class Stats:
 
     runs: int  # it holds
     weights: int  # loaded for sampling
-    train_tokens: int  # trained on in this life
-    sampled_tokens: int  # drawn in this life
-    prompt_tokens: int  # of prompts computed in this life
     pages_used: int  # of the sampling cache
     pages_total: int  # of the sampling cache
     adapter_bytes: int  # of runs and of weights for sampling
     prepared: bool = True  # whether nothing is left that a first call would have to wait for
-    runs_in_host: int = 0  # that wait in the host's memory
-    host_bytes: int = 0  # they take there
-    run_moves: int = 0  # between device and host, in this life
+    host_bytes: int = 0  # of runs that wait in the host's memory
 
 
 Result: TypeAlias = (

@@ -167,7 +167,7 @@ def _attention_kept() -> Any:
         ops._scaled_dot_product_cudnn_attention.default,
         ops._scaled_dot_product_flash_attention_for_cpu.default,
     ]
-    return create_selective_checkpoint_contexts(kept)  # type: ignore[no-untyped-call]
+    return create_selective_checkpoint_contexts(kept)
 
 
 def _distinct(ropes: list[RopeConfig | None]) -> list[RopeConfig]:

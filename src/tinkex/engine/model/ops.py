@@ -33,7 +33,7 @@ def _fused(x: Tensor, usable: bool) -> Any:
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype."""
     if x.requires_grad and torch.is_grad_enabled():
-        return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]
+        return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
     if kernels is not None:
         normed: Tensor = kernels.rms_norm(x, weight, eps)[0]
@@ -60,7 +60,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding of [N, heads, head_dim], first half against second half, by angles as
     `Rope` makes them."""
     if x.requires_grad and torch.is_grad_enabled():
-        return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]
+        return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     return _turn(x, cos, sin, 1.0)
 
 
@@ -78,7 +78,7 @@ def logits(x: Tensor, weight: Matrix) -> Tensor:
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(first half) · second half of the last dimension."""
     if gate_up.requires_grad and torch.is_grad_enabled():
-        return _SwiGlu.apply(gate_up)  # type: ignore[no-any-return, no-untyped-call]
+        return _SwiGlu.apply(gate_up)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     return _gated(gate_up)
 
 

@@ -45,7 +45,6 @@ class Batches:
         self._trainer, self._runs, self._emit, self._wake = trainer, runs, emit, wake
         self._underway: deque[_Underway] = deque()
         self._deferred: list[tuple[ForwardBackward, Deferred]] = []
-        self.tokens = 0
 
     def __bool__(self) -> bool:
         """Whether any is under way."""
@@ -98,7 +97,7 @@ class Batches:
         """One of the batch whose turn it is; after its last one, the answers."""
         underway = self._underway.popleft()
         batch = underway.batch
-        self.tokens += next(batch, 0)
+        next(batch, None)
         if batch.remaining:
             self._underway.append(underway)
             return

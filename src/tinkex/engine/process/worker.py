@@ -340,14 +340,9 @@ class Worker:
         return Stats(
             runs=self._trainer.runs,
             weights=len(sampler.versions),
-            train_tokens=self._batches.tokens,
-            sampled_tokens=sampler.sampled_tokens,
-            prompt_tokens=sampler.prompt_tokens,
             pages_used=sampler.pool.used,
             pages_total=sampler.pool.total,
             adapter_bytes=self._trainer.nbytes + sampler.versions.nbytes,
             prepared=self._prepared,
-            runs_in_host=self._trainer.residency.parked,
             host_bytes=self._trainer.residency.host_bytes,
-            run_moves=self._trainer.residency.moves,
         )

@@ -85,7 +85,7 @@ class DecodeGraphs:
         self._adapters = AdapterTable(decoder.config, self._buckets[-1], decoder.device)
         self._found: dict[_Key, _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
-        self._side = Stream(decoder.device, priority=-1)  # type: ignore[no-untyped-call]
+        self._side = Stream(decoder.device, priority=-1)
         self._steady = SteadyAdapters(decoder, self._side) if decoder.steady else None
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
@@ -157,7 +157,7 @@ class DecodeGraphs:
     def _capture(self, rows: int, rank: int, steady: Shape | None) -> _Captured:
         # Kernels compile and libraries set themselves up on first use: not while capturing. States
         # must not move on by it.
-        side = Stream(self._decoder.device)  # type: ignore[no-untyped-call]
+        side = Stream(self._decoder.device)
         own = self._rows.numbers[STATES].clone()
         if self._states is not None:
             self._rows.numbers[STATES] = self._states.scratch
@@ -223,7 +223,7 @@ class DecodeStep:
         drawn = self._captured.drawn
         self._drawn = torch.empty(drawn.shape, dtype=drawn.dtype, pin_memory=True)
         self._drawn.copy_(drawn, non_blocking=True)
-        self._there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._there = torch.cuda.Event()
         self._there.record()
 
     def tokens(self) -> Tensor:

@@ -149,7 +149,7 @@ def _sorted_rows(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, 
 
 def _permute(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     """x[there]; `back` undoes it, which makes the gradient a plain gather too."""
-    result: Tensor = _Permute.apply(x, there, back)  # type: ignore[no-untyped-call]
+    result: Tensor = _Permute.apply(x, there, back)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
     return result
 
 

@@ -138,7 +138,7 @@ class CapturedPasses:
             return decoder.hidden(inputs[_TOKENS], inputs[_POSITIONS], attend, lora)
 
         # Kernels compile and libraries set themselves up on first use: not while capturing.
-        side = Stream(device)  # type: ignore[no-untyped-call]
+        side = Stream(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), torch.enable_grad():
             torch.autograd.backward([forward()], [gradient])
@@ -146,9 +146,9 @@ class CapturedPasses:
         ahead, back = CUDAGraph(), CUDAGraph()
         mode = {"pool": self._pool, "capture_error_mode": "thread_local"}
         with torch.enable_grad():
-            with torch.cuda.graph(ahead, **mode):  # type: ignore[arg-type]
+            with torch.cuda.graph(ahead, **mode):  # type: ignore[arg-type]  # one dict of two types
                 hidden = forward()
-            with torch.cuda.graph(back, **mode):  # type: ignore[arg-type]
+            with torch.cuda.graph(back, **mode):  # type: ignore[arg-type]  # one dict of two types
                 torch.autograd.backward([hidden], [gradient])
         return _Captured(inputs, table, ahead, hidden.detach(), gradient, back, tiles)
 

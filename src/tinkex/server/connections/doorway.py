@@ -51,7 +51,7 @@ class Doorway:
 
     def _knocked(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._socket.listener)  # type: ignore[arg-type]
+        loop.remove_reader(self._socket.listener)  # type: ignore[arg-type]  # None only before it is open
         self._serving = loop.create_task(self._serve(), name="tinkex-doorway")
 
     async def _serve(self) -> None:

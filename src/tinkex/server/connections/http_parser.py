@@ -70,7 +70,7 @@ class BoundedHttp(HttpToolsProtocol):
     _bytes = 0  # since that was last so
     _answers: OneWrite
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
         self._answers = OneWrite(transport, self.loop)
 
@@ -96,14 +96,14 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.pipeline) > MOST_PIPELINED:
             raise ValueError("too many pipelined requests")  # as any request that cannot be read
         if self.cycle is not None:
-            self.cycle.transport = self._answers  # type: ignore[assignment]
+            self.cycle.transport = self._answers  # type: ignore[assignment]  # all of a transport that is used
 
     def on_body(self, body: bytes) -> None:
         """One piece per turn, as nearly always, is handed on as it is: two copies less."""
         self._goes_on = True
         waiting = cast(bytes | bytearray, self.cycle.body)
         if not waiting and not self.cycle.response_complete:
-            self.cycle.body, body = body, b""  # type: ignore[assignment]
+            self.cycle.body, body = body, b""  # type: ignore[assignment]  # bytes until a second piece comes
         elif isinstance(waiting, bytes):
             self.cycle.body = bytearray(waiting)
         super().on_body(body)

@@ -52,7 +52,7 @@ class _Later:
         return self._load()[0]
 
     @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
+    def __doc__(self) -> str | None:  # type: ignore[override]  # a property, as it is looked up when it is asked for
         return self._found.__doc__
 
     async def __call__(self, request: Request) -> Response:

@@ -115,8 +115,8 @@ class LoadedWeights:
             del self._loaded[weights]
 
 
-async def _only(submit: object) -> None:
-    await submit  # type: ignore[misc]
+async def _only(submit: Awaitable[object]) -> None:
+    await submit
 
 
 def _failed(loading: asyncio.Future[None]) -> bool:

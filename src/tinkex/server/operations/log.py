@@ -78,7 +78,6 @@ class Gap(NamedTuple):
     """The line waits for `missing`, at most until `deadline` on the monotonic clock."""
 
     missing: int
-    behind: int
     deadline: float
 
 
@@ -263,7 +262,7 @@ class RunLog:
         if not behind:
             return None
         deadline = self._deadline(behind)
-        return None if now >= deadline else Gap(missing, behind[0].seq_id, deadline)
+        return None if now >= deadline else Gap(missing, deadline)
 
     def _deadline(self, behind: list[Entry]) -> float:
         follower = next((entry for entry in behind if not entry.kind.chunked), None)

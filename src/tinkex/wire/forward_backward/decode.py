@@ -143,7 +143,7 @@ def _image_chunk(body: Buffer, start: int, end: int, place: str) -> ImageChunk:
             expected = signed(a)
     if form not in ("png", "jpeg"):
         raise WireError(f"{place}.format", "must be png or jpeg")
-    return ImageChunk(data=data, format=form, expected_tokens=expected)  # type: ignore[arg-type]
+    return ImageChunk(data=data, format=form, expected_tokens=expected)  # type: ignore[arg-type]  # one of the two literals
 
 
 def _dmel_chunk(body: Buffer, start: int, end: int, place: str) -> DmelChunk:

@@ -75,7 +75,7 @@ def _shown(name: str, value: Any, kind: str) -> str:
     return "null" if priced else ""
 
 
-class Timestamp(click.ParamType):  # type: ignore[type-arg]
+class Timestamp(click.ParamType):  # type: ignore[type-arg]  # older click has no type argument
     """An RFC 3339 time on a full hour of UTC."""
 
     name = "timestamp"

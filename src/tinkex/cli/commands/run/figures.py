@@ -31,10 +31,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One metric; `help` says what it is."""
+    """One metric, with a line for each run."""
 
     metric: str
-    help: str | None
     lines: list[Line]
 
 

@@ -120,7 +120,6 @@ def _figure(
     wanted = {"metrics": ",".join(metrics), "x": x, "buckets": _BUCKETS}
     found = [dashboard.read(context, f"runs/{run['run']}/history", **wanted) for run in runs]
     names = [run["name"] or short_id(run["run"]) for run in runs]
-    helps = {metric["name"]: metric["help"] for run in runs for metric in run["metrics"]}
     panels = []
     for metric in metrics:
         lines = [
@@ -128,7 +127,7 @@ def _figure(
             for name, history in zip(names, found, strict=True)
             if metric in history["series"]
         ]
-        panels.append(Panel(metric, helps.get(metric), lines))
+        panels.append(Panel(metric, lines))
     x_text = "step" if x == "step" else "minutes since the first run began"
     points = sum(history["points"] for history in found)
     return Figure(title or ", ".join(names), x_text, panels, log, points)

@@ -29,7 +29,7 @@ class Block(Protocol):
 
 def block_tensors(block: object) -> Iterator[Tensor]:
     """The tensors of a dataclass, those of blocks inside it included."""
-    for field in fields(block):  # type: ignore[arg-type]
+    for field in fields(block):  # type: ignore[arg-type]  # any dataclass
         value = getattr(block, field.name)
         if isinstance(value, Tensor):
             yield value

@@ -26,9 +26,7 @@ def gated_rows(
     `bias` [experts, 2 · inner] is added first. Mixtures with a limit have the gate of gpt-oss.
     """
     if runs_triton(gate_up):
-        result: Tensor = _Gate.apply(  # type: ignore[no-untyped-call]
-            gate_up, share, bias, routes.known_experts, limit
-        )
+        result: Tensor = _Gate.apply(gate_up, share, bias, routes.known_experts, limit)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
         return result
     if bias is not None:
         gate_up = gate_up + bias.index_select(0, routes.known_experts)

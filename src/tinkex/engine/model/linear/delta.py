@@ -102,7 +102,7 @@ def delta_rule(inputs: DeltaInputs, stretches: Stretches) -> Tensor:
     Keeps its inputs alone for the backward pass, and computes forward again there.
     """
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-        result: Tensor = _Delta.apply(stretches, *inputs)  # type: ignore[no-untyped-call]
+        result: Tensor = _Delta.apply(stretches, *inputs)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
         return result
     return delta_states(inputs, stretches, None)[0]
 

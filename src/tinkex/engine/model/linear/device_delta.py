@@ -58,7 +58,7 @@ def convolved(
         mixed = short_conv.convolve(x, weight, at.offsets, heads, store, at.token_places)
         short_conv.keep_last(x, store, at.bounds)
     elif x.requires_grad and torch.is_grad_enabled():
-        mixed = _Convolve.apply(x, weight, at.offsets, heads)  # type: ignore[no-untyped-call]
+        mixed = _Convolve.apply(x, weight, at.offsets, heads)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
     else:
         mixed = short_conv.convolve(x, weight, at.offsets, heads)
     return split_heads(mixed, config)
@@ -76,7 +76,7 @@ def split_heads(mixed: Tensor, config: GatedDeltaConfig) -> tuple[Tensor, Tensor
 def delta_rule(x: kernel.Inputs, at: DeviceStretches, store: Tensor | None = None) -> Tensor:
     """[N, heads, V]."""
     if store is None and torch.is_grad_enabled() and any(part.requires_grad for part in x):
-        result: Tensor = _Delta.apply(at, *x)  # type: ignore[no-untyped-call]
+        result: Tensor = _Delta.apply(at, *x)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
         return result
     return _forward(x, at, store)
 

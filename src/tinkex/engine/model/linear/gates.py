@@ -18,9 +18,7 @@ from tinkex.engine.model.ops import rms_norm, row_wise
 def gates(ba: Tensor, decay_log: Tensor, decay_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Decay and write [N, heads] in float32, from what projections say of write and decay."""
     if runs_triton(ba):
-        found: tuple[Tensor, Tensor] = _Gates.apply(  # type: ignore[no-untyped-call]
-            ba.contiguous(), decay_log, decay_bias
-        )
+        found: tuple[Tensor, Tensor] = _Gates.apply(ba.contiguous(), decay_log, decay_bias)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
         return found
     write, decay = ba.float().chunk(2, dim=1)
     decay = -decay_log.exp() * row_wise(F.softplus, decay + decay_bias)
@@ -30,9 +28,7 @@ def gates(ba: Tensor, decay_log: Tensor, decay_bias: Tensor) -> tuple[Tensor, Te
 def gated_norm(x: Tensor, z: Tensor, weight: Tensor, eps: float) -> Tensor:
     """rms_norm(x) · silu(z): x [N, heads, V], z [N, heads · V]."""
     if runs_triton(x):
-        result: Tensor = _GatedNorm.apply(  # type: ignore[no-untyped-call]
-            x.contiguous(), z, weight, eps
-        )
+        result: Tensor = _GatedNorm.apply(x.contiguous(), z, weight, eps)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
         return result
     normed = rms_norm(x.to(z.dtype), weight, eps)
     return normed.reshape(z.shape) * row_wise(F.silu, z.float()).to(z.dtype)

@@ -47,7 +47,7 @@ def linear(x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
     if isinstance(weight, Tensor):
         return batch_invariant.linear(x, weight, bias)
     if x.requires_grad and torch.is_grad_enabled():
-        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     return weight.linear(x, bias)
 
 

@@ -192,7 +192,7 @@ class ObjectStore:
         """What is gone already is no error."""
         for key in keys:
             try:
-                self._try(lambda key=key: self._api.delete(self._store, key))  # type: ignore[misc]
+                self._try(lambda key=key: self._api.delete(self._store, key))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             except NoSuchObject:
                 continue
 

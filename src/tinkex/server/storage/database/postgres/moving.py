@@ -33,7 +33,6 @@ class NotMoved(Exception):
 class Moved:
     """What is in the database now."""
 
-    tables: int
     rows: int
     sha256: str
 
@@ -116,8 +115,8 @@ def _check(root: Path, held: Lease) -> None:
 def _copied(
     source: SqliteConnection, target: PostgresConnection, number: int, tell: Callable[[str], object]
 ) -> Moved:
-    tables, rows, digest, batch = _tables(source), 0, hashlib.sha256(), 0
-    for table in tables:
+    rows, digest, batch = 0, hashlib.sha256(), 0
+    for table in _tables(source):
         for piece in table.pieces(source, table.newest(target)):
             batch += 1
             target.begin()
@@ -131,7 +130,7 @@ def _copied(
         rows += count
         digest.update(here.encode())
     target.renumber()
-    return Moved(len(tables), rows, digest.hexdigest())
+    return Moved(rows, digest.hexdigest())
 
 
 def _tables(source: SqliteConnection) -> list[_Table]:
