@@ -51,7 +51,7 @@ def test_all_who_ask_at_once_share_one_session(make: Make) -> None:
     async def all_ready() -> None:
         await asyncio.gather(*(holder.ready() for _ in range(20)))
 
-    holder.submit(all_ready()).result(10)
+    holder.submit(all_ready()).result(60)
     assert holder.session_id == "s-1"
     assert asked(transport)[routes.CREATE_SESSION] == 1
     assert asked(transport)[routes.CLIENT_CONFIG] == 1
@@ -68,15 +68,15 @@ def test_a_failed_opening_is_tried_again_by_the_next_who_asks(make: Make) -> Non
 
     holder, _ = make(script)
     with pytest.raises(Exception, match="not yet"):
-        holder.submit(holder.ready()).result(10)
+        holder.submit(holder.ready()).result(60)
     assert not holder.has_session
-    holder.submit(holder.ready()).result(10)
+    holder.submit(holder.ready()).result(60)
     assert holder.session_id == "s-1"
 
 
 def test_without_a_session_none_is_opened_and_asking_for_it_says_so(make: Make) -> None:
     holder, transport = make(kind=HolderKind.SESSIONLESS)
-    holder.submit(holder.ready()).result(10)
+    holder.submit(holder.ready()).result(60)
     assert routes.CREATE_SESSION not in asked(transport)
     with pytest.raises(ClientClosedError, match="no session"):
         _ = holder.session_id
@@ -95,7 +95,7 @@ def test_closing_ends_what_waits_and_refuses_what_comes(make: Make) -> None:
 
     holder.on_close(on_close)
     waiting = holder.submit(forever())
-    holder.submit(holder.ready()).result(10)
+    holder.submit(holder.ready()).result(60)
     holder.close()
     assert waiting.cancelled()
     assert closed == ["told before the connections go"]
@@ -107,13 +107,13 @@ def test_closing_ends_what_waits_and_refuses_what_comes(make: Make) -> None:
 
 def test_a_request_nobody_waits_for_is_taken_back_on_the_server(make: Make) -> None:
     holder, transport = make()
-    holder.submit(holder.ready()).result(10)
+    holder.submit(holder.ready()).result(60)
 
     async def cancel() -> None:
         holder.cancel_future("r-9")
         await asyncio.gather(*holder._side_tasks)
 
-    holder.submit(cancel()).result(10)
+    holder.submit(cancel()).result(60)
     last = transport.requests[-1]
     assert last.url.endswith(routes.CANCEL_FUTURE)
     assert json.loads(last.body or b"") == {"request_id": "r-9"}

@@ -17,9 +17,9 @@ def test_leases_share_one_thread_and_the_last_one_out_ends_it() -> None:
     assert second._owner.thread is thread
     first.release()
     first.release()
-    assert second.submit(asyncio.sleep(0, "still there")).result(10) == "still there"
+    assert second.submit(asyncio.sleep(0, "still there")).result(60) == "still there"
     second.release()
-    second.join(10)
+    second.join(60)
     assert not thread.is_alive()
     assert loop._current is None
 
@@ -32,7 +32,7 @@ def test_a_released_lease_refuses_work_and_closes_it() -> None:
         lease.submit(work)
     with pytest.raises(RuntimeError, match="cannot reuse"):
         work.send(None)
-    lease.join(10)
+    lease.join(60)
 
 
 def test_errors_and_results_come_back_to_the_thread_that_asked() -> None:
@@ -40,11 +40,11 @@ def test_errors_and_results_come_back_to_the_thread_that_asked() -> None:
         raise ValueError("told")
 
     lease = loop.acquire()
-    assert lease.submit(asyncio.sleep(0, 7)).result(10) == 7
+    assert lease.submit(asyncio.sleep(0, 7)).result(60) == 7
     with pytest.raises(ValueError, match="told"):
-        lease.submit(fail()).result(10)
+        lease.submit(fail()).result(60)
     lease.release()
-    lease.join(10)
+    lease.join(60)
 
 
 def test_cancelling_a_future_cancels_its_task() -> None:
@@ -59,13 +59,13 @@ def test_cancelling_a_future_cancels_its_task() -> None:
 
     lease = loop.acquire()
     future = lease.submit(wait())
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert future.cancel()
-    assert ended.wait(10)
+    assert ended.wait(60)
     with pytest.raises(CancelledError):
-        future.result(10)
+        future.result(60)
     lease.release()
-    lease.join(10)
+    lease.join(60)
 
 
 def test_the_end_of_the_loop_ends_what_runs_on_it() -> None:
@@ -80,9 +80,9 @@ def test_the_end_of_the_loop_ends_what_runs_on_it() -> None:
 
     lease = loop.acquire()
     lease.submit(wait())
-    assert started.wait(10)
+    assert started.wait(60)
     lease.release()
-    lease.join(10)
+    lease.join(60)
     assert ended.is_set()
 
 
@@ -92,8 +92,8 @@ def test_encoding_runs_beside_the_loop() -> None:
     async def encoded() -> tuple[bool, int]:
         return lease.on_loop, await lease.encode(threading.get_ident)
 
-    on_loop, encoder = lease.submit(encoded()).result(10)
+    on_loop, encoder = lease.submit(encoded()).result(60)
     assert on_loop
     assert encoder not in (lease._owner.thread.ident, threading.get_ident())
     lease.release()
-    lease.join(10)
+    lease.join(60)

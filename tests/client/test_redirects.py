@@ -70,7 +70,7 @@ async def test_a_download_from_another_origin_gets_no_secret(
     transport: Any, here: Where, elsewhere: Where, status: int
 ) -> None:
     here[0].target = f"{elsewhere[1]}/signed?sig=1"
-    request = HttpRequest("GET", f"{here[1]}/to/{status}", SECRETS, timeout=5.0)
+    request = HttpRequest("GET", f"{here[1]}/to/{status}", SECRETS, timeout=60.0)
     assert (await transport.request(request)).status == 200
     (came,) = elsewhere[0].seen
     assert came.query == "sig=1"
@@ -80,7 +80,7 @@ async def test_a_download_from_another_origin_gets_no_secret(
 
 async def test_the_name_of_the_same_machine_is_another_origin(transport: Any, here: Where) -> None:
     here[0].target = here[1].replace("127.0.0.1", "localhost") + "/x"
-    await transport.request(HttpRequest("GET", f"{here[1]}/to/302", SECRETS, timeout=5.0))
+    await transport.request(HttpRequest("GET", f"{here[1]}/to/302", SECRETS, timeout=60.0))
     assert "secret" not in str(here[0].seen[-1].headers)
 
 
@@ -88,7 +88,7 @@ async def test_a_way_through_another_origin_and_back_brings_no_secret_back(
     transport: Any, here: Where, elsewhere: Where
 ) -> None:
     here[0].target, elsewhere[0].target = f"{elsewhere[1]}/to/302", f"{here[1]}/end"
-    await transport.request(HttpRequest("GET", f"{here[1]}/to/302", SECRETS, timeout=5.0))
+    await transport.request(HttpRequest("GET", f"{here[1]}/to/302", SECRETS, timeout=60.0))
     assert here[0].seen[-1].path == "/end"
     assert "secret" not in str(here[0].seen[-1].headers)
 
@@ -98,7 +98,7 @@ async def test_a_body_is_not_handed_to_another_origin(
     transport: Any, here: Where, elsewhere: Where, status: int
 ) -> None:
     here[0].target = f"{elsewhere[1]}/x"
-    request = HttpRequest("POST", f"{here[1]}/to/{status}", SECRETS, b"data", timeout=5.0)
+    request = HttpRequest("POST", f"{here[1]}/to/{status}", SECRETS, b"data", timeout=60.0)
     assert (await transport.request(request)).status == status
     with pytest.raises(Refused) as caught:
         await anext(transport.stream(request))
@@ -110,7 +110,7 @@ async def test_a_result_elsewhere_is_fetched_without_body_or_secret(
     transport: Any, here: Where, elsewhere: Where
 ) -> None:
     here[0].target = f"{elsewhere[1]}/result"
-    request = HttpRequest("POST", f"{here[1]}/to/303", SECRETS, b"data", timeout=5.0)
+    request = HttpRequest("POST", f"{here[1]}/to/303", SECRETS, b"data", timeout=60.0)
     assert [piece async for piece in transport.stream(request)] == [b'{"checkpoints":[]}']
     (came,) = elsewhere[0].seen
     assert (came.method, came.body) == ("GET", b"")
@@ -122,7 +122,7 @@ async def test_within_one_origin_everything_goes_along(
     transport: Any, here: Where, status: int, method: str
 ) -> None:
     here[0].target = "/x"
-    request = HttpRequest("POST", f"{here[1]}/to/{status}", SECRETS, b"data", timeout=5.0)
+    request = HttpRequest("POST", f"{here[1]}/to/{status}", SECRETS, b"data", timeout=60.0)
     await transport.request(request)
     came = here[0].seen[-1]
     assert (came.method, came.headers["x-api-key"]) == (method, "tml-secret")
@@ -131,7 +131,7 @@ async def test_within_one_origin_everything_goes_along(
 
 async def test_a_redirect_can_be_the_answer(transport: Any, here: Where) -> None:
     here[0].target = "/x"
-    request = HttpRequest("GET", f"{here[1]}/to/302", {}, timeout=5.0, follow_redirects=False)
+    request = HttpRequest("GET", f"{here[1]}/to/302", {}, timeout=60.0, follow_redirects=False)
     answer = await transport.request(request)
     assert (answer.status, answer.headers["location"]) == (302, "/x")
 
@@ -139,7 +139,7 @@ async def test_a_redirect_can_be_the_answer(transport: Any, here: Where) -> None
 async def test_only_http_is_followed(transport: Any, here: Where) -> None:
     here[0].target = "file:///etc/passwd"
     with pytest.raises(TransportError, match="not HTTP"):
-        await transport.request(HttpRequest("GET", f"{here[1]}/to/302", {}, timeout=5.0))
+        await transport.request(HttpRequest("GET", f"{here[1]}/to/302", {}, timeout=60.0))
 
 
 def test_an_origin_is_scheme_host_and_port() -> None:
@@ -159,10 +159,10 @@ def test_the_rest_client_keeps_its_key_and_says_where_it_was_sent(
         gone = Reply(308, b"", headers={"location": f"{elsewhere[1]}/new"})
         server.fail("/checkpoints", Answer(away))
         rest = tinkex.RestClient.from_config(quick_config(server.url, key="tml-secret"))
-        assert rest.list_checkpoints("run").result(timeout=10).checkpoints == []
+        assert rest.list_checkpoints("run").result(timeout=60).checkpoints == []
         server.fail("/publish", Answer(gone))
         with pytest.raises(tinkex.APIStatusError, match=f"{elsewhere[1]}/new") as caught:
-            rest.publish_checkpoint_from_tinker_path("tinker://r/weights/x").result(timeout=10)
+            rest.publish_checkpoint_from_tinker_path("tinker://r/weights/x").result(timeout=60)
         assert caught.value.is_user_error
         assert "secret" not in str([came.headers for came in elsewhere[0].seen])
 
@@ -178,7 +178,7 @@ def test_an_archive_behind_a_redirect_is_a_url_that_needs_no_key(elsewhere: Wher
         for headers in ({"location": link, "expires": until}, {"location": link}):
             server.fail("/archive", Answer(Reply(302, b"", headers=headers)))
             path = "tinker://r/sampler_weights/x"
-            found = rest.get_checkpoint_archive_url_from_tinker_path(path).result(timeout=10)
+            found = rest.get_checkpoint_archive_url_from_tinker_path(path).result(timeout=60)
             assert found.url == link
             assert (found.expires is None) == ("expires" not in headers)
     assert elsewhere[0].seen == [], "the archive itself is not fetched"

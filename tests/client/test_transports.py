@@ -76,17 +76,17 @@ async def transport(request: pytest.FixtureRequest, server: SocketServer):
 
 
 async def get(transport: Any, url: str, **fields: Any) -> Any:
-    return await transport.request(HttpRequest("GET", url, {}, timeout=5.0, **fields))
+    return await transport.request(HttpRequest("GET", url, {}, timeout=60.0, **fields))
 
 
 async def test_requests_arrive_whole_and_answers_come_back(
     transport: Any, server: SocketServer
 ) -> None:
-    request = HttpRequest("POST", f"{server.url}/echo?a=1", {"X-Mine": "me"}, b"body", timeout=5.0)
+    request = HttpRequest("POST", f"{server.url}/echo?a=1", {"X-Mine": "me"}, b"body", timeout=60.0)
     response = await transport.request(request)
     assert response.content == b"POST /echo?a=1 body"
     assert response.headers["x-seen"] == "me"
-    delete = await transport.request(HttpRequest("DELETE", f"{server.url}/echo", {}, timeout=5.0))
+    delete = await transport.request(HttpRequest("DELETE", f"{server.url}/echo", {}, timeout=60.0))
     assert delete.content == b"DELETE /echo? "
 
 
@@ -227,7 +227,7 @@ class App:
 async def test_an_app_is_started_used_and_shut_down() -> None:
     app = App()
     transport = LocalTransport(lambda: app)
-    request = HttpRequest("POST", "http://local.tinkex/x?q=1", {"A": "b"}, b"body", timeout=5.0)
+    request = HttpRequest("POST", "http://local.tinkex/x?q=1", {"A": "b"}, b"body", timeout=60.0)
     response = await transport.request(request)
     assert response.content == b"POST q=1 body"
     assert response.headers["x-a"] == "b"
@@ -244,7 +244,7 @@ async def test_an_app_is_started_used_and_shut_down() -> None:
 async def test_a_crash_and_a_stall_in_the_app_are_transport_errors() -> None:
     transport = LocalTransport(App)
     with pytest.raises(TransportError, match="ValueError"):
-        await transport.request(HttpRequest("GET", "http://l/crash", {}, timeout=5.0))
+        await transport.request(HttpRequest("GET", "http://l/crash", {}, timeout=60.0))
     with pytest.raises(TransportTimeout):
         await transport.request(HttpRequest("GET", "http://l/slow", {}, timeout=0.05))
     await transport.aclose()
@@ -257,7 +257,7 @@ async def test_an_app_that_cannot_open_says_why() -> None:
     transport = LocalTransport(broken)
     for _ in range(2):
         with pytest.raises(TinkerError, match="no model"):
-            await transport.request(HttpRequest("GET", "http://l/x", {}, timeout=5.0))
+            await transport.request(HttpRequest("GET", "http://l/x", {}, timeout=60.0))
     await transport.aclose()
 
 

@@ -174,7 +174,7 @@ def _weights(home: Path) -> list[str]:
 
 def _health(server: LiveServer) -> str:
     try:
-        with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=60) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         with error:

@@ -32,7 +32,7 @@ from support.postgres import Postgres
 RAY = Path(sys.executable).with_name("ray")
 TINKEX = [sys.executable, "-m", "tinkex"]
 SMALL = ["--object-store-memory=100000000", "--block"]
-END_S = 30
+END_S = 120
 _ADDRESS = re.compile(r"http://[\d.:]+")
 
 pytestmark = pytest.mark.slow

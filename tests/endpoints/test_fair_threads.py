@@ -11,7 +11,7 @@ import pytest
 from tinkex.server.endpoints.fair_threads import MOST_WAITING, FairThreads
 from tinkex.server.refusals import Busy
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tinkex.server.http.openapi import document
 LONG = bool(os.environ.get("TINKEX_LONG"))
 EXAMPLES = int(os.environ.get("TINKEX_EXAMPLES", "400")) if LONG else 8
 FIRST = int(os.environ.get("TINKEX_SEED", "0"))
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 KEY = "tml-fuzz"
 DOCUMENT = document(ROUTES)
 MODES = ("positive", "negative")

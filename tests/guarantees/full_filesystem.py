@@ -103,7 +103,7 @@ def _while_full(
     training = threading.Thread(target=lambda: ended.append(_loss(client, 3)))
     training.start()
     seen["refusal"] = _refusal(server)
-    with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=60) as answer:
         seen["healthy"] = answer.status == 200
     time.sleep(1.0)
     seen["waited"] = not ended
@@ -118,7 +118,7 @@ def _refusal(server: ServerProcess) -> str:
     headers = {"x-api-key": "tml-b", "content-type": "application/json"}
     asked = urllib.request.Request(f"{server.url}/api/v1/create_session", body, headers)
     try:
-        with urllib.request.urlopen(asked, timeout=10):
+        with urllib.request.urlopen(asked, timeout=60):
             return "it was kept"
     except urllib.error.HTTPError as error:
         with error:

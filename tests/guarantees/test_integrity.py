@@ -100,7 +100,7 @@ def _newest_snapshot(home: Path) -> Path:
 
 
 def _says_one_was_damaged(server: ServerProcess) -> None:
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as page:
         text = page.read().decode()
     assert "tinkex_snapshots_damaged_total 1" in text
     assert "tinkex_replay_differences_total 0" in text

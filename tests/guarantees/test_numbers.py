@@ -187,7 +187,7 @@ def test_guarantee_08_the_gap_is_reported_per_run(server: ServerProcess, service
     given = np.array(sampled.loss_fn_inputs["logprobs"].tolist())
     assert np.abs(logprobs(drifted)[0] - given)[given != 0].max() > 1e-2
     assert rest.get_training_run(client.model_id).result().sampler_gap == told
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as page:
         assert "tinkex_sampler_gap_nats " in page.read().decode()
     assert "sampler_gap" not in rest.get_training_run(client.model_id).result().model_dump()
     rest.holder.close()

@@ -21,7 +21,7 @@ def sdk_threads() -> list[str]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     return condition()

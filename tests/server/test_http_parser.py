@@ -60,7 +60,7 @@ async def _exchange(port: int, *pieces: bytes) -> bytes:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.01)
-        return await asyncio.wait_for(answer, 10)
+        return await asyncio.wait_for(answer, 60)
     except OSError:
         return b"closed"
     finally:

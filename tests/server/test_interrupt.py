@@ -22,7 +22,7 @@ from tinkex.server.hosting import terminal
 
 TINY = "tinkex/tiny-llama"
 POLLS, IDLE = 200, 50
-SOON_S = 12
+SOON_S = 20
 """Enough for a machine that is busy with other things; it takes about three seconds."""
 
 

@@ -72,5 +72,5 @@ def test_serve_takes_more_connections_than_the_soft_limit_it_was_started_with(
         host, port = server.url.removeprefix("http://").split(":")
         for _ in range(400):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
-        with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=60) as answer:
             assert answer.status == 200

@@ -106,7 +106,7 @@ def test_no_header_of_a_request_makes_its_sender_the_owner(server: LiveServer, p
         f"{server.url}/api/v1/training_runs/{run_id}", headers={**forged, "X-API-Key": "tml-other"}
     )
     with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=60)
     caught.value.close()
 
 

@@ -78,7 +78,7 @@ async def test_answers_do_not_wait_for_acknowledgements(host: str) -> None:
     with listening(host, 0) as listener:
         async with await loop.create_server(Connection, sock=listener):
             _, writer = await asyncio.open_connection(host, listener.getsockname()[1])
-            assert await asyncio.wait_for(accepted, 10) != 0
+            assert await asyncio.wait_for(accepted, 60) != 0
             writer.close()
             await writer.wait_closed()
 
@@ -132,7 +132,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 def ask(url: str, key: str | None = None) -> tuple[int, dict[str, object]]:
     request = urllib.request.Request(url, headers={"x-api-key": key} if key else {})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -205,7 +205,7 @@ async def test_serve_cuts_a_body_that_comes_a_byte_at_a_time(tmp_path: Path) -> 
         writer.close()
         assert b" 422 " in answer
         assert b"did not arrive within 1 s" in answer
-        with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as page:
             assert 'tinkex_connections_cut_total{reason="slow_header"} 1' in page.read().decode()
 
 

@@ -127,7 +127,7 @@ class ObjectService:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=30):
                     return
             except urllib.error.HTTPError:
                 return

@@ -80,7 +80,7 @@ class ServerProcess:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{self.url}/api/v1/healthz", timeout=5):
+                with urllib.request.urlopen(f"{self.url}/api/v1/healthz", timeout=30):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)

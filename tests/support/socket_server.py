@@ -121,12 +121,12 @@ class SocketServer:
 
     def __enter__(self) -> SocketServer:
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())

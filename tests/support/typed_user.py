@@ -75,7 +75,7 @@ def sample(sampler: tinkex.SamplingClient, tokens: list[int]) -> list[float | No
     waiting: Future[tinkex.SampleResponse] = sampler.sample(
         prompt, 1, tinkex.SamplingParams(max_tokens=4), include_prompt_logprobs=True
     )
-    if waiting.result(timeout=10).prompt_logprobs is None:
+    if waiting.result(timeout=60).prompt_logprobs is None:
         raise RuntimeError("asked for prompt logprobs")
     return sampler.compute_logprobs(prompt).result()
 
