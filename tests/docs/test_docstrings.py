@@ -14,7 +14,7 @@ from support.documents import DOCS
 
 MODULES = ["tinkex", *(f"tinkex.{name}" for name in tinkex._SUBMODULES), "tinkex.alias"]
 ROOT = DOCS.parent
-MANY = 10
+MANY = 8
 PAGES = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")]
 
 
@@ -71,7 +71,8 @@ def uncommented(source: str) -> Iterator[str]:
         if not isinstance(node, ast.ClassDef):
             continue
         fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-        made = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        said = [ast.unparse(each) for each in (*node.decorator_list, *node.bases)]
+        made = any("dataclass" in each or "NamedTuple" in each for each in said)
         for field in fields if made and len(fields) >= MANY else []:
             last = field.end_lineno or field.lineno
             behind, above, below = lines[last - 1], lines[field.lineno - 2], lines[last]

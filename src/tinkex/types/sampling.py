@@ -111,14 +111,17 @@ class TopkLogprobs:
 class SampledSequence:
     """One continuation. Read `tokens_np` and `logprobs_np` to avoid making lists."""
 
-    stop_reason: StopReason
-    sequence_id: str
-    tokens_np: NDArray[np.int32] | None = field(default=None, repr=False)
-    logprobs_np: NDArray[np.float32] | None = field(default=None, repr=False)
+    stop_reason: StopReason  # why it ended
+    sequence_id: str  # for provenance
+    tokens_np: NDArray[np.int32] | None = field(default=None, repr=False)  # those drawn
+    logprobs_np: NDArray[np.float32] | None = field(default=None, repr=False)  # of each
     topk_logprobs_np: TopkLogprobs | None = field(default=None, repr=False)
-    _tokens_list: list[int] | None = field(default=None, repr=False)
+    """Of the likeliest at each place."""
+    _tokens_list: list[int] | None = field(default=None, repr=False)  # `tokens`, once asked for
     _logprobs_list: list[float] | None = field(default=None, repr=False)
+    """`logprobs`, once asked for."""
     _topk_logprobs_list: TopkList | None = field(default=None, repr=False)
+    """`topk_logprobs`, once asked for."""
 
     def __repr__(self) -> str:
         facts = {"stop_reason": repr(self.stop_reason), "sequence_id": repr(self.sequence_id)}
@@ -176,15 +179,19 @@ class SampleResponse:
     """All continuations of one prompt, what was asked about the prompt itself, and which weights
     made them, where the server says so."""
 
-    sequences: Sequence[SampledSequence]
+    sequences: Sequence[SampledSequence]  # as many as were asked for
     prompt_logprobs_np: NDArray[np.float32] | None = field(default=None, repr=False)
+    """Of the prompt's tokens, NaN for the first."""
     topk_prompt_logprobs_np: TopkLogprobs | None = field(default=None, repr=False)
-    target_prompt_logprobs: TensorData | None = None
-    prompt_cache_hit_tokens: int = 0
-    prompt_alt_tokens: PromptAltTokens | None = None
+    """Of the likeliest at each place of it."""
+    target_prompt_logprobs: TensorData | None = None  # of the tokens asked about
+    prompt_cache_hit_tokens: int = 0  # of the prompt that were not computed again
+    prompt_alt_tokens: PromptAltTokens | None = None  # drawn in place of the prompt's
     _prompt_logprobs_list: list[float | None] | None = field(default=None, repr=False)
+    """`prompt_logprobs`, once asked for."""
     _topk_prompt_logprobs_list: TopkList | None = field(default=None, repr=False)
-    weights: SampledWeights | None = None
+    """`topk_prompt_logprobs`, once asked for."""
+    weights: SampledWeights | None = None  # that made them
 
     def __repr__(self) -> str:
         extras = ("target_prompt_logprobs", "prompt_alt_tokens", "weights")

@@ -13,18 +13,18 @@ from tinkex.client.error_details import RequestInfo
 class Call:
     """Method, address, body and headers of a request, and how it may be repeated."""
 
-    method: str
-    url: str
+    method: str  # of HTTP
+    url: str  # where it is sent
     path: str
     """The part of the address that logs and events show."""
-    purpose: Purpose
-    body: bytes | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    purpose: Purpose  # which decides how it is repeated
+    body: bytes | None = field(default=None, repr=False)  # as it is sent, None for none
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # beside the client's own
     idempotency_key: str | None = None
     """The key of every attempt; None draws one for each time the call is made anew."""
     credential: str | None = field(default=None, repr=False)
     """Replaces the client's own."""
-    follow_redirects: bool = True
+    follow_redirects: bool = True  # where an answer says to ask elsewhere
 
     def describe(self, headers: Mapping[str, str]) -> RequestInfo:
         """The request as errors show it."""

@@ -106,13 +106,15 @@ class RetryConfig:
     cap. With ``enable_retry_logic=False`` the first failure reaches the caller.
     """
 
-    max_connections: int | None = 1000
-    progress_timeout: float = 7200
+    max_connections: int | None = 1000  # samples in flight at once
+    progress_timeout: float = 7200  # seconds without any sample that ends, before all fail
     retry_delay_base: float = 0.5
-    retry_delay_max: float = 10.0
-    jitter_factor: float = 0.25
-    enable_retry_logic: bool = True
-    enable_stuck_detection: bool = True
+    """Seconds before the first repetition; doubled for each further one."""
+    retry_delay_max: float = 10.0  # seconds, whatever they doubled to
+    jitter_factor: float = 0.25  # the share of a delay that is left to chance
+    enable_retry_logic: bool = True  # whether anything is repeated at all
+    enable_stuck_detection: bool = True  # whether `progress_timeout` holds
+    # What may pass.
     retryable_exceptions: tuple[type[Exception], ...] = (
         asyncio.TimeoutError,
         APIConnectionError,

@@ -34,11 +34,12 @@ class Loss:
     with one datum at a time.
     """
 
-    name: str
-    terms: Callable[[Tensor, Inputs, Config], Terms]
-    inputs: tuple[str, ...]
-    live_input: str | None
-    optional: tuple[str, ...] = ()
-    config: Config = field(default_factory=dict)
-    whole_sequence: bool = False
+    name: str  # as requests give it
+    terms: Callable[[Tensor, Inputs, Config], Terms]  # what is summed, cell by cell
+    inputs: tuple[str, ...]  # that a datum must have
+    live_input: str | None  # zero where a cell has no slope
+    optional: tuple[str, ...] = ()  # that it may have
+    config: Config = field(default_factory=dict)  # settings and their defaults
+    whole_sequence: bool = False  # whether cells of a datum depend on each other
     stats: Callable[[Tensor, Inputs, Config], dict[str, float]] | None = None
+    """Further metrics, if there are any."""

@@ -26,14 +26,14 @@ class CreateRun:
 class ForwardBackward:
     """`custom` is the loss if `loss_fn` is "custom"; it has no settings."""
 
-    op: str
-    run: str
-    data: tuple[Datum, ...]
-    loss_fn: str
-    loss_config: Mapping[str, float | str] = field(default_factory=dict)
-    forward_only: bool = False
-    custom: CustomLoss | None = None
-    context: int | None = None
+    op: str  # the command's name, for its answer
+    run: str  # whose adapters are used
+    data: tuple[Datum, ...]  # in the order of the answer
+    loss_fn: str  # a built-in one, or "custom"
+    loss_config: Mapping[str, float | str] = field(default_factory=dict)  # its settings
+    forward_only: bool = False  # no gradient is added
+    custom: CustomLoss | None = None  # the loss, if it is one
+    context: int | None = None  # tokens a datum may have; None: as the model says
     """The most tokens of a sequence, where the caller wants fewer than the model takes."""
 
 

@@ -172,7 +172,7 @@ class ExpertsConfig:
     """Whose matrices are here."""
     active: int
     """Experts per token."""
-    inner: int
+    inner: int  # columns between the two products of an expert
     renormalise: bool
     """Whether the weights of a token's choices are scaled to sum to one."""
     biased: bool = False

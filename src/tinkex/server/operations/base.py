@@ -71,14 +71,14 @@ class Prepared:
 class Around:
     """The parts of the server that operations may use."""
 
-    checkpoints: Checkpoints
-    unnamed: UnnamedWeights
-    unwritten: UnwrittenWeights
-    losses: Losses
-    pins: PinStore
-    engines: Engines
-    clock: Clock
-    routes: KeptRoutes
+    checkpoints: Checkpoints  # where saves go and loads come from
+    unnamed: UnnamedWeights  # weights that samplers have and nobody named
+    unwritten: UnwrittenWeights  # weights that are sampled before they are on disk
+    losses: Losses  # custom ones, by id
+    pins: PinStore  # what a load reads until a snapshot covers it
+    engines: Engines  # the pools of all models
+    clock: Clock  # for times that are stored
+    routes: KeptRoutes  # experts that sampled tokens went to, for training's replay
 
 
 Prepare: TypeAlias = Callable[[Around, Run, Entry, bytes], Awaitable[Prepared]]

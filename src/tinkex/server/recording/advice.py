@@ -50,15 +50,15 @@ class RunFacts:
     """What is known of a live run. `recent` are finished points, oldest first; `idle_s` is 0 while
     something is asked of it."""
 
-    run: str
-    tenant: str
-    now: float
-    idle_s: float
-    recent: Sequence[Point]
-    broken: str | None = None
-    failures: int = 0
-    failing_since: float = 0.0
-    failure: str = ""
+    run: str  # its id
+    tenant: str  # whose it is
+    now: float  # when it is looked at
+    idle_s: float  # since anything was asked of it
+    recent: Sequence[Point]  # points of its history
+    broken: str | None = None  # why it cannot be rebuilt, if it cannot
+    failures: int = 0  # operations that failed in a row
+    failing_since: float = 0.0  # when the first of those failed
+    failure: str = ""  # what the last of them said
 
 
 def about_run(facts: RunFacts) -> list[Advice]:

@@ -29,15 +29,15 @@ _LONGEST_NAME = 64
 class Measured:
     """What one operation adds to its run's history. `ends_step` for an optimizer step."""
 
-    run: str
-    seq_id: int
-    at: float
-    metrics: Mapping[str, float]
-    ends_step: bool = False
-    tokens: int = 0
-    datums: int = 0
-    wait_s: float = 0.0
-    compute_s: float = 0.0
+    run: str  # its id
+    seq_id: int  # of the operation
+    at: float  # when it ended
+    metrics: Mapping[str, float]  # as its client got them
+    ends_step: bool = False  # whether a point ends with it
+    tokens: int = 0  # trained on
+    datums: int = 0  # trained on
+    wait_s: float = 0.0  # until its turn came
+    compute_s: float = 0.0  # with the engine
 
     def write(self, db: Transaction) -> Point | None:
         """Put it into the run's newest point, or begin one; None if it is there already."""

@@ -24,14 +24,15 @@ from tinkex.engine.model.passes import Angles, Pass
 class Attention:
     """Matrices are [out, in]; q, k and v stacked."""
 
-    config: AttentionConfig
-    qkv: Matrix
-    o: Matrix
-    qkv_bias: Tensor | None = None
-    o_bias: Tensor | None = None
-    q_norm: Tensor | None = None
-    k_norm: Tensor | None = None
+    config: AttentionConfig  # heads and their sizes
+    qkv: Matrix  # of queries, keys and values
+    o: Matrix  # from the heads back to the hidden size
+    qkv_bias: Tensor | None = None  # where the family has one
+    o_bias: Tensor | None = None  # where the family has one
+    q_norm: Tensor | None = None  # of a head's query, where the family has one
+    k_norm: Tensor | None = None  # of its key
     sinks: Tensor | None = None
+    """A logit for each head that takes weight and gives nothing, where the family has them."""
 
     def products(self) -> Iterator[NamedProduct]:
         yield QKV, self.qkv, self.qkv_bias

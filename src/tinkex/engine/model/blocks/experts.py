@@ -31,15 +31,15 @@ class Experts:
     """`router` [routed, hidden] and its bias in float32, `gate_up` [experts, 2 · inner, hidden],
     gate first, `down` [experts, hidden, inner]; biases [experts, width]."""
 
-    config: ExpertsConfig
-    router: Tensor
-    gate_up: Tensor
-    down: Tensor
-    router_bias: Tensor | None = None
-    gate_up_bias: Tensor | None = None
-    down_bias: Tensor | None = None
-    shared: DenseMlp | None = None
-    shared_gate: Matrix | None = None
+    config: ExpertsConfig  # how many there are and how they are chosen
+    router: Tensor  # a logit for each expert
+    gate_up: Tensor  # the first product of each
+    down: Tensor  # the second
+    router_bias: Tensor | None = None  # where the family has one
+    gate_up_bias: Tensor | None = None  # where the family has one
+    down_bias: Tensor | None = None  # where the family has one
+    shared: DenseMlp | None = None  # the MLP that every token passes, if there is one
+    shared_gate: Matrix | None = None  # how much of it counts
 
     def products(self) -> Iterator[NamedProduct]:
         for slot, stack in ((UP, self.gate_up), (DOWN, self.down)):

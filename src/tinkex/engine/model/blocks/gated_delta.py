@@ -23,14 +23,14 @@ class GatedDelta:
     """`qkvz` are the four projections stacked, `ba` those of the write strength and the decay.
     `decay_log`, `decay_bias` and `conv` [channels, width] are float32."""
 
-    config: GatedDeltaConfig
-    qkvz: Matrix
-    ba: Matrix
-    conv: Tensor
-    decay_log: Tensor
-    decay_bias: Tensor
-    norm: Tensor
-    out: Matrix
+    config: GatedDeltaConfig  # heads and their sizes
+    qkvz: Matrix  # queries, keys, values and the gate of the output
+    ba: Matrix  # how much is written, how much is kept
+    conv: Tensor  # over the last tokens of each channel
+    decay_log: Tensor  # of each head, as a logarithm
+    decay_bias: Tensor  # of each head
+    norm: Tensor  # of the output, before its gate
+    out: Matrix  # from the heads back to the hidden size
 
     def products(self) -> Iterator[NamedProduct]:
         yield DELTA_IN, self.qkvz, None

@@ -112,15 +112,15 @@ class Search:
     """What sessions to look for. `statuses` are (status, reasons or None for any);
     `before` is the (created_at, session_id) of the last session already seen."""
 
-    limit: int
-    accessible: bool = False
-    owners: Sequence[str] | None = None
-    session_id: str | None = None
-    display_name: str | None = None
-    project_ids: Sequence[str] | None = None
-    user_metadata: Mapping[str, str] = field(default_factory=dict)
-    statuses: Sequence[tuple[str, Sequence[str] | None]] | None = None
-    before: tuple[float, str] | None = None
+    limit: int  # sessions of a page
+    accessible: bool = False  # those with something published, too
+    owners: Sequence[str] | None = None  # tenants; None: any that may be seen
+    session_id: str | None = None  # this one only
+    display_name: str | None = None  # exactly this
+    project_ids: Sequence[str] | None = None  # any of these
+    user_metadata: Mapping[str, str] = field(default_factory=dict)  # all of these
+    statuses: Sequence[tuple[str, Sequence[str] | None]] | None = None  # any of these
+    before: tuple[float, str] | None = None  # where the page before ended
 
 
 def search_sessions(db: Transaction, tenant: str | None, search: Search) -> list[SessionRow]:

@@ -107,14 +107,14 @@ def inline_result(db: Transaction, request_id: str) -> bytes | None:
 class Finish:
     """The end of an operation as it is written: its state, result and what it cost."""
 
-    request_id: str
-    state: State
-    result_kind: ResultKind
-    result: bytes | None
-    result_blob: str | None
-    result_bytes: int
-    finished_at: float
-    tokens: int = 0
+    request_id: str  # whose end it is
+    state: State  # done or failed
+    result_kind: ResultKind  # how the result is read
+    result: bytes | None  # if it is small
+    result_blob: str | None  # where it lies, if it is large
+    result_bytes: int  # either way
+    finished_at: float  # on the clock of the server
+    tokens: int = 0  # trained on
 
 
 def finish(db: Transaction, end: Finish) -> None:

@@ -18,15 +18,15 @@ from tinkex.server.storage.database.transactions import Transaction
 class SamplerRow:
     """`model_id` is the tenant's own run whose weights it serves, if it is one's."""
 
-    sampler_id: str
-    session_id: str
-    tenant: str
-    base_model: str
-    created_at: float
-    model_path: str | None = None
-    folder: str | None = None
-    clones: int = 0
-    model_id: str | None = None
+    sampler_id: str  # as clients name it
+    session_id: str  # it ends with
+    tenant: str  # whose it is
+    base_model: str  # it samples from
+    created_at: float  # when it was made
+    model_path: str | None = None  # as it was asked for; None: the base model
+    folder: str | None = None  # of its weights; None: the base model
+    clones: int = 0  # handed out so far: each numbers its samples itself
+    model_id: str | None = None  # whose weights it serves
 
 
 def insert(db: Transaction, row: SamplerRow) -> None:
