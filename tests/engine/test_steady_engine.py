@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from support.interpreted import INTERPRETED, elsewhere, here, run_interpreted
+from support.replayed_steps import replay_steps
 from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample
 from support.training import adam_step, call, random_datum, train
 from tinkex.engine.messages import CreateRun, Datum, LoraSpec, SampleResult
@@ -105,8 +106,12 @@ def trainers_logprobs(trainer: Trainer, tokens: NDArray[np.int64]) -> NDArray[np
     return found.outputs[1]["logprobs"]
 
 
-def sampled(decoder: Decoder, trainer: Trainer, company: bool) -> SampleResult:
+def sampled(
+    decoder: Decoder, trainer: Trainer, company: bool, captured: pytest.MonkeyPatch | None = None
+) -> SampleResult:
     sampler: Any = make_sampler(decoder, step_tokens=11 if company else 256)
+    if captured is not None and INTERPRETED:
+        replay_steps(sampler, captured)
     sampler.versions.serve("own", "nowhere", trainer.weights("own"))
     own = sample(
         "own",
@@ -121,19 +126,22 @@ def sampled(decoder: Decoder, trainer: Trainer, company: bool) -> SampleResult:
         return result
     sampler.versions.serve("other", "nowhere", trainer.weights("other"))
     other = sample("other", prompt_of(2, 5), weights="other", seed=1, max_tokens=3, top_p=0.8)
-    return results_of(sampler, other, own)[1]
+    result = results_of(sampler, other, own)[1]
+    # Some steps were captured ones, with adapters.
+    assert any(steady for _, _, steady in sampler._graphs._found)
+    return result
 
 
 @here
 def test_trainer_and_sampler_give_one_request_the_same_bits_in_any_company(
-    decoder: Decoder,
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, among = trained(decoder, company=False), trained(decoder, company=True)
     own, same = alone.weights("own"), among.weights("own")
     for key, pair in own.factors.items():
         for found, wanted in zip(same.factors[key], pair, strict=True):
             assert torch.equal(found, wanted), key
-    (first, second) = sampled(decoder, alone, False), sampled(decoder, among, True)
+    (first, second) = sampled(decoder, alone, False), sampled(decoder, among, True, monkeypatch)
     assert first.prompt_logprobs is not None
     assert second.prompt_logprobs is not None
     one, other = first.sequences[0], second.sequences[0]

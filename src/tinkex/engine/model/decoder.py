@@ -113,7 +113,7 @@ class Decoder:
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(
                     self._layer, index, x, run, use_reentrant=False, preserve_rng_state=False,
-                    context_fn=_attention_kept if keep_attention else noop_context_fn,
+                    context_fn=attention_kept if keep_attention else noop_context_fn,
                 )  # fmt: skip
             else:
                 x = self._layer(index, x, run)
@@ -159,14 +159,17 @@ class Decoder:
         return [None if rope is None else made[rope] for rope in self._rope_of]
 
 
-def _attention_kept() -> Any:
-    """What a recomputed layer does not compute again."""
+_ATTENTIONS = (
+    "_flash_attention_forward",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+
+
+def attention_kept() -> Any:
+    """What a recomputed layer does not compute again; versions of torch differ in what there is."""
     ops = torch.ops.aten
-    kept = [
-        ops._flash_attention_forward.default,
-        ops._scaled_dot_product_cudnn_attention.default,
-        ops._scaled_dot_product_flash_attention_for_cpu.default,
-    ]
+    kept = [getattr(ops, name).default for name in _ATTENTIONS if hasattr(ops, name)]
     return create_selective_checkpoint_contexts(kept)
 
 

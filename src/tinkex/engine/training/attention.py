@@ -7,6 +7,7 @@ attention.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -21,17 +22,21 @@ from tinkex.engine.model.attention_sinks import attend_with_sinks, sink_queries
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.packing import rectangles
 
+logger = logging.getLogger(__name__)
+
 LONG = 16384
 """Tokens from which attention is what a sequence's pass takes longest for. Alone it then goes to
 cuDNN: nearly twice as fast, but it plans every length anew, which shorter ones would feel."""
 
 
 class PackedAttention:
-    """An `Attend` for sequences of these lengths laid end to end."""
+    """An `Attend` for sequences of these lengths laid end to end; `whole` lets cuDNN take a long
+    one."""
 
     def __init__(
-        self, lengths: Sequence[int], windows: Sequence[int | None], device: torch.device
-    ) -> None:
+        self, lengths: Sequence[int], windows: Sequence[int | None], device: torch.device,
+        *, whole: bool = True,
+    ) -> None:  # fmt: skip
         self._windows = windows
         self._rectangles = rectangles(lengths)
         self._order: tuple[Tensor, Tensor] | None = None
@@ -39,7 +44,7 @@ class PackedAttention:
             self._rectangles = rectangles(sorted(lengths))
             self._order = _sorted_rows(lengths, device)
         self._longest = max(lengths)
-        self._alone = len(lengths) == 1 and lengths[0] >= LONG
+        self._alone = whole and len(lengths) == 1 and lengths[0] >= LONG
         self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
 
     def __call__(
@@ -49,12 +54,23 @@ class PackedAttention:
         if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
             if sinks is None:
                 if self._alone and window is None and _takes_whole(q, k, v):
-                    return _whole(q, k, v)
+                    return self._whole_or_varlen(q, k, v)
                 return self._varlen(q, k, v, window)
             apply: Any = _VarlenWithSinks.apply
             result: Tensor = apply(q, k, v, sinks, self._bounds, self._longest, window)
             return result
         return self._by_rectangle(q if sinks is None else sink_queries(q, sinks), k, v, window)
+
+    def _whole_or_varlen(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """What cuDNN cannot do at this length after all, the other kernel does, from here on."""
+        try:
+            return _whole(q, k, v)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            logger.warning("cuDNN attention failed, the usual kernel goes on: %s", error)
+            self._alone = False
+            return self._varlen(q, k, v, None)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
         # What torch's `varlen_attn` calls; on the way there it keeps the host busy for longer than

@@ -21,6 +21,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Attend, Replayed, Routed
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.attention import LONG, PackedAttention
+from tinkex.engine.training.long_attention import LongAttention, tried
 from tinkex.engine.training.recurrence import packed_recurrence
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Passes:
         self.decoder, self._limits = decoder, limits
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
+        self._long = self._long_attention()
         self._recurs = bool(decoder.config.recurrent)
         self._mixes = decoder.config.mixes
 
@@ -81,8 +83,8 @@ class Passes:
                 self._attention(lengths),
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
-                keep_attention=not self.decoder.steady
-                and max(lengths) >= LONG
+                keep_attention=max(lengths) >= LONG
+                and self._long.kept
                 and self._has_room_for_attention(count),
                 on_routes=on_routes,
                 recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
@@ -93,12 +95,20 @@ class Passes:
     def _attention(self, lengths: Sequence[int]) -> Attend:
         config, device = self.decoder.config, self.decoder.device
         if not self.decoder.steady:
-            return PackedAttention(lengths, config.windows, device)
+            return PackedAttention(lengths, config.windows, device, whole=self._long.whole)
         from tinkex.engine.kernels.steady.attention import split_of
         from tinkex.engine.training.steady_attention import SteadyPackedAttention
 
         split = split_of(config.max_context)
         return SteadyPackedAttention(lengths, config.windows, config.attention.group, split, device)
+
+    def _long_attention(self) -> LongAttention:
+        """What is there for long sequences; tried where a card has a say in it."""
+        if self.decoder.steady:
+            return LongAttention(whole=False, kept=False)
+        if self.decoder.device.type != "cuda" or self.decoder.config.max_context < LONG:
+            return LongAttention()
+        return tried(self.decoder)
 
     def _captured_passes(self) -> CapturedPasses | None:
         """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
