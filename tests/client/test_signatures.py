@@ -105,6 +105,21 @@ def test_blocking_calls_inside_a_loop_are_pointed_out(caplog: pytest.LogCaptureF
         assert caplog.text == ""
 
 
+def test_a_line_that_blocks_is_pointed_out_once_however_often_it_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+
+        async def careless() -> None:
+            for _ in range(3):
+                service.get_server_capabilities()
+            service.get_server_capabilities()
+
+        with caplog.at_level(logging.WARNING):
+            asyncio.run(careless())
+        assert caplog.text.count("get_server_capabilities_async") == 2
+
+
 def test_blocking_in_a_callback_is_refused_instead_of_deadlocking() -> None:
     with ProtocolServer() as server, service_for(server) as service:
         seen: list[str] = []

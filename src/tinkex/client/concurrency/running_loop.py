@@ -10,6 +10,9 @@ SDK_THREAD = "tinkex-loop"
 
 logger = logging.getLogger("tinkex")
 
+_told: set[tuple[str, int]] = set()
+"""Lines of programs that were warned of: a loop would repeat it with every step."""
+
 
 def refuse_on_sdk_loop(method: str) -> None:
     """RuntimeError where blocking would wait for itself: in a callback of the SDK."""
@@ -21,7 +24,7 @@ def refuse_on_sdk_loop(method: str) -> None:
 
 
 def warn_if_blocking(method: str, async_method: str | None = None) -> None:
-    """Log a warning when a blocking call is made on a running event loop.
+    """Log a warning when a line of a program first blocks a running event loop.
 
     The call then goes on: it works, but everything else on that loop waits. Notebooks always run a
     loop, so they are left alone.
@@ -30,11 +33,21 @@ def warn_if_blocking(method: str, async_method: str | None = None) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    if "ipykernel" in sys.modules:
+    line = _line_of_program()
+    if "ipykernel" in sys.modules or line in _told:
         return
+    _told.add(line)
     instead = "await what it was called on" if async_method is None else f"use {async_method}()"
     logger.warning(
         "%s() was called from a running event loop and blocks it: %s instead.", method, instead
     )
     stack = "".join(traceback.format_stack(limit=6)[:-2])
     logger.warning("%s() was called here:\n%s", method, stack)
+
+
+def _line_of_program() -> tuple[str, int]:
+    """File and line of the innermost call that is not made by the SDK itself."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("tinkex."):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
