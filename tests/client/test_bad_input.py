@@ -60,7 +60,9 @@ CASES: list[Case] = [
      ValueError, r"loss_fn_config\['c'\]: must be finite"),
     ("config with a list", lambda w: w.training.forward([datum(1, 2)], "ppo", {"c": [1]}),
      TypeError, r"loss_fn_config\['c'\]: expected a number or text, got list"),
-    ("NaN weights", lambda w: Datum(text(w), {"weights": [float("nan"), 1.0]}), ValueError, "NaN"),
+    ("NaN weights", lambda w: w.training.forward(
+        [datum(1, 2), Datum(text(w), {"weights": [float("nan"), 1.0]})], "cross_entropy"),
+     ValueError, r"data\[1\].loss_fn_inputs\['weights'\] holds NaN: give unused positions 0"),
     ("ragged list", lambda w: Datum(text(w), {"target_tokens": [[1], [2, 3]]}), ValueError,
      "target_tokens"),
     ("unsigned dtype", lambda w: Datum(text(w), {"weights": np.ones(2, dtype=np.uint8)}),

@@ -60,6 +60,20 @@ def test_missing_weights_are_zeros_in_the_forward_pass() -> None:
     assert weights(custom_step([bare], squares).forward_data) == [[0.0, 0.0, 0.0]]
 
 
+def test_inputs_that_only_the_function_reads_may_hold_nan() -> None:
+    """A reference model has no logprob for the first token."""
+    reference = TensorData([math.nan, -1.0, -2.0], "float32")
+    mine = Datum(DATA[0].model_input, {**DATA[0].loss_fn_inputs, "reference": reference})
+
+    def distance(data: list[Datum], logprobs: list[Any]) -> Any:
+        known = data[0].loss_fn_inputs["reference"].to_torch().nan_to_num(0.0)
+        return (logprobs[0] * known).sum(), {}
+
+    step = custom_step([mine], distance)
+    assert sorted(step.forward_data[0].loss_fn_inputs) == ["target_tokens", "weights"]
+    assert weights(step.backward_data(forward_of([mine]))) == [[0.0, 1.0, 2.0]]
+
+
 def test_two_dimensional_targets_keep_their_shape() -> None:
     targets = np.array([[1, 2], [3, 4], [5, 6]])
     data = [Datum(DATA[0].model_input, {"target_tokens": targets})]

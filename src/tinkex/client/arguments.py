@@ -12,6 +12,8 @@ from numbers import Real
 from operator import index
 from typing import Any, SupportsIndex, get_args
 
+import numpy as np
+
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
 from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import MAX_AGE_RECIPIENTS, MAX_TTL_SECONDS, MIN_TTL_SECONDS
@@ -35,6 +37,17 @@ def checked_data(data: object) -> list[Datum]:
         if not datum.model_input.chunks:
             raise ValueError(f"data[{place}].model_input: is empty; give it at least one token")
     return datums
+
+
+def check_no_nan(datums: list[Datum]) -> None:
+    """Of what is sent: inputs that only a function of the caller's own reads may hold anything."""
+    for place, datum in enumerate(datums):
+        for name, tensor in datum.loss_fn_inputs.items():
+            values = tensor._numpy
+            if values.dtype.kind == "f" and values.size and np.isnan(values.min()):
+                raise ValueError(
+                    f"data[{place}].loss_fn_inputs[{name!r}] holds NaN: give unused positions 0"
+                )
 
 
 def whole(value: object, name: str, *, expected: str = "a whole number") -> int:

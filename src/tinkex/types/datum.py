@@ -99,13 +99,9 @@ def _check_kind(model_input: object) -> None:
 
 def _tensor(name: str, value: Any) -> TensorData:
     try:
-        tensor = _converted(name, value)
+        return _converted(name, value)
     except ValueError as error:
         raise ValueError(f"loss_fn_inputs[{name!r}]: {error}") from error
-    values = tensor._numpy
-    if values.dtype.kind == "f" and values.size and np.isnan(values.min()):
-        raise ValueError(f"loss_fn_inputs[{name!r}] holds NaN: give unused positions 0")
-    return tensor
 
 
 def _converted(name: str, value: Any) -> TensorData:

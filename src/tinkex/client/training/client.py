@@ -120,6 +120,7 @@ class TrainingClient(SavingClient):
         finish: Callable[[ForwardBackwardOutput], ForwardBackwardOutput] | None = None,
     ) -> AwaitableConcurrentFuture[ForwardBackwardOutput]:
         datums = arguments.checked_data(data)
+        arguments.check_no_nan(datums)
         settings = arguments.checked_loss(loss_fn, config)
         work = self._run.forward_backward(
             datums, loss_fn, settings, forward_only=forward_only, finish=finish
