@@ -5,7 +5,10 @@ On a machine without a GPU the kernels run under Triton's interpreter, in a proc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +76,64 @@ def test_a_rows_product_is_the_same_among_any_number_of_rows(transposed: bool) -
         assert torch.equal(product(x[start:stop], weight), together[start:stop]), (start, stop)
     # So many rows that a program takes more columns too, here at once.
     assert torch.equal(product(x, weight, tiling=MANY), together)
+
+
+@here
+def test_a_card_whose_tilings_disagree_gets_one_for_any_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tinkex.engine.kernels.steady import product as kernel
+    from tinkex.engine.model.matrices.steady import SteadyMatrix, settle
+
+    monkeypatch.setattr(kernel._Choice, "agreed", True)
+    matrices = [SteadyMatrix(random(8, 16)) for _ in range(2)]
+    settle(matrices)
+    assert kernel.tiling_of(1) != kernel.tiling_of(1000)
+    made = kernel.product
+
+    def by_tiling(x: Tensor, weight: Tensor, *, tiling: kernel.Tiling) -> Tensor:
+        return made(x, weight, tiling=tiling) + (tiling == kernel.MANY)
+
+    monkeypatch.setattr(kernel, "product", by_tiling)
+    settle(matrices)
+    assert kernel.tiling_of(1) == kernel.tiling_of(1000) == kernel.ANY
+    assert "one tiling for any number of rows" in caplog.text
+
+
+@elsewhere
+def test_tilings_compile_to_matrix_instructions_of_one_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a Hopper card, without one: what the interpreter cannot show."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from tinkex.engine.kernels.steady.product import MANY, TILINGS
+
+    found = [instructions(tiling) for tiling in (TILINGS[0], MANY)]
+    assert found == [{"wgmma.mma_async.sync.aligned.m64n16k16"},
+                     {"wgmma.mma_async.sync.aligned.m64n128k16"}]  # fmt: skip
+
+
+def instructions(tiling: Any) -> set[str]:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    from tinkex.engine.kernels.steady.product import _product
+
+    constants = {
+        "inner_stride": 1, "BIAS": False, "ONTO": True, "ROWS": tiling.rows,
+        "COLUMNS": tiling.columns, "INPUTS": tiling.inputs, "GROUP": 8, "EVEN": True,
+    }  # fmt: skip
+    kinds = dict.fromkeys(("x", "weight", "bias", "onto", "out"), "*bf16")
+    signature = {name: kinds.get(name, "i32") for name in _product.arg_names}
+    signature |= dict.fromkeys(constants, "constexpr")
+    whole = ("x", "weight", "onto", "out", "outputs", "inputs", "x_stride", "column_stride")
+    places = {
+        (at,): [["tt.divisibility", 16]] for at, name in enumerate(signature) if name in whole
+    }
+    source = ASTSource(_product, signature, constants, places)
+    options = {"num_warps": tiling.warps, "num_stages": tiling.stages, "enable_fp_fusion": True}
+    made = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    return set(re.findall(r"wgmma\.mma_async[.\w]*?k16|mma\.sync[.\w]*", made.asm["ptx"]))
 
 
 # ---- attention

@@ -12,6 +12,7 @@ from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights, share_o
 from tinkex.engine.adapters.peft_files import read_adapter
 from tinkex.engine.messages import LoraSpec, Ready
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.matrices.steady import settle
 from tinkex.engine.model.sizes import sizes_of
 from tinkex.engine.process.device_clock import Stopwatch, marks_of
 from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
@@ -70,6 +71,8 @@ def _build(
     trainer = Trainer(decoder, limits)
     sampler = Sampler(decoder, read_ending(folder), sampling, read)
     if placement.device.type == "cuda":
+        if decoder.steady:
+            settle(weight for _, weight, _ in decoder.weights.products())
         warm_up(trainer, sampler)
     shard = decoder.config.shard
     whole = decoder.config if shard is None else shard.whole

@@ -3,6 +3,6 @@
 What they ask of the card is that one element of a matrix instruction's result depends on its own
 row and column alone, and that inputs are summed in order: `benchmarks/engine_steady.py` verifies
 it. Everything else is fixed here: where keys and inputs are cut, in which order pieces are joined.
-Multiplications and additions that a compiler might fuse in one kernel and not in the next are
-written as `tl.fma`, or in a form that cannot be fused.
+A compiler that fused a multiplication with an addition in one kernel and not in the next would give
+other bits: fusion is switched off where kernels must agree, and said by `tl.fma` where it is meant.
 """

@@ -89,7 +89,7 @@ def attend(
         "GROUP": group, "LANES": lanes_of(group), "HEADS": heads, "SIZE": size,
         "PADDED": max(16, triton.next_power_of_2(size)), "WINDOW": window or 0, "SPLIT": split,
         "SPLITS": splits, "ROWS": ROWS, "BLOCK": _block(size), "KEEP": sums is not None,
-        "num_warps": 4 if size <= 128 else 8,
+        "num_warps": 4 if size <= 128 else 8, "enable_fp_fusion": False,
     }  # fmt: skip
     kept = out if sums is None else sums
     scale = size**-0.5 * LOG2_E

@@ -41,6 +41,9 @@ MANY = Tiling(128, 128, 64, 8, 4)
 
 FEW = 512
 
+ANY = TILINGS[-1]
+"""For any number of rows, on a card where tilings do not agree: see `agree`."""
+
 _GROUP = 8
 """Tiles of rows that are gone through before the next outputs: together they fit into the cache."""
 
@@ -67,10 +70,28 @@ def product(
     return out
 
 
+class _Choice:
+    agreed = True
+
+
 def tiling_of(rows: int) -> Tiling:
+    if not _Choice.agreed:
+        return ANY
     if rows > FEW:
         return MANY
     return next((tiling for tiling in TILINGS if rows <= tiling.rows), TILINGS[-1])
+
+
+def agree(weight: Tensor) -> bool:
+    """Whether all tilings find the same bits with this matrix; where they do not, all products of
+    this process are made by one from now on."""
+    x = torch.randn(MANY.rows + 2, weight.shape[1], dtype=weight.dtype, device=weight.device)
+    wanted = product(x, weight, tiling=TILINGS[0])
+    same = all(
+        torch.equal(product(x, weight, tiling=tiling), wanted) for tiling in (*TILINGS[1:], MANY)
+    )
+    _Choice.agreed = _Choice.agreed and same
+    return same
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -6,7 +6,8 @@ forwards and backwards, instead of a library that chooses by the shape of a batc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,6 +19,8 @@ from tinkex.engine.model.blocks.block import with_matrices
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Layer
 from tinkex.engine.model.matrices.frozen import FrozenMatrix, Matrix
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +61,20 @@ class Steady:
 
     def head(self, weight: Tensor) -> Matrix:
         return SteadyMatrix(weight)
+
+
+def settle(matrices: Iterable[Matrix]) -> None:
+    """Look, on the device they are on, whether products by many rows and by few are the same bits,
+    one matrix of each shape; log it where they are not, and are made more slowly then."""
+    from tinkex.engine.kernels.steady.product import agree
+
+    seen: set[torch.Size] = set()
+    for matrix in matrices:
+        if isinstance(matrix, SteadyMatrix) and matrix.values.shape not in seen:
+            seen.add(matrix.values.shape)
+            if not (agree(matrix.values) and agree(matrix.values.T)):
+                logger.warning("steady: this card needs one tiling for any number of rows: slower")
+                return
 
 
 def check_steady(config: ModelConfig) -> None:
