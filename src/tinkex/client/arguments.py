@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from operator import index
-from typing import Any, SupportsIndex, get_args
+from typing import SupportsIndex, get_args
 
 import numpy as np
 
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
+from tinkex.types.optimizer import AdamOptimizerConfig, DimuonOptimizerConfig, OptimizerConfig
+from tinkex.types.strictness import twin
 from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import MAX_AGE_RECIPIENTS, MAX_TTL_SECONDS, MIN_TTL_SECONDS
 from tinkex.wire.paths import check_name
@@ -28,7 +30,7 @@ def checked_data(data: object) -> list[Datum]:
         raise TypeError("data: expected a list of Datum, got one Datum; write [datum]")
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
         raise TypeError(f"data: expected a list of Datum, got {_kind(data)}")
-    datums = list(data)
+    datums = [twin(datum, Datum) for datum in data]
     if not datums:
         raise ValueError("No data provided: data must hold at least one Datum")
     for place, datum in enumerate(datums):
@@ -171,7 +173,8 @@ def check_model_path(path: object, name: str = "path") -> None:
         raise ValueError(f"{name}: must start with {SCHEME}, got {path[:80]!r}")
 
 
-def check_prompt(prompt: object) -> None:
+def checked_prompt(given: object) -> ModelInput:
+    prompt = twin(given, ModelInput)
     if not isinstance(prompt, ModelInput):
         raise TypeError(
             f"prompt: expected a ModelInput, got {_kind(prompt)}; "
@@ -179,15 +182,23 @@ def check_prompt(prompt: object) -> None:
         )
     if not prompt.chunks:
         raise ValueError("prompt: is empty; give it at least one token")
+    return prompt
 
 
 def as_sampling_params(given: object) -> SamplingParams:
     """Sampling parameters; a dictionary of them will do, as it does for the official client."""
     if isinstance(given, Mapping):
         return SamplingParams(**given)
-    if not isinstance(given, SamplingParams):
+    params = twin(given, SamplingParams)
+    if not isinstance(params, SamplingParams):
         raise TypeError(f"sampling_params: expected SamplingParams, got {_kind(given)}")
-    return given
+    return params
+
+
+def as_optimizer(given: OptimizerConfig | None) -> OptimizerConfig:
+    """What a run is to be trained with; Adam unless something is said."""
+    found: OptimizerConfig = twin(given, AdamOptimizerConfig, DimuonOptimizerConfig)
+    return found or AdamOptimizerConfig()
 
 
 def checked_counts(num_samples: object, **counts: object) -> tuple[int, ...]:
@@ -213,11 +224,11 @@ def checked_last_n(include_prompt_logprobs: bool, last_n: object) -> int | None:
     return number
 
 
-def check_target(prompt: ModelInput, target: Any) -> None:
+def checked_target(prompt: ModelInput, given: object) -> TensorData | None:
     """Tokens whose logprobs are asked for: a row for each place of the prompt after its first."""
-    if target is None:
-        return
-    name = "target_prompt_logprobs"
+    if given is None:
+        return None
+    name, target = "target_prompt_logprobs", twin(given, TensorData)
     if not isinstance(target, TensorData):
         raise TypeError(f"{name}: expected TensorData, got {_kind(target)}")
     if target.dtype != "int64":
@@ -230,6 +241,7 @@ def check_target(prompt: ModelInput, target: Any) -> None:
             f"{name}: needs one row per prompt position after the first, {rows - 1}, "
             f"got {target.shape[0]}"
         )
+    return target
 
 
 def _known_length(prompt: ModelInput) -> int | None:

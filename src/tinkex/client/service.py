@@ -25,7 +25,6 @@ from tinkex.client.training.client import TrainingClient
 from tinkex.client.training.custom_loss import LossHandle, PerDatumLossFn
 from tinkex.client.training.loss_upload import register_loss
 from tinkex.types import (
-    AdamOptimizerConfig,
     CustomLossInputRank,
     GetServerCapabilitiesResponse,
     LoraConfig,
@@ -204,7 +203,7 @@ class ServiceClient:
             base_model,
             lora,
             user_metadata,
-            optimizer or AdamOptimizerConfig(),
+            arguments.as_optimizer(optimizer),
         )
 
     create_lora_training_client = blocking(create_lora_training_client_async)

@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinkex.types.model_input import ModelInput
-from tinkex.types.provenance import ProvenanceSpans, check_tiling
+from tinkex.types.provenance import (
+    PromptProvenanceSpan,
+    ProvenanceSpans,
+    SampledProvenanceSpan,
+    check_tiling,
+)
 from tinkex.types.shortened import shown_with
-from tinkex.types.strictness import exported
+from tinkex.types.strictness import exported, twin
 from tinkex.types.tensor_data import TensorData, TensorDtype, dense_tensor
 
 if TYPE_CHECKING:
@@ -71,14 +76,14 @@ class Datum:
         model_input_spans: ProvenanceSpans | None = None,
         loss_fn_input_spans: ProvenanceSpans | None = None,
     ) -> None:
-        _check_kind(model_input)
+        model_input = _checked_kind(model_input)
         if (model_input_spans is None) != (loss_fn_input_spans is None):
             raise AssertionError("spans come in pairs: set both span lists or neither")
         self.__dict__.update(
             model_input=model_input,
             loss_fn_inputs={name: _tensor(name, value) for name, value in loss_fn_inputs.items()},
-            model_input_spans=model_input_spans,
-            loss_fn_input_spans=loss_fn_input_spans,
+            model_input_spans=_spans(model_input_spans),
+            loss_fn_input_spans=_spans(loss_fn_input_spans),
         )
 
     def with_provenance(
@@ -92,9 +97,17 @@ class Datum:
         return replace(self, model_input_spans=model_input, loss_fn_input_spans=loss_fn_inputs)
 
 
-def _check_kind(model_input: object) -> None:
-    if not isinstance(model_input, ModelInput):
+def _checked_kind(model_input: object) -> ModelInput:
+    found = twin(model_input, ModelInput)
+    if not isinstance(found, ModelInput):
         raise TypeError(f"model_input must be a ModelInput, got {type(model_input).__name__}")
+    return found
+
+
+def _spans(given: ProvenanceSpans | None) -> ProvenanceSpans | None:
+    if given is None:
+        return None
+    return [twin(span, PromptProvenanceSpan, SampledProvenanceSpan) for span in given]
 
 
 def _tensor(name: str, value: Any) -> TensorData:
@@ -105,6 +118,7 @@ def _tensor(name: str, value: Any) -> TensorData:
 
 
 def _converted(name: str, value: Any) -> TensorData:
+    value = twin(value, TensorData)
     if isinstance(value, TensorData):
         return value
     if isinstance(value, np.ndarray):

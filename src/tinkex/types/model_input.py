@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -41,8 +42,14 @@ class _TokensSchema:
         return {"type": "array", "items": token}
 
 
+class _Chunk(Strict):
+    """One piece of an input. Those of the official package will do: they have the same parts."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
 @exported
-class EncodedTextChunk(Strict):
+class EncodedTextChunk(_Chunk):
     """A run of token ids. A list or tuple is kept as given; a numpy array stays an array."""
 
     tokens: Annotated[Sequence[int], _TokensSchema]
@@ -74,7 +81,7 @@ def _declared_length(chunk: str, expected_tokens: int | None) -> int:
     return expected_tokens
 
 
-class ImageChunk(Strict):
+class ImageChunk(_Chunk):
     """An encoded image, sent whole. `expected_tokens` is a hint that gives it a length."""
 
     data: bytes
@@ -97,7 +104,7 @@ class ImageChunk(Strict):
         return _declared_length("ImageChunk", self.expected_tokens)
 
 
-class ImageAssetPointerChunk(Strict):
+class ImageAssetPointerChunk(_Chunk):
     """An image the server already has. It can be sampled from, not trained on."""
 
     format: Literal["png", "jpeg"]
@@ -112,7 +119,7 @@ class ImageAssetPointerChunk(Strict):
 
 
 @exported
-class DmelChunk(Strict):
+class DmelChunk(_Chunk):
     """Audio as a serialised tensor of discretised mel frames; one token per frame."""
 
     dmel: bytes

@@ -50,7 +50,7 @@ class SampleCall:
         prompt_logprobs_last_n: int | None,
     ) -> SampleCall:
         """Raises for anything the server would have to refuse."""
-        arguments.check_prompt(prompt)
+        prompt = arguments.checked_prompt(prompt)
         params = arguments.as_sampling_params(sampling_params)
         samples, topk_prompt, topk_sample, alternatives = arguments.checked_counts(
             num_samples,
@@ -58,7 +58,7 @@ class SampleCall:
             topk_sample_logprobs=topk_sample_logprobs,
             prompt_alt_tokens_k=prompt_alt_tokens_k,
         )
-        arguments.check_target(prompt, target_prompt_logprobs)
+        target = arguments.checked_target(prompt, target_prompt_logprobs)
         last_n = arguments.checked_last_n(include_prompt_logprobs, prompt_logprobs_last_n)
         return cls(
             prompt,
@@ -67,7 +67,7 @@ class SampleCall:
             include_prompt_logprobs,
             topk_prompt,
             topk_sample,
-            target_prompt_logprobs,
+            target,
             alternatives,
             last_n,
             prompt_bytes(prompt),

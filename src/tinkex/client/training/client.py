@@ -39,7 +39,8 @@ from tinkex.types import (
     SaveWeightsForSamplerResponseInternal,
 )
 from tinkex.types.checkpoints import CONSOLE_URL
-from tinkex.types.optimizer import OptimParamsBase
+from tinkex.types.optimizer import DimuonParams, OptimParamsBase
+from tinkex.types.strictness import twin
 from tinkex.wire import routes
 from tinkex.wire.json import encode_request
 
@@ -357,7 +358,8 @@ def _optimizer_params(
 ) -> OptimParams:
     if optim_params is not None and adam_params is not None:
         raise ValueError("optim_params and adam_params are two names for one thing: give one")
-    params = adam_params if optim_params is None else optim_params
+    given = adam_params if optim_params is None else optim_params
+    params = twin(given, AdamParams, DimuonParams)
     if not isinstance(params, AdamParams | OptimParamsBase):
         kind = "nothing" if params is None else type(params).__name__
         raise TypeError(f"optim_params: expected AdamParams or another optimizer's, got {kind}")

@@ -12,7 +12,6 @@ from tinkex.client.settings.queue_state import TRAINING_RATE_REASON, QueueReport
 from tinkex.client.training.client import TrainingClient
 from tinkex.client.training.run import json_kind
 from tinkex.types import (
-    AdamOptimizerConfig,
     CreateModelRequest,
     CreateModelResponse,
     LoadWeightsRequest,
@@ -82,7 +81,7 @@ async def from_state(
     if holder.flags.create_model_via_load_weights:
         return await _via_load_weights(holder, state)
     info = await weights_info(state.path, state.weights_access_token)
-    fresh = state.optimizer or AdamOptimizerConfig()
+    fresh = arguments.as_optimizer(state.optimizer)
     client = await create_model(
         holder,
         state.base_model or info.base_model,
@@ -106,7 +105,7 @@ async def _via_load_weights(holder: InternalClientHolder, state: State) -> Train
         user_metadata=state.user_metadata,
         path=state.path,
         optimizer=state.with_optimizer,
-        optimizer_config=state.optimizer,
+        optimizer_config=state.optimizer and arguments.as_optimizer(state.optimizer),
         weights_access_token=state.weights_access_token,
     )
     promise = await holder.api.post(
