@@ -48,6 +48,7 @@ OURS_AS_WELL = {
         ]
     ],
     "Checkpoint": [("base_model", "None"), ("step", "None")],
+    "SupportedModel": [("max_training_length", "None")],
 }
 """Fields of our own, behind all of theirs."""
 HEAVY = ("numpy", "pydantic", "google.protobuf", "pyqwest", "rich", "torch", "click", "zstandard")

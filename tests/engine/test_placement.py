@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ import torch
 from support.sampling import tiny_decoder, tiny_folder
 from tinkex.engine.cpu import bf16_probe
 from tinkex.engine.errors import ModelError
+from tinkex.engine.limits import Limits
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.matrices.steady import Steady
 from tinkex.engine.process import placement
 from tinkex.engine.process.placement import (
     choose_placement,
     is_steady,
+    longest_training,
     memory_plan,
     sampling_limits,
     training_limits,
@@ -48,6 +51,19 @@ def test_what_is_not_there_is_refused_by_name(
     monkeypatch.setattr(placement, "cpu_survives_bfloat16", lambda: True)
     with pytest.raises(ModelError, match=message):
         choose_placement(config(**changes))
+
+
+def test_the_longest_trained_sequence_follows_the_memory_of_a_pass() -> None:
+    decoder = tiny_decoder()
+    most = decoder.config.max_context
+    assert longest_training(decoder, Limits(activation_bytes=1)) == most, "a CPU takes what comes"
+    card: Any = SimpleNamespace(
+        config=decoder.config, device=torch.device("cuda"), dtype=torch.bfloat16
+    )
+    assert longest_training(card, Limits(activation_bytes=1 << 40)) == most
+    room = longest_training(card, Limits(activation_bytes=1 << 20))
+    assert 0 < room < most
+    assert longest_training(card, Limits(activation_bytes=2 << 20)) in (2 * room, 2 * room + 1)
 
 
 def test_a_cpu_is_steady_as_it_is_and_a_gpu_by_kernels_of_its_own(

@@ -56,5 +56,6 @@ def test_prompt_and_sample_stay_within(service: tinkex.ServiceClient) -> None:
 def test_capabilities_tell_what_may_be_asked_for(service: tinkex.ServiceClient) -> None:
     (model,) = service.get_server_capabilities().supported_models
     most = model.max_context_length
+    assert model.max_training_length == most, "on a CPU, which plans no memory for it"
     with pytest.raises(tinkex.UnprocessableEntityError, match=f"at most {most} here"):
         service.create_lora_training_client(f"{MODEL}:peft:{most + 1}", rank=4)

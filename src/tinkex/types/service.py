@@ -43,12 +43,17 @@ class ClientDynamicConfigResponse(Lenient):
 
 
 class SupportedModel(Lenient):
-    """A model the server offers, how long its context is and what can be done with it."""
+    """A model the server offers, how long its context is and what can be done with it.
+
+    `max_training_length` is of this project's servers alone: tokens of a trained sequence that the
+    device's memory is planned for.
+    """
 
     model_name: str | None = None
     max_context_length: int | None = None
     trainable: bool | None = None
     sampleable: bool | None = None
+    max_training_length: int | None = None
 
 
 class GetServerCapabilitiesResponse(Lenient):

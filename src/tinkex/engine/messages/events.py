@@ -61,6 +61,7 @@ class Ready:
     run_room: int | None = None  # bytes of all runs together, device and host; None: not bounded
     rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
     steady: bool = False  # whether a request's bits depend on nobody beside it
+    max_training: int | None = None  # tokens of a trained sequence that memory is planned for
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
     is_steady,
+    longest_training,
     memory_of,
     memory_plan,
     sampling_limits,
@@ -91,6 +92,7 @@ def _build(
             run_room=trainer.residency.room,
             rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
             steady=is_steady(decoder),
+            max_training=longest_training(decoder, limits),
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))

@@ -183,6 +183,25 @@ def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> di
     return plan
 
 
+_RECOMPUTED = 2
+"""A layer that is computed again is there with its gradients, which are about as large."""
+
+_AROUND_LAYERS = 6
+"""Rows of the stream's width outside the layers: embedded, normed, gradients, logits' inputs."""
+
+
+def longest_training(decoder: Decoder, limits: Limits) -> int:
+    """Tokens of a sequence that a training pass has planned memory for, every layer's input kept
+    and layers computed again. A longer one is tried, and may find no room."""
+    config = decoder.config
+    if decoder.device.type != "cuda":
+        return config.max_context
+    layers = [layer.kept(config.hidden_size) for layer in config.layers]
+    stream = (len(layers) + _AROUND_LAYERS) * config.hidden_size
+    numbers = stream + _RECOMPUTED * max(layers)
+    return min(config.max_context, limits.activation_bytes // (numbers * decoder.dtype.itemsize))
+
+
 def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
     gpu = decoder.device.type == "cuda"
     size = page_bytes(decoder.config, decoder.dtype)

@@ -75,18 +75,21 @@ async def capabilities(request: Request) -> Response:
     engines = core_of(request).engines
     models = []
     for name in engines.names():
-        context = await _context(engines.get(name))
+        context, training = await _lengths(engines.get(name))
         model = {"model_name": name, "trainable": True, "sampleable": True}
-        models.append({**model, "max_context_length": context})
+        lengths = {"max_context_length": context, "max_training_length": training}
+        models.append({**model, **lengths})
     return answer({"supported_models": models})
 
 
-async def _context(pool: Pool) -> int | None:
-    """What is known of a model's context, waiting a while for one that is still being loaded."""
+async def _lengths(pool: Pool) -> tuple[int | None, int | None]:
+    """What is known of a model's context and of its longest trained sequence, waiting a while for
+    one that is still being loaded."""
     if not pool.is_asleep:
         with contextlib.suppress(TimeoutError):
-            return (await asyncio.wait_for(pool.ready(), _LOADING_S)).max_context
-    return declared_context(Path(pool.spec.source))
+            facts = await asyncio.wait_for(pool.ready(), _LOADING_S)
+            return facts.max_context, facts.max_training
+    return declared_context(Path(pool.spec.source)), None
 
 
 async def token(request: Request) -> Response:
