@@ -313,6 +313,11 @@ def test_guesses_change_nothing_about_a_constrained_sample(shared: Sampler) -> N
         (json_answer([]), "grammar: the schema must be an object, not list"),
         (json_answer({"not": {"type": "string"}}), 'Unimplemented keys: \\["not"\\]'),
         (json_answer({"type": "strange"}), "grammar: "),
+        (json_answer({"type": "string", "pattern": "("}), "regex parse error: unclosed group"),
+        (
+            json_answer({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}),
+            "no text can satisfy it",
+        ),
         (json_answer({"$ref": "#/$defs/none"}), "grammar: "),
         (json_answer({"enum": ["x" * vocabulary.MAX_CHARACTERS]}), "at most 262144 are allowed"),
     ],

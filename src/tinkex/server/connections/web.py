@@ -15,6 +15,10 @@ from tinkex.server.connections.http_parser import BoundedHttp
 
 KEEP_ALIVE_S = 120
 GRACE_S = 2
+BACKLOG = 2048
+"""Connections that wait to be taken."""
+_TAKEN = 32
+"""Of those at once, before whoever is connected already gets a turn."""
 
 
 def config(app: ASGIApp, lifespan: Literal["on", "off"] = "on") -> uvicorn.Config:
@@ -26,6 +30,8 @@ def config(app: ASGIApp, lifespan: Literal["on", "off"] = "on") -> uvicorn.Confi
         lifespan=lifespan,
         log_config=None,
         access_log=False,
+        log_level="error",  # a line for each request that is no HTTP would let anybody fill a disk
+        backlog=_TAKEN,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
@@ -38,6 +44,13 @@ class WebServer(uvicorn.Server):
     def __init__(self, settings: uvicorn.Config, dismiss: Callable[[], None]) -> None:
         super().__init__(settings)
         self._dismiss = dismiss
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """The event loop has one number for how many connections may wait and for how many it takes
+        before it turns to anything else: with 2,048, a flood of them kept everybody waiting."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Held polls are answered at once, after every connection was told to be its last."""

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
-_BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +264,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        listener.listen()
     except OSError as error:
         listener.close()
         raise CannotServe(

@@ -23,6 +23,9 @@ LEXER_STATES = 10_000
 GRAMMAR_SYMBOLS = 100_000
 
 
+_IN_WORDS = {"NoExtensionBias": "no text can satisfy it: does a $ref lead back to itself?"}
+
+
 class Vocabulary:
     """`tokenizer` is the text of a tokenizer.json; `size` the width of the model's logits."""
 
@@ -51,8 +54,12 @@ class Vocabulary:
 
 def reason(matcher: LLMatcher) -> str:
     """What went wrong, in one line, without where in a text that the sender has never seen."""
-    first = matcher.get_error().strip().partition("\n")[0]
-    return re.sub(r"^(at )?\d+\(\d+\): ", "", first)[:400]
+    first, *others = matcher.get_error().strip().splitlines() or [""]
+    found = re.sub(r"^(at )?\d+\(\d+\): ", "", first)
+    if found.endswith(":"):
+        said = (line.removeprefix("error: ") for line in others if line.startswith("error: "))
+        found = f"{found} {next(said, '')}"
+    return _IN_WORDS.get(found, found)[:400]
 
 
 def is_installed() -> bool:

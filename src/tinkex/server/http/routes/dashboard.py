@@ -77,11 +77,11 @@ async def sign_in(request: Request) -> Response:
     core = core_of(request)
     _from_own_page(request)
     address = request.client.host if request.client else ""
-    core.guesses.check(address)
     asked = await read(request, requests.DASHBOARD_SIGN_IN)
     try:
         visit = _admitted(request, asked.key, asked.invitation)
     except Unauthorized:
+        core.guesses.check(address)
         core.guesses.failed(address)
         raise
     cookie, secret = core.visits.begin(visit)
