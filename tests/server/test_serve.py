@@ -53,6 +53,16 @@ def refusal(
     return line
 
 
+@pytest.mark.parametrize("name", ["tinkex.db", "keys.json", "tenants.json"])
+def test_a_damaged_file_of_the_home_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    home = Path(environ["TINKEX_HOME"])
+    home.mkdir()
+    (home / name).write_bytes(b"[" * 100_000)
+    assert name in refusal(ServeOptions(models=(TINY,), port=0), environ, capsys)
+
+
 def test_a_taken_port_is_one_clear_line(
     environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,16 @@ def test_an_unsigned_path_is_refused(signer: Signer, query: dict[str, str]) -> N
         signer.check(PATH, query, now=1)
 
 
+@pytest.mark.parametrize("torn", [b"", b"half"])
+def test_a_key_that_was_never_wholly_written_is_made_anew(tmp_path: Path, torn: bytes) -> None:
+    """A disk that was full at the first start kept a server from ever starting again."""
+    file = tmp_path / "signing.key"
+    file.write_bytes(torn)
+    link = Signer.from_file(file).link(PATH, "alice", 10)
+    assert Signer.from_file(file).check(*opened(link), now=1) == "alice"
+    assert [each.name for each in tmp_path.iterdir()] == ["signing.key"]
+
+
 def test_the_key_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     file = tmp_path / "signing.key"
     link = Signer.from_file(file).link(PATH, "alice", 10)

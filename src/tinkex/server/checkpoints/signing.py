@@ -73,13 +73,15 @@ class Signer:
 
 
 def _load_or_create(path: Path) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return path.read_bytes()
-    key = secrets.token_bytes(_KEY_BYTES)
+    """One that is too short was cut off by a full disk: nothing was ever signed with it."""
+    if path.exists() and len(found := path.read_bytes()) >= _KEY_BYTES:
+        return found
+    key, draft = secrets.token_bytes(_KEY_BYTES), path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)
         file.flush()
         os.fsync(file.fileno())
+    draft.replace(path)
     return key

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from tinkex.server.settings import (
     Settings,
     is_loopback,
 )
+from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home, HomeTaken, default_home
 from tinkex.server.storage.home_rows import DATABASE_VARIABLE, WrongRows
@@ -245,9 +247,23 @@ def _keys(home: Path, host: str) -> Mapping[str, str] | None:
 def _take(root: Path, lease: Lease | None = None) -> Home:
     """Say now, not after the models are found, that the home cannot be had."""
     try:
-        return Home(root, lease=lease)
+        home = Home(root, lease=lease)
     except OSError as error:
         raise CannotServe(f"home {root} cannot be used: {error.strerror}") from error
+    if lease is None:
+        _check_rows(home)
+    return home
+
+
+def _check_rows(home: Home) -> None:
+    try:
+        connect(home.database).close()
+    except sqlite3.Error as error:
+        home.release()
+        raise CannotServe(
+            f"{home.database} cannot be opened: {error}; make room on its disk, or restore it from "
+            "a backup"
+        ) from error
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -168,5 +168,5 @@ class OperatorKeys(Collection[str]):
 def _decode(path: Path) -> tuple[Key, ...]:
     try:
         return tuple(Key(**entry) for entry in json.loads(path.read_text())["keys"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise KeyProblem(f"{path.name} is not a list of keys; restore it or remove it") from error

@@ -75,7 +75,7 @@ class TenantTerms(Mapping[str, Terms]):
 def _decode(path: Path) -> dict[str, Terms]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise KeyProblem(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise KeyProblem(f"{path} is not an object with tenants' names")
