@@ -7,7 +7,7 @@ per second of training, decoding and prompts beside the default mode. The engine
 
 Every part ends when its time is over, prints as it goes, and leaves the others alone if it fails.
 
-    python benchmarks/engine_steady.py [--small] [--parts products,bits,rates] [--seconds 180]
+    python benchmarks/engine_steady.py [--small] [--parts products,bits,rates] [--seconds 240]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from engine_float8 import COPIES, SHAPES, cleared, graph_us, make_sampler, rates
+from engine_float8 import COPIES, SHAPES, cleared, graph_us, rates
 from engine_gpu import data
 from front_door_gpu import QWEN3_8B, SMALL
 from gpu_families import say
@@ -29,6 +29,7 @@ from seeded_model import seeded_decoder
 from torch import Tensor
 from torch.nn import functional as F
 
+from tinkex.engine.adapters.layout import AdapterWeights
 from tinkex.engine.messages import (
     CreateRun,
     Datum,
@@ -45,12 +46,17 @@ from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.matrices.steady import Steady
 from tinkex.engine.process.placement import training_limits
+from tinkex.engine.sampling.limits import SamplerLimits
+from tinkex.engine.sampling.model_end import Ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
 
 RANKS = {"own": 32, "first": 8, "second": 64}
 TRIED_ROWS = (1, 16, 32, 128, 512, 8192)
+PAGES = 4000
+"""For all sequences of a step: 9 GB at the 8B shape."""
+
 ADAM = {
     "learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0,
     "grad_clip_norm": 0.0,
@@ -72,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
     parser.add_argument("--parts", default="products,bits,rates")
-    parser.add_argument("--seconds", type=float, default=180.0, help="the most that a part takes")
+    parser.add_argument("--seconds", type=float, default=240.0, help="the most that a part takes")
     asked = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -192,6 +198,8 @@ def bits(decoder: Decoder, small: bool) -> Iterator[Row]:
     ]  # fmt: skip
     sampler = serving(decoder, among, long)
     apart = [answered(sampler, [command])[command.op] for command in own]
+    del sampler
+    cleared()
     together = answered(serving(decoder, among, long), [*others[:20], *own, *others[20:]])
     for command, one in zip(own, apart, strict=True):
         what = f"a prompt of {len(command.prompt):,} and 32 tokens"
@@ -232,10 +240,15 @@ def state(trainer: Trainer) -> tuple[Tensor, Tensor]:
 
 
 def serving(decoder: Decoder, trainer: Trainer, longest: int) -> Sampler:
-    sampler = make_sampler(decoder, 64, longest + 64, 1000)
+    limits = SamplerLimits(pages=PAGES, max_context=longest + 64, rows=64, step_tokens=1000)
+    sampler = Sampler(decoder, Ending((), None), limits, no_files)
     for run in RANKS:
         sampler.versions.serve(run, "nowhere", trainer.weights(run))
     return sampler
+
+
+def no_files(folder: str) -> AdapterWeights:
+    raise AssertionError(f"{folder}: adapters of this benchmark come from a trainer")
 
 
 def sample(op: str, weights: str, prompt: NDArray[np.int32], new: int, seed: int) -> Sample:
@@ -280,6 +293,7 @@ def cost(usual: Decoder, steady: Decoder, small: bool, clock: Clock) -> Iterator
     before = dict(timed(usual, small))
     if clock.is_over:
         say("no time left for the steady mode's rates; give --seconds more")
+        return
     for what, value in timed(steady, small):
         share = 100 * (1 - value / before[what])
         say(f"{what}: costs {share:.1f} % (target: 15 % at most)")

@@ -86,7 +86,7 @@ def test_a_card_whose_tilings_disagree_gets_one_for_any_number_of_rows(
     from tinkex.engine.model.matrices.steady import SteadyMatrix, settle
 
     monkeypatch.setattr(kernel._Choice, "agreed", True)
-    matrices = [SteadyMatrix(random(8, 16)) for _ in range(2)]
+    matrices = [SteadyMatrix(random(8, 16, dtype=torch.bfloat16)) for _ in range(2)]
     settle(matrices)
     assert kernel.tiling_of(1) != kernel.tiling_of(1000)
     made = kernel.product
