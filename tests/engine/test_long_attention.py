@@ -40,6 +40,19 @@ def test_a_library_that_fails_is_left_out_with_its_reason(
     )
 
 
+def test_a_refusal_that_was_made_good_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = PackedAttention.__call__
+
+    def call(self: Any, *given: Any) -> Tensor:
+        self.refused = "no plan"
+        return asked(self, *given)
+
+    monkeypatch.setattr(PackedAttention, "__call__", call)
+    assert tried(tiny_decoder(), 20).whole is False
+
+
 def test_a_length_that_cudnn_refuses_after_all_goes_to_the_usual_kernel(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -55,6 +68,7 @@ def test_a_length_that_cudnn_refuses_after_all_goes_to_the_usual_kernel(
         assert attend._whole_or_varlen(q, q, q) is q
     assert "no plan" in caplog.text
     assert attend._alone is False
+    assert attend.refused == "no plan"
 
     def full(*heads: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("full")

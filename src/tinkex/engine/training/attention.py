@@ -43,6 +43,8 @@ class PackedAttention:
         if len(self._rectangles) > len(set(lengths)):
             self._rectangles = rectangles(sorted(lengths))
             self._order = _sorted_rows(lengths, device)
+        self.refused = ""
+        """Why cuDNN did not take what it was given, if it did not."""
         self._longest = max(lengths)
         self._alone = whole and len(lengths) == 1 and lengths[0] >= LONG
         self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
@@ -69,7 +71,7 @@ class PackedAttention:
             raise
         except RuntimeError as error:
             logger.warning("cuDNN attention failed, the usual kernel goes on: %s", error)
-            self._alone = False
+            self._alone, self.refused = False, str(error)
             return self._varlen(q, k, v, None)
 
     def _varlen(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:

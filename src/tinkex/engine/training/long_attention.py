@@ -71,5 +71,7 @@ def _passes(decoder: Decoder, length: int, *, whole: bool, kept: bool) -> None:
         else:
             out = attention(*given)
         found = torch.autograd.grad(out, given, out.detach())
+    if attend.refused:
+        raise RuntimeError(attend.refused)
     if not all(bool(x.isfinite().all()) for x in (out.detach(), *found)):
         raise FloatingPointError("its numbers are not finite")

@@ -106,7 +106,8 @@ class Passes:
         """What is there for long sequences; tried where a card has a say in it."""
         if self.decoder.steady:
             return LongAttention(whole=False, kept=False)
-        if self.decoder.device.type != "cuda" or self.decoder.config.max_context < LONG:
+        here, wide = self.decoder.device.type == "cuda", self.decoder.dtype == torch.float32
+        if not here or wide or self.decoder.config.max_context < LONG:
             return LongAttention()
         return tried(self.decoder)
 
