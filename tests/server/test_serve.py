@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
@@ -19,6 +20,7 @@ import tinkex
 from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
 from tinkex.server.hosting.serve import ServeOptions, listening, serve
+from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home
 from tinkex.server.tenancy.keys import KeyFile
 
@@ -61,6 +63,16 @@ def test_a_damaged_file_of_the_home_is_one_clear_line(
     home.mkdir()
     (home / name).write_bytes(b"[" * 100_000)
     assert name in refusal(ServeOptions(models=(TINY,), port=0), environ, capsys)
+
+
+def test_a_database_of_a_newer_release_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Path(environ["TINKEX_HOME"])
+    home.mkdir()
+    with contextlib.closing(connect(home / "tinkex.db")) as rows:
+        rows.set_version(9999)
+    assert "version 9999" in refusal(ServeOptions(models=(TINY,), port=0), environ, capsys)
 
 
 def test_a_taken_port_is_one_clear_line(

@@ -36,6 +36,7 @@ from tinkex.server.settings import (
     Settings,
     is_loopback,
 )
+from tinkex.server.storage.database.migrations import NewerDatabase, migrate
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home, HomeTaken, default_home
@@ -256,14 +257,15 @@ def _take(root: Path, lease: Lease | None = None) -> Home:
 
 
 def _check_rows(home: Home) -> None:
+    """Bring them to the newest version now, where what is wrong can be told in a line."""
     try:
-        connect(home.database).close()
-    except sqlite3.Error as error:
+        with contextlib.closing(connect(home.database)) as rows:
+            migrate(rows)
+    except (sqlite3.Error, NewerDatabase) as error:
         home.release()
-        raise CannotServe(
-            f"{home.database} cannot be opened: {error}; make room on its disk, or restore it from "
-            "a backup"
-        ) from error
+        fix = "make room on its disk, or restore it from a backup"
+        hint = "" if isinstance(error, NewerDatabase) else f"; {fix}"
+        raise CannotServe(f"{home.database} cannot be opened: {error}{hint}") from error
 
 
 def listening(host: str, port: int) -> socket.socket:
