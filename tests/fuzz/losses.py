@@ -1,7 +1,8 @@
 """Every operation a custom loss may use, on extreme values: what kills a process, what hangs it.
 
-`python -m fuzz.losses SEED COUNT` evaluates COUNT random calls of each operation, those of one
-operation in a forked process, and prints which calls ended it, as JSON: {operation: arguments}.
+`python -m fuzz.losses SEED COUNT` evaluates COUNT random calls of each operation in forked
+processes, and prints which calls ended one, as JSON: {operation: arguments}. A fork takes longer
+than an operation's calls, so that several share one; if it ends, each gets one of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import random
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,6 +26,9 @@ from tinkex.engine.losses.custom.graph import Graph
 from tinkex.engine.losses.custom.operations import FUNCTIONS, METHODS
 
 CPU_S = 60
+TOGETHER = 16
+Operation: TypeAlias = tuple[str, str]
+"""How it is called, and its name."""
 
 LOWEST = {torch.int64: -(2**63), torch.int32: -(2**31)}
 
@@ -67,7 +71,7 @@ KEYWORDS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def make_graph(operation: tuple[str, str], dice: random.Random) -> list[dict[str, Any]]:
+def make_graph(operation: Operation, dice: random.Random) -> list[dict[str, Any]]:
     op, target = operation
     args = [_argument(dice) for _ in range(dice.choice((1, 1, 2, 2, 2, 3)))]
     args[0] = {"ref": dice.choice(list(VALUES))} if dice.random() < 0.9 else args[0]
@@ -93,7 +97,7 @@ def _argument(dice: random.Random) -> Any:
     return dice.choice(LISTS if kind < 0.97 else TEXTS)
 
 
-def operations() -> list[tuple[str, str]]:
+def operations() -> list[Operation]:
     functions = [("call_function", name) for name in FUNCTIONS if not name.startswith("_")]
     return functions + [("call_method", name) for name in METHODS]
 
@@ -110,13 +114,16 @@ def try_one(nodes: list[dict[str, Any]]) -> bool:
     return True
 
 
-def attack(operation: tuple[str, str], seed: int, count: int) -> tuple[int, str | None]:
+def attack(together: Sequence[Operation], seed: int, count: int) -> tuple[int, str | None]:
     """How many of the calls could be evaluated, and the arguments of one that ended the process."""
     mine, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(mine)
-        _attack_here(operation, seed, count, lambda text: os.write(theirs, text.encode() + b"\n"))
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S * len(together),) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for operation in together:
+            _attack_here(operation, seed, count, lambda text: _tell(theirs, text))
         os._exit(0)
     os.close(theirs)
     with os.fdopen(mine) as stream:
@@ -126,11 +133,11 @@ def attack(operation: tuple[str, str], seed: int, count: int) -> tuple[int, str 
     return done, None if status == 0 else f"{lines[-1]} (status {status})"
 
 
-def _attack_here(
-    operation: tuple[str, str], seed: int, count: int, say: Callable[[str], object]
-) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def _tell(pipe: int, text: str) -> None:
+    os.write(pipe, text.encode() + b"\n")
+
+
+def _attack_here(operation: Operation, seed: int, count: int, say: Callable[[str], object]) -> None:
     dice = random.Random(f"{seed} {operation}")
     for _ in range(count):
         nodes = make_graph(operation, dice)
@@ -144,12 +151,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     load_shapes()
     seed, count = int(sys.argv[1]), int(sys.argv[2])
-    deadly, evaluated = {}, 0
-    for operation in operations():
-        done, last = attack(operation, seed, count)
-        evaluated += done
-        if last is not None:
-            deadly[operation[1]] = last
+    every, deadly, evaluated = operations(), {}, 0
+    for first in range(0, len(every), TOGETHER):
+        together = every[first : first + TOGETHER]
+        done, last = attack(together, seed, count)
+        if last is None:
+            evaluated += done
+            continue
+        for operation in together:
+            done, last = attack([operation], seed, count)
+            evaluated += done
+            if last is not None:
+                deadly[operation[1]] = last
     print(json.dumps({"evaluated": evaluated, "deadly": deadly}))
 
 
