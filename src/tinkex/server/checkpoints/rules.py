@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinkex.server.checkpoints import encryption
 from tinkex.server.refusals import Refusal
@@ -17,8 +16,7 @@ from tinkex.wire.limits import MAX_TTL_SECONDS, MIN_TTL_SECONDS
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(NamedTuple):
     """What a client asked to keep, under which name and for how long."""
 
     run: RunRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tinkex.engine.messages import Command, Datum, Result, Tensor
 from tinkex.server.checkpoints.service import Checkpoints
@@ -67,8 +67,7 @@ class Prepared:
     kept_back: Callable[[Exception], None] = _nothing_of
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(NamedTuple):
     """The parts of the server that operations may use."""
 
     checkpoints: Checkpoints  # where saves go and loads come from

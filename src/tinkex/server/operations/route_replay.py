@@ -27,7 +27,7 @@ async def with_routes(request: ForwardRequest, kept: KeptRoutes, tenant: str) ->
     if asked not in (None, 0, 1):
         raise Refusal(f"loss_fn_config: {SETTING} must be 0 or 1, not {asked!r}")
     wanted = asked == 1 if asked is not None else _sampled(request.data)
-    request = replace(request, loss_config=config)
+    request = request._replace(loss_config=config)
     if not wanted or not kept.nbytes:
         return request
     few = request.tokens <= _FEW_TOKENS
@@ -35,7 +35,7 @@ async def with_routes(request: ForwardRequest, kept: KeptRoutes, tenant: str) ->
     data = [
         _replayed(datum, kept, tenant, own) for datum, own in zip(request.data, names, strict=True)
     ]
-    return replace(request, data=tuple(data))
+    return request._replace(data=tuple(data))
 
 
 def _sampled(data: Sequence[Datum]) -> bool:

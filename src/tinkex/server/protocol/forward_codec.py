@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -52,8 +51,7 @@ class Header(NamedTuple):
     forward_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardRequest:
+class ForwardRequest(NamedTuple):
     """A decoded forward/backward request; `digest` is of its meaning, not its bytes."""
 
     data: tuple[Datum, ...]

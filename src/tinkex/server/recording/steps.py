@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ _MOST_METRICS = 64
 _LONGEST_NAME = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What one operation adds to its run's history. `ends_step` for an optimizer step."""
 
     run: str  # its id

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinkex.server.storage.database.transactions import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class LossRow:
+class LossRow(NamedTuple):
     """`spec` holds the protocol's `inputs` and `graph`."""
 
     loss_id: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tinkex.server.storage.database.transactions import Transaction
 
@@ -103,8 +103,7 @@ def inline_result(db: Transaction, request_id: str) -> bytes | None:
     return None if row is None else row[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """The end of an operation as it is written: its state, result and what it cost."""
 
     request_id: str  # whose end it is

@@ -5,13 +5,12 @@ That is the newest one, and the one before it for the case that the newest is da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tinkex.server.storage.database.transactions import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRow:
+class SnapshotRow(NamedTuple):
     """`folder` holds the run's state after every operation up to and including `seq_id`.
 
     `digest` names its manifest; it is empty for one made before there were any.

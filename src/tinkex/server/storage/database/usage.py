@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tinkex.server.storage.database.transactions import Row, Transaction
 
@@ -23,8 +23,7 @@ class Source:
     base_model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """An amount of one measure within the hour that starts at the Unix second `hour`."""
 
     hour: int
