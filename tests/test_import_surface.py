@@ -83,6 +83,13 @@ def test_public_classes_show_the_package_as_their_home(name: str) -> None:
     assert ours.__name__ == name
 
 
+def test_an_uncaught_error_shows_the_package_as_its_home() -> None:
+    """Also when the program never named the class, which is when its traceback is read."""
+    code = "from tinkex.client.errors import NotFoundError as e; print(e.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "tinkex"
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_has_the_same_kind_fields_defaults_and_members(name: str) -> None:
     ours, theirs = getattr(tinkex.types, name), getattr(official_types, name)

@@ -281,3 +281,8 @@ def is_user_error(exception: BaseException) -> bool:
         seen.add(id(current))
         current = current.__cause__ or current.__context__
     return False
+
+
+for _error in [kind for kind in globals().values() if isinstance(kind, type)]:
+    if issubclass(_error, Exception):
+        _error.__module__ = "tinkex"  # where users find them, and what a traceback shows
