@@ -109,7 +109,7 @@ def trainers_logprobs(trainer: Trainer, tokens: NDArray[np.int64]) -> NDArray[np
 def sampled(
     decoder: Decoder, trainer: Trainer, company: bool, captured: pytest.MonkeyPatch | None = None
 ) -> SampleResult:
-    sampler: Any = make_sampler(decoder, step_tokens=11 if company else 256)
+    sampler: Any = make_sampler(decoder, step_tokens=16 if company else 256)
     if captured is not None and INTERPRETED:
         replay_steps(sampler, captured)
     sampler.versions.serve("own", "nowhere", trainer.weights("own"))
@@ -125,7 +125,7 @@ def sampled(
         (result,) = results_of(sampler, own)
         return result
     sampler.versions.serve("other", "nowhere", trainer.weights("other"))
-    other = sample("other", prompt_of(2, 5), weights="other", seed=1, max_tokens=3, top_p=0.8)
+    other = sample("other", prompt_of(2, 4), weights="other", seed=1, max_tokens=3, top_p=0.8)
     result = results_of(sampler, other, own)[1]
     # Some steps were captured ones, with adapters.
     assert any(steady for _, _, steady in sampler._graphs._found)

@@ -187,7 +187,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
 def test_attention_is_right_and_a_sequence_keeps_its_bits_in_company(
     dtype: torch.dtype, window: int | None
 ) -> None:
-    lengths = [1, 135, 3, 67]
+    lengths = [1, 130, 3]
     q, k, v = packed(lengths, dtype)
     together = attend_packed(lengths, q, k, v, window)
     start = 0
@@ -202,9 +202,8 @@ def test_attention_is_right_and_a_sequence_keeps_its_bits_in_company(
 
 
 @here
-@pytest.mark.parametrize("window", [None, 70])
-def test_chunks_of_any_cut_and_single_tokens_find_what_training_finds(window: int | None) -> None:
-    length = 150
+def test_chunks_of_any_cut_and_single_tokens_find_what_training_finds() -> None:
+    length, window = 135, 70  # without a window: the whole engine's test
     q, k, v = packed([length], torch.bfloat16)
     wanted = attend_packed([length], q, k, v, window)
     assert torch.equal(attend_packed([length], q, k, v, window, programs=2), wanted)
@@ -213,10 +212,10 @@ def test_chunks_of_any_cut_and_single_tokens_find_what_training_finds(window: in
     for at in range(length):
         place = pages[at // 16] * 16 + at % 16
         tokens[place, 0], tokens[place, 1] = k[at], v[at]
-    for first, stop, programs in ((0, 1, 1), (0, 150, 1), (63, 66, 1), (7, 140, 2), (100, 128, 3)):
+    for first, stop, programs in ((0, 1, 1), (63, 66, 1), (100, 135, 3)):
         found = attend_paged(tokens, pages, q[first:stop], first, window, programs)
         assert torch.equal(found, wanted[first:stop]), (first, stop)
-    for at, programs in ((0, 1), (63, 2), (64, 1), (128, 2), (149, 1)):
+    for at, programs in ((63, 2), (64, 1), (134, 2)):
         found = attend_paged(tokens, pages, q[at : at + 1], at, window, programs)
         assert torch.equal(found, wanted[at : at + 1]), at
 
@@ -230,7 +229,7 @@ def test_gradients_of_attention_are_right_and_a_sequences_own(window: int | None
         SteadyPackedAttention,
     )
 
-    lengths = [3, 70, 65]
+    lengths = [2, 66]
     q, k, v = packed(lengths, torch.float32)
     slope = random(sum(lengths), HEADS, SIZE, seed=5)
 
