@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,8 +35,8 @@ from tinkex.server.settings import (
     Settings,
     is_loopback,
 )
-from tinkex.server.storage.database.migrations import NewerDatabase, migrate
-from tinkex.server.storage.database.sqlite import connect
+from tinkex.server.storage.database.migrations import NewerDatabase
+from tinkex.server.storage.database.sqlite import upgrade
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home, HomeTaken, default_home
 from tinkex.server.storage.home_rows import DATABASE_VARIABLE, WrongRows
@@ -259,9 +258,8 @@ def _take(root: Path, lease: Lease | None = None) -> Home:
 def _check_rows(home: Home) -> None:
     """Bring them to the newest version now, where what is wrong can be told in a line."""
     try:
-        with contextlib.closing(connect(home.database)) as rows:
-            migrate(rows)
-    except (sqlite3.Error, NewerDatabase) as error:
+        upgrade(home.database)
+    except (DatabaseError, NewerDatabase) as error:
         home.release()
         fix = "make room on its disk, or restore it from a backup"
         hint = "" if isinstance(error, NewerDatabase) else f"; {fix}"

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
+from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.transactions import (
     DatabaseError,
     DatabaseUnavailable,
@@ -53,6 +54,15 @@ def connect(path: Path, synchronous: Literal["FULL", "OFF"] = "FULL") -> SqliteC
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def upgrade(path: Path) -> None:
+    """Bring a file to the newest version. Raises `DatabaseError` or `NewerDatabase`."""
+    try:
+        with closing(connect(path)) as connection:
+            migrate(connection)
+    except sqlite3.Error as error:
+        raise DatabaseError(str(error)) from error
 
 
 @contextmanager
