@@ -31,8 +31,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": 2**64}, "seed"),
     ({"num_samples": 0}, "num_samples"),
     (
-        {"max_tokens": 1000, "num_samples": 1024, "asks": {"topk_sample_logprobs": 20}},
-        "topk_sample_logprobs: 20 in each of up to 1024000 places",
+        {"max_tokens": 1000, "num_samples": 1024, "asks": {"topk_sample_logprobs": 100}},
+        "topk_sample_logprobs: 100 in each of up to 1024000 places",
     ),
     ({"weights": "nobody"}, "not loaded"),
     ({"asks": {"topk_prompt_logprobs": -1}}, "topk_prompt_logprobs"),

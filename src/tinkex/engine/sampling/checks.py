@@ -12,8 +12,9 @@ from tinkex.engine.messages import Csr, Sample, SamplingControls, SamplingParams
 
 MAX_SAMPLES = 1024
 MAX_TOP_LOGPROBS = 1024
-MAX_TOP_CELLS = 1 << 24
-"""Logprobs of likeliest tokens and alternatives, of one command: 128 MiB."""
+MAX_TOP_CELLS = 1 << 26
+"""Logprobs of likeliest tokens and alternatives, of one command: 512 MiB if all were drawn. Twenty
+of each token of 64 samples of 32,768 must pass."""
 MAX_STOP_TEXTS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 4096

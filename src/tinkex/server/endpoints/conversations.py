@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from starlette.requests import Request
 
 from tinkex.engine.messages import Sample, SampleResult, SamplingControls, SamplingParams
-from tinkex.server.endpoints.draws import HEARTBEAT_S, Draw, check_logprobs
+from tinkex.server.endpoints.draws import HEARTBEAT_S, MOST_LOGPROBS, Draw, check_logprobs
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, grammar
 from tinkex.server.endpoints.sequence_text import SequenceText
@@ -24,6 +24,8 @@ from tinkex.text.formats.pieces import Call, Parser, Piece
 from tinkex.text.model_text import Chat, ModelText
 
 TOOL_CALLS_LIMIT = 1024
+SHORTEST_BOUND = 1024
+"""No answer is cut sooner for the sake of its logprobs: more of them are refused."""
 _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
@@ -145,24 +147,34 @@ def _effort(effort: str | None, text: ModelText) -> dict[str, Any]:
     return found
 
 
-def _most_tokens(asked: Conversation, target: Target) -> int:
-    """How long an answer may be, as far as that is known."""
+def bounded(asked: Conversation, room: int) -> SamplingParams:
+    """With likeliest tokens, an answer that has no limit of its own, and `room` for more than can
+    be told, gets one: a client that names no limit seldom means the whole context."""
+    width = asked.top_logprobs * asked.n
     if asked.params.max_tokens is not None:
-        return asked.params.max_tokens
+        check_logprobs("top_logprobs", width * asked.params.max_tokens)
+        return asked.params
+    if width * room <= MOST_LOGPROBS:
+        return asked.params
+    check_logprobs("top_logprobs", width * SHORTEST_BOUND)
+    return replace(asked.params, max_tokens=MOST_LOGPROBS // width)
+
+
+def _room(target: Target, prompt: int) -> int:
+    """How long an answer may be, as far as that is known."""
     facts = target.pool.facts
-    return target.context or (0 if facts is None else facts.max_context)
+    return (target.context or (0 if facts is None else facts.max_context)) - prompt
 
 
 async def begin(request: Request, asked: Conversation) -> Talk:
     """Let the model answer. With a stream, what is wrong is known before its first event."""
     target, text, chat = await rendered(request, asked)
     name = asked.format or text.format
-    check_logprobs("top_logprobs", asked.top_logprobs * asked.n * _most_tokens(asked, target))
     command = Sample(
         op="",
         weights="",
         prompt=np.array(chat.tokens, np.int32),
-        params=asked.params,
+        params=bounded(asked, _room(target, len(chat.tokens))),
         num_samples=asked.n,
         topk_sample_logprobs=asked.top_logprobs,
         controls=asked.controls,
