@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +81,10 @@ class RecordedPackage(ModuleType):
         super().__init__(name)
         self.calls: list[tuple[Any, ...]] = []
 
+    def setup(self) -> None:
+        """Only `wandb` has one."""
+        assert self.__name__ == "wandb"
+
     def init(self, **settings: Any) -> Any:
         self.calls.append(("init", settings))
         package, name = self, settings["name"]
@@ -115,6 +120,46 @@ def test_a_project_gets_a_run_for_each_run(
         ("finish", "a"),
         ("finish", "b"),
     ]
+
+
+_ENDS_ITSELF = """
+import atexit, sys, time
+from types import ModuleType
+
+from tinkex.client.events.bus import TRAINING_MEASURED, EventBus
+from tinkex.client.events.mirrors import attach_mirror
+
+class Run:
+    def log(self, values, step):
+        print("log", step)
+    def finish(self):
+        print("finish")
+
+def init(**_):
+    package.setup()
+    time.sleep(0.5)  # as a real one does; the program below is over meanwhile
+    return Run()
+
+def setup(begun=[]):
+    if not begun:
+        begun.append(atexit.register(print, "the package ends"))
+
+package = sys.modules["wandb"] = ModuleType("wandb")
+package.init, package.setup = init, setup
+bus = EventBus()
+attach_mirror("wandb:x", bus=bus)
+for step in (1, 2):
+    bus.emit(TRAINING_MEASURED, model_id="r", kind="optim_step", metrics={"optim/step": step})
+"""
+
+
+def test_a_package_that_ends_with_the_process_is_told_everything_before() -> None:
+    """As `wandb` does: its own hook is registered when it begins, and ends all its runs."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDS_ITSELF], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["log 1", "log 2", "finish", "the package ends"]
+    assert done.stderr == ""
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:

@@ -118,9 +118,10 @@ def check_metadata(user_metadata: object, *, only_text: bool = False) -> None:
         raise TypeError(f"user_metadata: expected a dict of text, got {_kind(user_metadata)}")
     for key, value in user_metadata.items():
         if not isinstance(key, str) or not (isinstance(value, str) if only_text else _json(value)):
+            allowed = "text" if only_text else "what JSON has a form for"
             raise TypeError(
-                f"user_metadata[{key!r}]: keys and values must be text, got {_kind(value)}; "
-                "convert with str() or json.dumps()"
+                f"user_metadata[{key!r}]: keys must be text and values {allowed}, got "
+                f"{_kind(value)}; convert with str() or json.dumps()"
             )
 
 

@@ -167,6 +167,10 @@ class Project:
     def __init__(self, package: str, project: str, settings: Mapping[str, Any]) -> None:
         self._package = _first(package)
         apart = {"reinit": "create_new"} if package == "wandb" else {}
+        if package == "wandb":
+            # It then registers what it does at the end of the process, which ends all its runs;
+            # what is registered later, as ours is, comes before that.
+            self._package.setup()
         self._settings = {"project": project or "tinkex", **apart, **settings}
         self._runs: dict[str, Any] = {}
 
