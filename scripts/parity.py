@@ -138,9 +138,10 @@ def _run_apart(sdk: str, options: argparse.Namespace) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    if child.returncode:
+    # Not the exit status: the official SDK now and then aborts as its process ends, all work done.
+    if not (printed := child.stdout.splitlines()):
         raise SystemExit(f"{sdk} failed; its error is above")
-    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(printed[-1])
     return result
 
 

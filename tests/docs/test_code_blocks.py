@@ -25,6 +25,7 @@ import tinkex
 from support.client_packages import python_for
 from support.documents import ROOT, Block, blocks, pages
 from support.embedded import embedded_server
+from support.ending import ended_well
 from support.live_server import live_server
 from tinkex.cli.line.table import COMMANDS, Command, Group
 
@@ -124,7 +125,8 @@ def _run(sources: list[str], page: Path) -> None:
 def _run_apart(sources: list[str], folder: Path, python: str = sys.executable) -> None:
     """As a script of its own: pages about other programs may leave open what is not ours."""
     script = folder / "page.py"
-    script.write_text("\n".join(source.lstrip("\n") for source in sources), encoding="utf-8")
+    text = "\n".join([*(source.lstrip("\n") for source in sources), 'print("read to its end")'])
+    script.write_text(text, encoding="utf-8")
     environ = {**os.environ, "TINKER_API_KEY": "tml-reader", "TINKER_TELEMETRY": "0"}
     done = subprocess.run(
         [python, str(script)],
@@ -135,7 +137,8 @@ def _run_apart(sources: list[str], folder: Path, python: str = sys.executable) -
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("read to its end\n"), done.stdout + done.stderr
+    assert ended_well(done.returncode, official="import tinker " in text), done.stderr
 
 
 def _close_clients(namespace: dict[str, Any]) -> None:

@@ -45,6 +45,10 @@ class Serving:
             assert "Traceback" not in line
         return line
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

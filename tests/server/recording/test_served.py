@@ -18,6 +18,7 @@ import pytest
 import tinkex
 from support import official_trainer
 from support.clients import quick_config
+from support.ending import ended_well
 from support.live_server import LiveServer, live_server
 from tinkex.client.events.bus import EventBus
 from tinkex.types import AdamParams, Datum, ModelInput, SamplingParams
@@ -64,9 +65,8 @@ def one_step(client: Any, number: int = 0) -> float:
 
 def train_with_theirs(url: str) -> list[float]:
     line = [sys.executable, official_trainer.__file__, url, MODEL, str(STEPS)]
-    done = subprocess.run(
-        line, input="\n" * STEPS, capture_output=True, text=True, timeout=300, check=True
-    )
+    done = subprocess.run(line, input="\n" * STEPS, capture_output=True, text=True, timeout=300)
+    assert ended_well(done.returncode, official=True), done.stderr[-3000:]
     losses: list[float] = json.loads(done.stdout.splitlines()[-1])
     return losses
 

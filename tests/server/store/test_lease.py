@@ -84,6 +84,33 @@ def test_a_server_that_wakes_up_notices_by_itself_that_it_was_replaced(database:
     first.give_back()
 
 
+def test_a_holder_comes_back_to_a_database_that_was_away_longer_than_its_lease(
+    database: str,
+) -> None:
+    """Who waits sees the database again first, and a lease that nobody could renew."""
+    first = lease.take(database, "http://one:1")
+    told: list[str] = []
+
+    def tell(why: str) -> None:
+        told.append(why.rpartition(": ")[2])
+        if len(told) == 1:
+            first._stop_keeping()
+            run(database, "UPDATE tinkex.lease SET until = clock_timestamp() - interval '1 s'")
+            run(
+                database,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = "
+                "'tinkex' AND pid != (SELECT backend FROM tinkex.lease)",
+            )
+        elif len(told) == 3:
+            assert lease._renewed(first._connection, first.number), "another has taken it"
+            first.give_back()
+
+    second = lease.wait(database, "http://two:2", tell)
+    in_use = "waiting to take over when it stops"
+    assert told == [in_use, "waiting for the database", in_use]
+    second.give_back()
+
+
 async def test_a_failing_job_undoes_itself_only(database: str) -> None:
     with opened(database) as (_, store):
         await store.write(sessions.insert, SESSION)

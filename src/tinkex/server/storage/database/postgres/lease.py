@@ -35,6 +35,9 @@ RENEWED_EVERY_S = 1.0
 GONE_AFTER_S = 2.5
 """Without being renewed, once the database sees no connection of the holder any more: it is dead,
 or it would have come back."""
+COMES_BACK_S = 5.0
+"""So long the holder has to come back to a database that was away: its lease ran out while nobody
+could renew it, and to start another server would cost its users more than to wait."""
 ASKED_EVERY_S = 0.5
 
 
@@ -125,18 +128,19 @@ def take(url: str, address: str = "") -> Lease:
 def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
     """Take the lease as soon as the database is there and it is free; `tell` hears why it is waited
     for, whenever that changes. Raises `DatabaseError` where waiting would not help."""
-    connection, told = None, ""
+    connection, told, was_away = None, "", 0.0
     try:
         while True:
             try:
                 connection = connection or _founded(url)
-                return _taken(url, connection, describe(address))
+                may_come_back = time.monotonic() < was_away + COMES_BACK_S
+                return _taken(url, connection, describe(address), only_free=may_come_back)
             except LeaseHeld as held:
                 why = f"{held}: waiting to take over when it stops"
             except DatabaseUnavailable as error:
                 why = f"{error}: waiting for the database"
                 _close(connection)
-                connection = None
+                connection, was_away = None, time.monotonic()
             if why != told:
                 tell(why)
                 told = why
@@ -166,21 +170,26 @@ def describe(address: str) -> str:
     return f"{who}, a server at {address}" if address else who
 
 
-def _taken(url: str, connection: PostgresConnection, holder: str) -> Lease:
+def _taken(
+    url: str, connection: PostgresConnection, holder: str, *, only_free: bool = False
+) -> Lease:
+    """The lease, where it is free or has run out; `only_free`: where nobody has it."""
     try:
         row = connection.execute(
             """UPDATE lease SET number = number + 1, batch = 0, holder = :holder,
                 home = COALESCE(home, :home), backend = pg_backend_pid(),
                 until = clock_timestamp() + :lifetime * interval '1 s'
-                WHERE until < clock_timestamp() OR (
-                    until < clock_timestamp() + :spare * interval '1 s'
-                    AND backend NOT IN (SELECT pid FROM pg_stat_activity))
+                WHERE until = 'epoch' OR (:only_free = 0 AND (
+                    until < clock_timestamp() OR (
+                        until < clock_timestamp() + :spare * interval '1 s'
+                        AND backend NOT IN (SELECT pid FROM pg_stat_activity))))
                 RETURNING number, home, version""",
             {
                 "holder": holder,
                 "home": uuid.uuid4().hex,
                 "lifetime": LIFETIME_S,
                 "spare": LIFETIME_S - GONE_AFTER_S,
+                "only_free": only_free,
             },
         ).fetchone()
         if row is None:
