@@ -18,6 +18,7 @@ import tinkex.server.app
 print(json.dumps([sorted(sys.modules), built]))
 """
 SELDOM = {
+    "importlib.metadata",
     "prometheus_client",
     "tinkex.server.endpoints.service",
     "tinkex.server.http.dashboard_shapes",

@@ -51,6 +51,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "wire": {
         "errors": "",
         "limits": "",
+        "package_version": "",
         "routes": "",
         "reducers": "",
         "schema_pb2": "",
@@ -79,8 +80,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "http": "",
         "settings": "errors events http",
         "transport": "errors http settings",
-        "version": "",
-        "api": "concurrency error_details errors events http redaction settings transport version",
+        "api": "concurrency error_details errors events http redaction settings transport",
         "arguments": "",
         "session": "api concurrency errors events http settings transport",
         "additions": "api arguments concurrency session",

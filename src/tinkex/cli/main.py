@@ -58,18 +58,22 @@ def run(
 def _leave(code: int) -> NoReturn:
     """Exits without a traceback, whatever the reader of our output or the user's Ctrl-C does."""
     import os
-    import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    quick = "signal" not in sys.modules  # to load it takes longer than help and mistakes do
+    if not quick:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
             # The interpreter flushes once more at exit; give it somewhere to write.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if "tinkex.client.concurrency.loop" in sys.modules:
+    if quick or "tinkex.client.concurrency.loop" in sys.modules:
         # Threads of the HTTP library may still be returning to Python. Taking the interpreter down
-        # under them can abort the process after all is done, so leave without taking it down.
+        # under them can abort the process after all is done, so leave without taking it down. What
+        # was quick has nothing to take down, and a Ctrl-C nothing to interrupt.
         import atexit
 
         atexit._run_exitfuncs()

@@ -56,9 +56,9 @@ from tinkex.client.http import (
 from tinkex.client.redaction import redact_text
 from tinkex.client.settings.config import Config
 from tinkex.client.transport.local import LOCAL_ORIGIN
-from tinkex.client.version import package_version
 from tinkex.wire import limits, routes
 from tinkex.wire.limits import JSON_TYPE
+from tinkex.wire.package_version import package_version
 
 M = TypeVar("M", bound=BaseModel)
 

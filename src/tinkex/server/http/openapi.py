@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from importlib.metadata import version
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -22,6 +21,7 @@ from tinkex.server.protocol.reading import Schema
 from tinkex.server.refusals import Refusal, Unauthorized
 from tinkex.server.views.queries import Page
 from tinkex.wire.limits import HEADER_API_KEY
+from tinkex.wire.package_version import package_version
 
 _JSON = "application/json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -39,7 +39,7 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     key = {"type": "apiKey", "in": "header", "name": HEADER_API_KEY}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "tinkex", "version": version("tinkex")},
+        "info": {"title": "tinkex", "version": package_version()},
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": key}},
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tinkex.server.training.scheduler import Scheduler
 from tinkex.server.views.json_shapes import run_name
 from tinkex.server.views.viewers import Viewer
 from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
+from tinkex.wire.package_version import package_version
 
 _ADVICE_S = 1.0
 
@@ -61,7 +61,7 @@ class Now:
         return {
             "at": self._clock.now(),
             "started_at": self._watch.started_at,
-            "version": version("tinkex"),
+            "version": package_version(),
             "viewer": viewer._asdict(),
             "engines": [self._engine(engine) for engine in self._engines],
             "queue": self._queue(viewer),

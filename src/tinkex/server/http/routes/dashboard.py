@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,6 +27,7 @@ from tinkex.server.refusals import NotFound, Refusal, Unauthorized
 from tinkex.server.tenancy.tenants import hash_key
 from tinkex.wire import routes as paths
 from tinkex.wire.limits import LOCAL_API_KEY
+from tinkex.wire.package_version import package_version
 
 _KEEP = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
@@ -145,7 +144,7 @@ def _set_cookie(request: Request, response: Response, value: str, max_age: int) 
 
 
 def _visitor(tenant: str, everything: bool) -> dict[str, str | bool]:
-    return {"tenant": tenant, "sees_all": everything, "version": version("tinkex")}
+    return {"tenant": tenant, "sees_all": everything, "version": package_version()}
 
 
 ROUTES: list[Route] = [

@@ -1,11 +1,12 @@
-"""This package's own version."""
+"""This package's own version, as client and server tell it."""
 
 import functools
-from importlib import metadata
 
 
 @functools.cache
 def package_version() -> str:
+    from importlib import metadata  # slow to load: when somebody asks
+
     try:
         return metadata.version("tinkex")
     except metadata.PackageNotFoundError:
