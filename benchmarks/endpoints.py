@@ -1,13 +1,16 @@
 """The OpenAI-style routes against native sampling, through the same `tinkex serve`, in one run.
 
     python benchmarks/endpoints.py [--parts throughput grammar costs streams] [--clients 1 8 32]
+    python benchmarks/endpoints.py --model HuggingFaceTB/SmolLM2-135M-Instruct --parts throughput
+
+A tiny model shows what surrounds a token; a small real one what a user sees of it.
 
 Clients are connections of this process that read bytes and parse nothing but what is counted, so
 that it is the server that is measured: `asample_stream` natively, `completions` and
 `chat/completions` beside it, each against native sampling of the very tokens it samples after. Then
 answers of a JSON schema against free ones, what a request costs before its first token, and a
-thousand streams that stay open: how long any of them was silent. Only a run of all parts is written
-down.
+thousand streams that stay open: how long any of them was silent. Of the tiny model only a run of
+all parts is written down; another model has a page of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from tinkex.server.engines.model_sources import DEFAULT_MODEL, default_cache, re
 from tinkex.text.formats.chosen import parser
 from tinkex.text.model_text import ModelText
 
-MODEL, KEY = "tinkex/tiny-llama", "tml-bench"
+TINY, KEY = "tinkex/tiny-llama", "tml-bench"
 PROMPT = list(b"It was a dark and stormy night; the rain fell in torrents, except at ")
 MESSAGES = [{"role": "user", "content": bytes(PROMPT[:40]).decode()}]
 TOKENS = 64
@@ -62,10 +65,10 @@ Exchange = Callable[[], Awaitable[tuple[float, float]]]
 
 
 class Http:
-    """Requests to one server, each on a connection of its own."""
+    """Requests to one server and model, each on a connection of its own."""
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+    def __init__(self, url: str, model: str) -> None:
+        self.model, parts = model, urlsplit(url)
         self._host, self._port = parts.hostname, parts.port
 
     async def open(self, path: str, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -104,18 +107,18 @@ def native(http: Http, sampler: str, prompt: list[int], tokens: int = TOKENS) ->
 
 
 def completions(http: Http, stream: bool, tokens: int = TOKENS) -> Exchange:
-    body = {"model": MODEL, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True}
+    body = {"model": http.model, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True}
     return lambda: http.exchange("/v1/completions", {**body, "stream": stream})
 
 
 def chat(http: Http, **asked: Any) -> Exchange:
-    body = {"model": MODEL, "messages": MESSAGES, "max_tokens": TOKENS, **asked}
+    body = {"model": http.model, "messages": MESSAGES, "max_tokens": TOKENS, **asked}
     return lambda: http.exchange("/v1/chat/completions", {**body, "stream": True})
 
 
-def chat_tokens(url: str) -> list[int]:
+def chat_tokens(url: str, model: str) -> list[int]:
     """The tokens a chat is sampled after."""
-    body = {"model": MODEL, "messages": MESSAGES, "max_tokens": 1, "return_token_ids": True}
+    body = {"model": model, "messages": MESSAGES, "max_tokens": 1, "return_token_ids": True}
     headers = {"x-api-key": KEY}
     asked = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(asked) as answer:
@@ -154,8 +157,8 @@ async def firsts(ways: Mapping[str, Exchange], clients: int) -> dict[str, float]
     return {name: statistics.median(each) for name, each in found.items()}
 
 
-async def throughput(served: ServedProcess, sampler: str, clients: int) -> list[Row]:
-    http, chats = Http(served.url), chat_tokens(served.url)
+async def throughput(served: ServedProcess, model: str, sampler: str, clients: int) -> list[Row]:
+    http, chats = Http(served.url, model), chat_tokens(served.url, model)
     ways = {
         "native": native(http, sampler, PROMPT),
         "native, chat's prompt": native(http, sampler, chats),
@@ -183,9 +186,9 @@ async def throughput(served: ServedProcess, sampler: str, clients: int) -> list[
     return rows
 
 
-async def grammar(served: ServedProcess, clients: int) -> list[Row]:
+async def grammar(served: ServedProcess, model: str, clients: int) -> list[Row]:
     """An answer that a schema holds at every token, against one that may be anything."""
-    http = Http(served.url)
+    http = Http(served.url, model)
     schema = {"name": "answer", "schema": ENDLESS, "strict": True}
     asked = {"response_format": {"type": "json_schema", "json_schema": schema}}
     ways = {"bound": chat(http, **asked), "free": chat(http, ignore_eos=True)}
@@ -229,10 +232,10 @@ def _each(work: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-async def open_streams(url: str) -> list[Row]:
-    http = Http(url)
+async def open_streams(url: str, model: str) -> list[Row]:
+    http = Http(url, model)
     body = {
-        "model": MODEL,
+        "model": model,
         "prompt": PROMPT,
         "max_tokens": 3000,
         "ignore_eos": True,
@@ -265,18 +268,17 @@ async def open_streams(url: str) -> list[Row]:
     ]
 
 
-def through_the_door(parts: list[str], clients: list[int]) -> list[Row]:
+def through_the_door(model: str, parts: list[str], clients: list[int]) -> list[Row]:
     rows: list[Row] = []
-    with serving("--model", MODEL) as served:
-        url = served.url
-        with tinkex.ServiceClient(base_url=url, api_key=KEY) as service:
-            sampler = service.create_sampling_client(base_model=MODEL)._sampling_session_id
+    with serving("--model", model) as served:
+        with tinkex.ServiceClient(base_url=served.url, api_key=KEY) as service:
+            sampler = service.create_sampling_client(base_model=model)._sampling_session_id
             for count in clients if "throughput" in parts else []:
-                rows += told(asyncio.run(throughput(served, sampler, count)))
+                rows += told(asyncio.run(throughput(served, model, sampler, count)))
             for count in clients if "grammar" in parts else []:
-                rows += told(asyncio.run(grammar(served, count)))
+                rows += told(asyncio.run(grammar(served, model, count)))
         if "streams" in parts:
-            rows += told(asyncio.run(open_streams(url)))
+            rows += told(asyncio.run(open_streams(served.url, model)))
     return rows
 
 
@@ -291,14 +293,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--clients", type=int, nargs="+", choices=ROUNDS, default=list(ROUNDS))
+    parser.add_argument("--model", default=TINY)
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     rows = told(costs()) if "costs" in asked.parts else []
     if set(asked.parts) - {"costs"}:
-        rows = through_the_door(asked.parts, asked.clients) + rows
-    if len(asked.parts) == len(PARTS):
-        write("endpoints", "OpenAI-style endpoints against native sampling", rows, NOTE)
+        rows = through_the_door(asked.model, asked.parts, asked.clients) + rows
+    title = "OpenAI-style endpoints against native sampling"
+    if asked.model != TINY:
+        short = asked.model.rpartition("/")[2]
+        write(f"endpoints_{short.lower()}", f"{title}, {short}", rows, NOTE)
+    elif len(asked.parts) == len(PARTS):
+        write("endpoints", title, rows, NOTE)
 
 
 if __name__ == "__main__":
