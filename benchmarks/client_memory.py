@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from apart import client_of, server_of
+
 REPOSITORY = Path(__file__).parents[1]
-sys.path[:0] = [str(REPOSITORY / "tests"), str(Path(__file__).parent)]
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 DATUMS = 400
 TOKENS = 16_384
@@ -60,20 +60,6 @@ def measure(name: str, url: str) -> dict[str, float]:
     return {"growth_mb": memory_mb("VmHWM") - before}
 
 
-def in_child(name: str, url: str) -> float:
-    done = subprocess.run(
-        [sys.executable, __file__, "--client", name, url],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("TINKER_", "TINKEX_"))},
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
-    return float(json.loads(done.stdout.splitlines()[-1])["growth_mb"])
-
-
 def serve() -> None:
     """A server that accepts every batch without reading it."""
     from support.socket_server import Received, Reply, SocketServer
@@ -107,18 +93,8 @@ def serve() -> None:
 def main() -> None:
     from report import Row, write
 
-    server = subprocess.Popen(
-        [sys.executable, __file__, "--serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdout is not None
-    url = server.stdout.readline().strip()
-    try:
-        ours, theirs = in_child("tinkex", url), in_child("tinker", url)
-    finally:
-        server.communicate("")
+    with server_of(__file__) as url:
+        ours, theirs = (client_of(__file__, sdk, url)["growth_mb"] for sdk in ("tinkex", "tinker"))
     write(
         "client_memory",
         "Client memory while sending a batch",

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from apart import client_of, server_of
+
 REPOSITORY = Path(__file__).parents[1]
-sys.path[:0] = [str(REPOSITORY / "tests"), str(Path(__file__).parent)]
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 CONCURRENT = 128
 ROUNDS = 8
@@ -60,21 +60,6 @@ async def measure(name: str, url: str, concurrent: int, rounds: int) -> dict[str
     return result
 
 
-def in_child(name: str, url: str, concurrent: int, rounds: int) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--client", name, url, str(concurrent), str(rounds)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("TINKER_", "TINKEX_"))},
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def serve() -> None:
     from support.protocol_server import ProtocolServer
 
@@ -84,22 +69,12 @@ def serve() -> None:
 
 
 def main() -> None:
-    server = subprocess.Popen(
-        [sys.executable, __file__, "--serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdout is not None
-    url = server.stdout.readline().strip()
-    try:
+    with server_of(__file__) as url:
         runs: dict[str, list[dict[str, float]]] = {"tinker": [], "tinkex": []}
         for _ in range(REPEATS):  # interleaved, so that both see the same machine
             for name in runs:
-                runs[name].append(in_child(name, url, CONCURRENT, ROUNDS))
-        many = {name: in_child(name, url, IN_FLIGHT, 1) for name in runs}
-    finally:
-        server.communicate("")
+                runs[name].append(client_of(__file__, name, url, str(CONCURRENT), str(ROUNDS)))
+        many = {name: client_of(__file__, name, url, str(IN_FLIGHT), "1") for name in runs}
     publish(runs, many)
 
 
