@@ -159,9 +159,22 @@ def mistakes(service: Any) -> list[str]:
         lambda: run.forward_backward([], "cross_entropy").result(),
         lambda: run.forward_backward([datum([1, 10**6])], "cross_entropy").result(),
         lambda: sampler.sample(prompt, 64, params).result(timeout=0.001),
+        lambda: too_long(sampler),
         lambda: run.forward_backward_custom([datum([1, 2])], lambda *_: 1 / 0).result(),
     ]
     return [kind(call) for call in calls]
+
+
+def too_long(sampler: Any) -> None:
+    """As agents' programs ask whether they must shorten what they send."""
+    prompt = types.ModelInput.from_ints([1] * 5000)
+    try:
+        sampler.sample(prompt, 1, types.SamplingParams(max_tokens=7)).result()
+    except tinker.APIStatusError as error:
+        words = "Prompt length plus max_tokens exceeds the model's context window"
+        if error.status_code == 400 and words in error.message:
+            raise OverflowError from error
+        raise
 
 
 def kind(call: Callable[[], Any]) -> str:

@@ -66,4 +66,5 @@ def test_the_program_learnt_and_caught_what_it_should(printed: dict[str, list[st
     assert said["resumed"] == "True, True, False]"
     assert said["preferences"].startswith("0.693")
     assert "nothing" not in said["mistakes"]
+    assert "OverflowError" in said["mistakes"]
     assert said["importance"].endswith("True]")

@@ -48,7 +48,7 @@ def test_prompt_and_sample_stay_within(service: tinkex.ServiceClient) -> None:
     for sampler in (service.create_sampling_client(base_model=LIMITED), saved):
         assert len(sampled(sampler, 40, 8)) == 8
         assert len(sampled(sampler, 40, None)) == 8, "what is left of the context"
-        with pytest.raises(tinkex.RequestFailedError, match="exceed the context of 48"):
+        with pytest.raises(tinkex.BadRequestError, match="9 max_tokens > 48"):
             sampled(sampler, 40, 9)
     assert len(sampled(service.create_sampling_client(base_model=MODEL), 40, 9)) == 9
 

@@ -1,6 +1,7 @@
 """Why a request is not served, as exceptions. Knows status numbers, knows nothing of HTTP objects.
 
     Refusal (422)
+    ├── TooLong (400)        a prompt that does not fit, which programs look for as a 400
     ├── Unauthorized (401)   no key, or not one of ours
     ├── NotFound (404)       no such thing, or another tenant's: the answer is the same
     ├── Gone (410)           it was here: a finished session, a lost sample
@@ -9,7 +10,8 @@
     └── Unavailable (503)    the server cannot keep its promises now: disk, drain
 
 A refusal changes nothing. Work that was accepted and then went wrong is a failed future, not a
-refusal. 400 is never used (clients take an odd 400 for a broken connection), nor 402 and 409.
+refusal. 400 is used for nothing else (clients take one without a length for a broken connection),
+402 and 409 never.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ class Refusal(Exception):
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
+
+
+class TooLong(Refusal):
+    status = 400
 
 
 class Unauthorized(Refusal):

@@ -18,7 +18,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt": []}, "prompt: is empty"),
     ({"prompt": [272]}, "token id 272 is outside"),
     ({"prompt": [-1]}, "token id -1 is outside"),
-    ({"max_tokens": 2000}, "exceed the context"),
+    ({"max_tokens": 2000}, "exceeds the model's context window"),
     ({"max_tokens": -1}, "max_tokens: must be 0 or more"),
     ({"temperature": -0.1}, "temperature: must be 0"),
     ({"temperature": float("nan")}, "temperature: must be 0"),

@@ -113,6 +113,28 @@ class Sample:
     routes: bool = False
     """Whether the result is to tell the experts that tokens went to, if the model has any."""
 
+    def room(self, context: int) -> int:
+        """How long a sample may be where prompt and sample have at most `context` tokens; negative
+        where it does not fit."""
+        left, asked = self._most(context) - len(self.prompt), self.params.max_tokens
+        if self.prompt_logprobs and asked == 1 and left == 0:
+            return 0  # `compute_logprobs` asks for a token it does not want
+        if asked is None:
+            return left or -1
+        return asked if asked <= left else -1
+
+    def too_long(self, context: int) -> str:
+        """Why there is no room. Programs know it by these words, which are the hosted service's."""
+        asked = "at least 1" if self.params.max_tokens is None else self.params.max_tokens
+        return (
+            "max_tokens: Prompt length plus max_tokens exceeds the model's context window: "
+            f"{len(self.prompt)} prompt tokens + {asked} max_tokens > {self._most(context)}; "
+            "shorten the prompt or lower max_tokens"
+        )
+
+    def _most(self, context: int) -> int:
+        return context if self.context is None else min(context, self.context)
+
 
 @dataclass(frozen=True, slots=True)
 class Cancel:

@@ -28,17 +28,15 @@ REPETITION_PENALTIES = (0.01, 100.0)
 def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
     """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together, as
     the command's own context does."""
-    if command.context is not None:
-        max_tokens_total = min(max_tokens_total, command.context)
     length = check_prompt(command.prompt, vocab_size)
     _check_params(command.params, vocab_size)
     check_controls(command.controls, vocab_size)
     _check_counts(command, length, vocab_size)
     if command.target_prompt_logprobs is not None:
         _check_targets(command.target_prompt_logprobs, length, vocab_size)
-    if command.prompt_logprobs and command.params.max_tokens == 1 and length == max_tokens_total:
-        return 0  # `compute_logprobs` asks for a token it does not want; a full context has none
-    room = _room(command.params.max_tokens, length, max_tokens_total)
+    room = command.room(max_tokens_total)
+    if room < 0:
+        raise UserError(command.too_long(max_tokens_total))
     _check_cells(command, length, room)
     return room
 
@@ -71,21 +69,9 @@ def check_prompt(prompt: NDArray[np.int32] | NDArray[np.int64], vocab_size: int)
     return len(prompt)
 
 
-def _room(max_tokens: int | None, length: int, total: int) -> int:
-    if max_tokens is None and length < total:
-        return total - length
-    if max_tokens is None or length + max_tokens > total:
-        asked = "at least 1" if max_tokens is None else max_tokens
-        raise UserError(
-            f"max_tokens: a prompt of {length} tokens and {asked} more exceed the context of"
-            f" {total}; shorten the prompt or lower max_tokens"
-        )
-    if max_tokens < 0:
-        raise UserError(f"max_tokens: must be 0 or more, not {max_tokens}")
-    return max_tokens
-
-
 def _check_params(params: SamplingParams, vocab_size: int) -> None:
+    if params.max_tokens is not None and params.max_tokens < 0:
+        raise UserError(f"max_tokens: must be 0 or more, not {params.max_tokens}")
     if not math.isfinite(params.temperature) or params.temperature < 0:
         raise UserError(f"temperature: must be 0 or more, not {params.temperature}")
     if params.top_k < 1 and params.top_k != -1:

@@ -98,7 +98,7 @@ def from_engine(failed: CommandFailed) -> Refusal:
     field = _FIELDS.get(named[1], named[1]) if named else None
     if named and field != named[1]:
         message = f"{field}: {message[named.end() :]}"
-    code = _CONTEXT if "exceed the context" in message else None
+    code = _CONTEXT if "context window" in message else None
     return Unfit(message, field, code)
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tinkex.engine.messages import Progress
+from tinkex.engine.messages import Progress, Sample
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.engines.model_names import context_limit
@@ -22,7 +22,7 @@ from tinkex.server.promises import Outcome, Promise, Promises
 from tinkex.server.protocol.forward_codec import encode_sample
 from tinkex.server.protocol.outcomes import failure
 from tinkex.server.protocol.sample_request import SampleRequest
-from tinkex.server.refusals import Gone, Refusal
+from tinkex.server.refusals import Gone, Refusal, TooLong
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.completion_feed import Completions
 from tinkex.server.sampling.lanes import Lanes, Load
@@ -118,26 +118,35 @@ class Sampling:
             known.asked_at = self._clock.monotonic()
             return known
         self.admission.check(tenant, size)
+        command = self._fitting(sampler, request)
         clone = request.seq_id // SAMPLER_CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
             oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
             await self._windows.extend(sampler.sampler_id, clone, request.seq_id, oldest)
             if request_id in self._jobs:
                 return self._jobs[request_id]
-        return self._admit(request_id, request, sampler, size, on_progress)
+        return self._admit(request_id, request, command, sampler, size, on_progress)
+
+    def _fitting(self, sampler: SamplerRow, request: SampleRequest) -> Sample:
+        """What the engine is asked. What cannot fit is refused here where the model's context is
+        known: programs that shorten their prompts wait for a 400, not for a sample that failed."""
+        context, facts = context_limit(sampler.base_model), self._samplers.pool(sampler).facts
+        command = replace(request.command, context=context, routes=True)
+        if facts is not None and command.room(facts.max_context) < 0:
+            raise TooLong(command.too_long(facts.max_context))
+        return command
 
     def _admit(
         self,
         request_id: str,
         request: SampleRequest,
+        command: Sample,
         sampler: SamplerRow,
         size: int,
         on_progress: OnProgress | None,
     ) -> Job:
         tenant, pool = sampler.tenant, self._samplers.pool(sampler)
         weights = self._samplers.weights.served(sampler)
-        context = context_limit(sampler.base_model)
-        command = replace(request.command, context=context, routes=True)
         ride = self.lanes.enter(tenant, pool, weights, command, on_progress)
         promise = self._promises.add(request_id, tenant)
         now, asked = self._clock.now(), self._clock.monotonic()
