@@ -37,6 +37,16 @@ def test_without_a_script_the_module_is_named(
     assert demo.command_name() == f"{tmp_path / 'python'} -m tinkex"
 
 
+def test_answers_are_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    facts = {"before": "word " * 30, "after": demo.ANSWER, "losses": [1.0, 0.5]}
+    facts |= {"checkpoint_path": "tinker://run/sampler_weights/demo", "page": None}
+    lines = demo.DemoDone(facts | {"destination": "demo"}).lines()
+    told = lines[lines.index(f"Asked:   {demo.QUESTION}") + 1 : lines.index("Type next:") - 2]
+    assert max(map(len, told)) <= 40
+    assert "".join(told).count("word") == 30
+
+
 def _script(folder: Path) -> Path:
     script = folder / ".venv" / "bin" / "tinkex"
     script.parent.mkdir(parents=True)

@@ -44,6 +44,17 @@ def test_group_help_lists_its_commands(tinkex: CommandLine, group: str) -> None:
         assert command.summary in ran.out
 
 
+@pytest.mark.parametrize("words", [[], *([group] for group in GROUPS)], ids=" ".join)
+def test_help_fits_in_eighty_columns(tinkex: CommandLine, words: list[str]) -> None:
+    assert max(map(len, tinkex(*words, "--help").out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["run", "list"], ["models"]], ids=" ".join)
+def test_help_is_a_command_too(tinkex: CommandLine, words: list[str]) -> None:
+    ran = tinkex("help", *words)
+    assert (ran.code, ran.out) == (0, tinkex(*words, "--help").out)
+
+
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
 def test_every_command_explains_itself(tinkex: CommandLine, words: tuple[str, ...]) -> None:
     ran = tinkex(*words, "-h")

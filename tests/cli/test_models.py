@@ -45,6 +45,15 @@ def test_what_this_machine_has_is_listed(tmp_path: Path, monkeypatch: pytest.Mon
     assert "ready to serve" in CommandLine()("models").out, "its old name"
 
 
+def test_the_models_fit_in_eighty_columns_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = CommandLine(terminal=True)("model", "local").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if "meta-llama/Llama-3.3-70B-Instruct" in line]
+    assert "70.6 B" in row
+
+
 @pytest.mark.parametrize(
     ("limit", "words"),
     [

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tinkex.server.engines import fleet
 from tinkex.server.engines.fleet import (
     FleetProblem,
     Span,
+    check_memory,
     choose_fleet,
     engine_specs,
     fewest_of,
     wanted_in,
 )
+from tinkex.server.engines.model_needs import Machine, model_needs
 from tinkex.server.settings import ModelSpec, Settings
 
 ONE, TWO = ModelSpec("one", "a"), ModelSpec("two", "b")
@@ -89,3 +92,16 @@ def test_a_span_is_dealt_as_its_largest_number_and_keeps_its_fewest_awake() -> N
     assert (fewest_of(Span(1, 4)), fewest_of(4), fewest_of("auto")) == (1, None, None)
     with pytest.raises(FleetProblem, match="--engines 1-3"):
         choose_fleet(Span(1, 3), 1, "auto", 2)
+
+
+def test_engines_whose_weights_are_more_than_the_memory_are_refused_before_they_start(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = model_needs(tiny_llama, Machine("cpu", 1)).memory
+    monkeypatch.setattr(fleet, "cpu_machine", lambda: Machine("cpu", 3 * weights))
+    check_memory(3, [tiny_llama], "auto")
+    check_memory(6, [tiny_llama], "bfloat16")
+    with pytest.raises(FleetProblem, match="give --engines 3 or less"):
+        check_memory(4, [tiny_llama], "auto")
+    with pytest.raises(FleetProblem, match="give --engines 1 or less"):
+        check_memory(2, [tiny_llama, tiny_llama], "auto")

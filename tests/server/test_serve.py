@@ -11,6 +11,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import tinkex
 from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
 from tinkex.server.hosting.serve import ServeOptions, listening, serve
+from tinkex.server.settings import Scaling
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home
 from tinkex.server.tenancy.keys import KeyFile
@@ -134,6 +136,25 @@ def test_a_home_that_cannot_be_is_one_clear_line(
     (tmp_path / "file").write_text("")
     line = refusal(ServeOptions(home=tmp_path / "file", port=0), environ, capsys)
     assert "cannot be used" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ServeOptions(ray_resources={"CPU": 1.0}), "without --ray"),
+        (ServeOptions(ray_shared=(Path("/mnt"),)), "without --ray"),
+        (ServeOptions(scaling=Scaling(shrink_s=3), engines=2), "without a span of engines"),
+        (ServeOptions(database="nonsense"), "must be postgresql://USER@HOST/DATABASE"),
+        (ServeOptions(database="my:secret@host"), "must be postgresql://USER@HOST/DATABASE"),
+        (ServeOptions(objects="nonsense"), "nonsense is no object store"),
+    ],
+)
+def test_an_option_that_would_mean_nothing_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], options: ServeOptions, words: str
+) -> None:
+    line = refusal(replace(options, models=(TINY,), port=0), environ, capsys)
+    assert words in line
+    assert "secret" not in line
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
@@ -257,3 +278,4 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(
     assert process.returncode == 1, output
     (line,) = [line for line in output.splitlines() if line.startswith("tinkex serve:")]
     assert "broken" in line
+    assert "restart" not in line, "it ends"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,8 @@ class DemoDone(LineOutput):
             *_curve(self.facts["losses"]),
             "",
             f"Asked:   {QUESTION}",
-            f"Before:  {self.facts['before']}",
-            f"After:   {self.facts['after']}",
+            *_wrapped("Before:  ", self.facts["before"]),
+            *_wrapped("After:   ", self.facts["after"]),
             "",
             f"The adapter is in {self.facts['destination']}",
             "Type next:",
@@ -67,6 +68,12 @@ class DemoDone(LineOutput):
             "",
             f"The page, with curves, runs and samples: {page or f'tinkex serve, {_USUAL_PAGE}'}",
         ]
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """An answer beside its label, broken between words."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    return textwrap.wrap(label + text, width, subsequent_indent=" " * len(label)) or [label]
 
 
 def _curve(losses: list[float]) -> list[str]:
@@ -114,13 +121,13 @@ def demo(context: CommandContext, base_model: str | None, steps: int, output: Pa
     sampler = service.create_sampling_client(base_model=model)
     tokenizer = sampler.get_tokenizer()
     before = _ask(context, sampler, tokenizer)
-    context.narrate(f"  {before}\n")
+    context.narrate("\n".join(_wrapped("  ", before)) + "\n")
     trainer = service.create_lora_training_client(model, rank=_RANK, seed=0)
     losses = _teach(context, trainer, [_example(tokenizer, ask) for ask in WAYS_TO_ASK], steps)
     context.narrate("\nSaving, and asking again...")
     path = context.wait(trainer.save_weights_for_sampler("demo")).path
     after = _ask(context, service.create_sampling_client(model_path=path), tokenizer)
-    context.narrate(f"  {after}\n")
+    context.narrate("\n".join(_wrapped("  ", after)) + "\n")
     return _keep(context, path, output, {"model": model, "before": before, "after": after}, losses)
 
 

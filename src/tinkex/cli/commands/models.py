@@ -48,6 +48,11 @@ class LocalModel:
             return reason or "yes"
         return f"no: {reason}"
 
+    def fits_in_a_word(self) -> str:
+        """The same without reasons."""
+        told = self.fits()
+        return "sampling" if told.startswith("to sample") else re.split(r"[:,]", told)[0]
+
     def size(self) -> int | None:
         """The bytes of its weights."""
         if self.folder is None:
@@ -107,6 +112,23 @@ class LocalModels(TableOutput):
             ]
             for model in self.models
         ]
+
+    def forms(self) -> Iterator[tuple[list[str], list[list[str]]]]:
+        """Where there is no room for reasons and places: what fits, a line each."""
+        yield self.columns(), self.rows()
+        yield ["Model", "Size", "To Sample", "To Train", "Fits"], list(map(_short, self.models))
+        yield ["Model", "Size", "Fits"], [[*row[:2], row[-1]] for row in map(_short, self.models)]
+
+
+def _short(model: LocalModel) -> list[str]:
+    needs = model.needs
+    return [
+        model.name,
+        format_optional(needs.parameters if needs else None, _count),
+        format_optional(needs.sampling if needs else None, format_size),
+        format_optional(needs.training if needs else None, format_size),
+        model.fits_in_a_word(),
+    ]
 
 
 def _parameters(needs: Needs | None) -> str:

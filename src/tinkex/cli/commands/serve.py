@@ -95,6 +95,7 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
     type=click.Choice(["auto", "float32", "bfloat16"]),
     default="auto",
     show_default=True,
+    help="What is computed in: auto is bfloat16 on a GPU and float32 on a CPU.",
 )
 @click.option(
     "--base",

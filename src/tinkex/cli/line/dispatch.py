@@ -59,6 +59,8 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
         from tinkex.cli.line.completion import complete
 
         return _print(streams, complete(tokens.rest, deps))
+    if word == "help":
+        return _explain(tokens, deps, streams)
     if word in RENAMED:
         word, rest = RENAMED[word]
         tokens.put_back(rest)
@@ -70,6 +72,11 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
     if word.startswith("-"):
         raise UsageMistake(f"No such option: {word}")
     return _unknown(word, None, tokens, streams)
+
+
+def _explain(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> CommandResult:
+    """`tinkex help run list` is `tinkex run list --help`, as in other programs."""
+    return dispatch([*tokens.rest, "--help"], deps, streams)
 
 
 def _from_group(

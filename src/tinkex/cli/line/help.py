@@ -12,7 +12,7 @@ _OPTIONS = """Options, before or after any command:
   --json                     Short for --format json.
   --api-key KEY              The key to use instead of the configured one.
   --base-url URL             The server to talk to.
-  --timeout TIME             The longest wait: 30s, 2m; a bare number is milliseconds.
+  --timeout TIME             The longest wait: 30s, 2m; a bare number is in ms.
   --local                    Use the server embedded in this machine's tinkex.
   --verbose                  Show the traceback of an error.
   -h, --help                 Show help."""

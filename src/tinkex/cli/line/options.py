@@ -105,7 +105,7 @@ def shared_options() -> list[click.Option]:
             ["--timeout"],
             type=Duration("ms"),
             metavar="TIME",
-            help="The longest wait: 30s, 2m; a bare number is milliseconds.",
+            help="The longest wait: 30s, 2m; a bare number is in ms.",
         ),
         click.Option(
             ["--local"], is_flag=True, help="Use the server embedded in this machine's tinkex."

@@ -113,7 +113,7 @@ _KEYS = Group(
 )
 _MODEL = Group(
     "model",
-    "See which models a server offers, and which this machine can serve.",
+    "See the models a server offers, and those this machine can serve.",
     (
         Command("list", "List the models a server lets you train or sample.", "model:list_"),
         Command("local", "List the models this machine can serve.", "models:models"),
@@ -121,7 +121,7 @@ _MODEL = Group(
 )
 _RUN = Group(
     "run",
-    "List, watch, plot, name, stop and delete training runs, and sample from models.",
+    "List, watch, plot, name, stop and delete runs; sample from models.",
     (
         Command("delete", "Delete an ended run, permanently.", "run.edits:delete"),
         Command("info", "Show one training run.", "run.info:info"),

@@ -50,7 +50,8 @@ def serve(stream: socket.socket) -> int:
 
         worker = build_worker(config, outbox)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
-        logger.error("the engine could not start", exc_info=not isinstance(error, EngineError))
+        if not isinstance(error, EngineError):  # else the parent says all there is to say
+            logger.exception("the engine could not start")
         outbox(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))
         return 1
 

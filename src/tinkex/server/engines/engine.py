@@ -72,6 +72,7 @@ class Engine:
         self.reason = _ASLEEP
         self.life = 0
         self.deaths = 0
+        self.died_of = ""
         self.facts: Ready | None = None
         self.draining: str | None = None
         self.is_held_up = False
@@ -276,8 +277,9 @@ class Engine:
                     self._deliver(event)
         except WorkerDied as error:
             self.deaths += 1
-            self._end_life(f"the engine stopped ({error}) and is being restarted", str(error))
-            return str(error)
+            self.died_of = str(error)
+            self._end_life(f"the engine stopped ({error}) and is being restarted", self.died_of)
+            return self.died_of
         finally:
             self._worker = None
             await worker.stop()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from tinkex.server.engines.model_needs import cpu_machine, model_needs
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import Settings
 
@@ -108,6 +110,23 @@ def choose_fleet(
         )
     firsts = range(0, room * ranks, ranks)
     return count, tuple(f"cuda:{number}" for number in firsts) if gpus > 1 else ()
+
+
+def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
+    """Raises `FleetProblem` where engines beside each other cannot even hold their weights: each
+    has its own, and a machine that runs out of memory takes more down than this server."""
+    if engines == 1:  # a model that is too large for the machine says so itself
+        return
+    machine = cpu_machine()
+    found = [model_needs(folder, machine) for folder in folders]
+    width = 2 if dtype == "bfloat16" else machine.width
+    weights = width * sum(needs.parameters for needs in found if needs is not None)
+    if engines * weights > machine.memory:
+        raise FleetProblem(
+            f"--engines {engines}: their weights take {engines * weights / 2**30:.0f} GiB, this "
+            f"machine has {machine.memory / 2**30:.0f}: give --engines "
+            f"{max(1, machine.memory // weights)} or less"
+        )
 
 
 def engine_specs(settings: Settings) -> list[EngineSpec]:

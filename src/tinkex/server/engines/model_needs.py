@@ -95,6 +95,11 @@ def this_machine() -> Machine:
             return Machine("gpu", min(sizes), len(sizes))
         except (OSError, subprocess.SubprocessError, ValueError):
             pass
+    return cpu_machine()
+
+
+def cpu_machine() -> Machine:
+    """The processors, whatever else there is."""
     return Machine("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 

@@ -12,6 +12,8 @@ def check_postgres(option: str, address: str, refuse: Callable[[str], Exception]
     """Raises what `refuse` makes of the reason, which has nothing of the address but its scheme:
     addresses hold passwords."""
     if not address.startswith(_SCHEMES):
-        raise refuse(f"{option} must be postgresql://…, not {address.partition(':')[0][:40]}:…")
+        scheme, is_address, _ = address.partition("://")
+        given = f", not {scheme[:40]}://…" if is_address else ""
+        raise refuse(f"{option} must be postgresql://USER@HOST/DATABASE{given}")
     if find_spec("psycopg") is None:
         raise refuse(f"{option} needs psycopg: pip install 'tinkex[postgres]'")

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from tinkex.server.engines.fleet import (
     FleetProblem,
+    Span,
     Wanted,
+    check_memory,
     choose_fleet,
     fewest_of,
     visible_gpus,
@@ -109,6 +111,8 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
     ray = _ray(options, environ)
+    if options.scaling != Scaling() and not isinstance(options.engines, Span):
+        raise CannotServe("--scaling means nothing without a span of engines: --engines 1-4")
     root = (options.home or default_home(environ)).expanduser().absolute()
     database = options.database or environ.get(DATABASE_VARIABLE)
     if database:
@@ -181,6 +185,8 @@ def _settings(
     engines, devices = choose_fleet(
         options.engines, len(catalog.models), options.device, gpus, ranks
     )
+    if not (ray or gpus):
+        check_memory(engines, [model.folder for model in catalog.models], options.dtype)
     return Settings(
         home=home,
         models=tuple(
@@ -213,6 +219,8 @@ def _settings(
 def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | None:
     address = options.ray or environ.get(RAY_VARIABLE)
     if not address:
+        if options.ray_resources or options.ray_shared:
+            raise CannotServe("--ray-resource and --ray-shared mean nothing without --ray")
         return None
     if not has_ray():
         raise CannotServe(f"--ray {address} needs Ray, which is not installed: {RAY_EXTRA}")

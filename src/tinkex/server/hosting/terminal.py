@@ -38,6 +38,10 @@ _STARTS_ON_A_CLUSTER = 3
 """Before the server gives up an engine that never served: a node may be lost while it loads."""
 
 
+_LISTED = 16
+"""Engines of a model that are told one by one."""
+
+
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:
     """Serve a home on a listening socket until a signal; the exit status."""
     open_files.allow()
@@ -92,7 +96,7 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     starts = 1 if core.settings.ray is None else _STARTS_ON_A_CLUSTER
     while not (core.is_ready and all(map(_has_begun, core.engines))):
         if failed := next((engine for engine in core.engines if engine.deaths >= starts), None):
-            print(f"tinkex serve: {failed.name}: {failed.reason}", file=sys.stderr)
+            print(f"tinkex serve: {failed.name}: {failed.died_of}", file=sys.stderr)
             server.should_exit = True
             return 1
         await asyncio.sleep(0.02)
@@ -152,6 +156,8 @@ def _fleet(settings: Settings) -> list[str]:
     specs = engine_specs(settings)
     if len(specs) == len(settings.models):
         return []
+    if settings.engines > _LISTED:
+        return [f"  {settings.engines} engines of each, {_place(specs[0], settings)}"]
     return [f"  engine {spec.name}  ({_place(spec, settings)})" for spec in specs]
 
 

@@ -92,6 +92,7 @@ class ObjectStore:
         self.traffic = Traffic()
         self._ranges: bool | None = None
         self._signs = _SIGNING.match(url) is not None
+        _check(url)
         self._api = _obstore()
         self._store = _open(url, os.environ if environ is None else environ)
 
@@ -238,6 +239,13 @@ def _written(blocks: Iterable[Buffer], file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
+def _check(url: str) -> None:
+    if not (url.startswith("file://") or _SIGNING.match(url)):
+        raise BadStore(
+            f"{url} is no object store: give s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
+        )
+
+
 def _obstore() -> Any:
     try:
         importlib.import_module("obstore.store")
@@ -250,16 +258,12 @@ def _open(url: str, environ: Mapping[str, str]) -> Any:
     options: dict[str, Any] = {}
     if url.startswith("file://"):
         options["mkdir"] = True
-    elif _SIGNING.match(url):
+    else:
         plain = any(environ.get(name, "").startswith("http://") for name in _PLAIN_ENDPOINTS)
         options |= {
             "client_options": _CLIENT | ({"allow_http": True} if plain else {}),
             "retry_config": _RETRY,
         }
-    else:
-        raise BadStore(
-            f"{url} is no object store: give s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
-        )
     try:
         return importlib.import_module("obstore.store").from_url(url, **options)
     except Exception as error:
