@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from support.jumping_clock import JumpingClock
 from support.served import Api, served
-from tinkex.server.dashboard.door import GUESSES, Invitations
+from tinkex.server.dashboard.door import GUESSES, GUESSES_S, Guesses, Invitations
 from tinkex.server.dashboard.visits import VISIT_S
+from tinkex.server.refusals import Busy
 from tinkex.server.tenancy.keys import FILE_NAME, ActiveKeys, KeyFile, OperatorKeys
 from tinkex.wire.routes import DASHBOARD_INVITATION, DASHBOARD_VISIT, TRAINING_RUNS
 
@@ -128,7 +130,14 @@ async def test_foreign_pages_can_neither_sign_in_nor_rebind_a_name(tmp_path: Pat
         without_header = await api.client.post(HERE + DASHBOARD_VISIT, json={"key": "tml-mallory"})
         assert without_header.status_code == 422
         assert "set-cookie" not in without_header.headers
-        for mark in ({"origin": "http://evil.example"}, {"user-agent": "Mozilla/5.0"}):
+        # The last is Firefox after a page gave itself another name, by plain HTTP.
+        languages = {"user-agent": "nobody", "accept-language": ""}
+        for mark in (
+            {"origin": "http://evil.example"},
+            {"referer": "http://evil.example"},
+            {"user-agent": "Mozilla/5.0"},
+            languages,
+        ):
             for path in ("/", "/metrics", TRAINING_RUNS):
                 headers = {"x-api-key": "tml-mallory", **mark}
                 answer = await api.client.get(f"http://evil.example:8000{path}", headers=headers)
@@ -162,6 +171,18 @@ async def test_who_guesses_is_told_to_wait_and_keeps_nobody_else_out(
         answer = await browser.sign_in(429, **wrong)
         assert "wait" in answer["detail"]
         await browser.sign_in(200, key=secret)
+
+
+def test_a_clock_set_back_makes_nobody_wait_longer() -> None:
+    clock = JumpingClock()
+    guesses = Guesses(clock)
+    for _ in range(GUESSES):
+        guesses.failed("127.0.0.1")
+    clock.wall = -86_400.0
+    with pytest.raises(Busy) as refused:
+        guesses.check("127.0.0.1")
+    assert refused.value.retry_after is not None
+    assert refused.value.retry_after <= GUESSES_S
 
 
 async def test_signing_out_takes_the_cookie_away(tmp_path: Path) -> None:

@@ -145,3 +145,24 @@ async def test_an_archive_comes_straight_from_the_store(
         assert url.startswith(f"http://127.0.0.1:{service.proxy.port}/{BUCKET}/{prefix}/weights/")
         again = (await api.send("GET", path)).json()["url"]
         assert again.partition("?")[0] == url.partition("?")[0], "packed once"
+
+
+async def test_of_a_store_that_lies_nothing_is_kept_and_who_asks_hears_what_is_wrong(
+    service: ObjectService, prefix: str, tmp_path: Path
+) -> None:
+    async with served(tmp_path, objects=f"s3://{BUCKET}/{prefix}") as api:
+        model = await api.model(await api.session())
+        await save(api, model, 1, "taken")
+        (folder,) = (tmp_path / "cache" / "weights").iterdir()
+        shutil.rmtree(folder)
+        there = service.folder / BUCKET / prefix / "weights" / folder.name
+        (damaged,) = there.glob("*/adapter_model.safetensors")
+        right = damaged.read_bytes()
+        damaged.write_bytes(b"<html>" + right[6:])
+        path = f"training_runs/{model}/checkpoints/weights/taken/archive"
+        answer = await api.send("GET", path)
+        assert answer.status_code == 422
+        assert "adapter_model.safetensors is not the one that was saved" in answer.text
+        assert not folder.exists()
+        damaged.write_bytes(right)
+        assert (await api.send("GET", path)).status_code == 200

@@ -22,6 +22,15 @@ async def test_the_same_idempotency_key_opens_one_session(tmp_path: Path) -> Non
         assert theirs.json()["session_id"] not in ids
 
 
+async def test_a_long_idempotency_key_is_refused_by_name(tmp_path: Path) -> None:
+    """An index of PostgreSQL does not take it, and told to come again clients would for ever."""
+    async with served(tmp_path) as api:
+        headers = {"x-idempotency-key": "a" * 257}
+        answer = await api.send("POST", "create_session", json={}, headers=headers)
+        assert answer.status_code == 422
+        assert answer.json()["detail"] == "X-Idempotency-Key has 257 characters; the limit is 256"
+
+
 async def test_a_finished_session_is_gone_but_its_results_and_checkpoints_stay(
     tmp_path: Path,
 ) -> None:

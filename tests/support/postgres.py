@@ -19,13 +19,13 @@ class Postgres:
     def __init__(self, server: Any) -> None:
         self._server = server
 
-    def new_database(self) -> str:
-        """The address of an empty one."""
+    def new_database(self, options: str = "") -> str:
+        """The address of an empty one, made with `options` of CREATE DATABASE."""
         import psycopg
 
         name = f"test_{uuid.uuid4().hex}"
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} {options}")
         address: str = self._server.get_uri(database=name)
         return address
 

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
+from support.postgres import Postgres
 from tinkex.server.storage.database import Store, sessions, usage
 from tinkex.server.storage.database.postgres import lease
 from tinkex.server.storage.database.postgres.lease import Lease, LeaseHeld
@@ -130,6 +131,31 @@ def _refuse(db: object) -> None:
     raise ValueError("no")
 
 
+async def test_a_database_that_cannot_be_written_is_asked_again_and_written_when_it_can(
+    database: str,
+) -> None:
+    """As after it became a copy of another: on connections made while it was one."""
+    name = urlsplit(database).path[1:]
+    with opened(database) as (held, store):
+        run(database, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        run(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"WHERE application_name = 'tinkex' AND datname = '{name}'",
+        )
+        with pytest.raises(DatabaseUnavailable, match="read-only"):
+            await store.write(sessions.insert, SESSION)
+        run(
+            f"{database}&options=-cdefault_transaction_read_only%3Doff",
+            f"ALTER DATABASE {name} RESET default_transaction_read_only",
+        )
+        await store.write(sessions.insert, SESSION)
+        lost = threading.Event()
+        held.on_lost = lost.set
+        run(database, "UPDATE tinkex.lease SET number = number + 1")
+        assert lost.wait(60), "whoever renews the lease writes again too"
+
+
 async def test_connections_that_break_at_any_moment_lose_and_double_nothing(database: str) -> None:
     dice, over = random.Random(3), threading.Event()
 
@@ -173,6 +199,14 @@ def test_what_the_database_refuses_for_good_is_not_waited_for(database: str) -> 
     missing = re.sub(r"test_\w+", "no_such_database", database)
     with pytest.raises(DatabaseError, match="no_such_database"):
         lease.wait(missing, "host:1", lambda why: pytest.fail(why))
+
+
+def test_a_database_that_cannot_keep_every_text_is_refused_before_anything_is_written(
+    postgres: Postgres,
+) -> None:
+    url = postgres.new_database("ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    with pytest.raises(DatabaseError, match="encoding is LATIN1: create one with ENCODING 'UTF8'"):
+        lease.take(url)
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/x"])

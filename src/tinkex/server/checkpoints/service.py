@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,32 +150,30 @@ class Checkpoints:
 
     async def verified(self, row: CheckpointRow) -> Path:
         """The folder of a checkpoint after every byte of it was checked."""
-        with self._folders.using(row.folder):
-            try:
-                folder = await self._folders.here(row.folder)
-                await asyncio.to_thread(manifest.verify, folder, row.digest or None)
-            except (manifest.CorruptCheckpoint, NoSuchObject) as error:
-                raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
+        with self._folders.using(row.folder), _telling_damage(row):
+            folder = await self._folders.here(row.folder)
+            await asyncio.to_thread(manifest.verify, folder, row.digest or None)
         return folder
 
     async def folder(self, row: CheckpointRow) -> Path:
         """A checkpoint's folder on this disk."""
-        return await self._folders.here(row.folder)
+        with _telling_damage(row):
+            return await self._folders.here(row.folder)
 
     async def files(self, row: CheckpointRow) -> dict[str, manifest.FileRecord]:
         """A checkpoint's files by their relative names, the manifest excluded."""
-        try:
+        with _telling_damage(row):
             return dict((await self._folders.files(row.folder, row.digest or None)).files)
-        except (manifest.CorruptCheckpoint, NoSuchObject) as error:
-            raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
 
     async def file_link(self, row: CheckpointRow, name: str) -> str | None:
         """An address of one file straight from an object store, if that is where it is."""
-        return await asyncio.to_thread(self._folders.link, row.folder, name, LINK_LIFETIME_S)
+        with _telling_damage(row):
+            return await asyncio.to_thread(self._folders.link, row.folder, name, LINK_LIFETIME_S)
 
     async def archive_link(self, row: CheckpointRow) -> str | None:
         """The same for all files in one archive."""
-        return await self._folders.archive_link(row.folder, pack, LINK_LIFETIME_S)
+        with _telling_damage(row):
+            return await self._folders.archive_link(row.folder, pack, LINK_LIFETIME_S)
 
     # ---- changing
 
@@ -341,6 +340,15 @@ def _finish(save: Save, draft: Path, saved: SaveResult) -> manifest.Manifest:
     if save.recipients:
         encryption.encrypt_folder(draft, save.recipients)
     return manifest.write(draft)
+
+
+@contextmanager
+def _telling_damage(row: CheckpointRow) -> Iterator[None]:
+    """Whoever asked for a checkpoint hears what is wrong with its files."""
+    try:
+        yield
+    except (manifest.CorruptCheckpoint, NoSuchObject) as error:
+        raise Refusal(f"checkpoint {row.path} is damaged: {error}") from error
 
 
 def _readable(row: CheckpointRow, tenant: str, bearer: str | None) -> bool:

@@ -51,7 +51,7 @@ class Guesses:
 
     def check(self, address: str) -> None:
         """Raises `Busy` where an address has failed too often lately."""
-        failed, now = self._failed.get(address), self._clock.now()
+        failed, now = self._failed.get(address), self._clock.monotonic()
         while failed and now - failed[0] >= GUESSES_S:
             failed.popleft()
         if failed and len(failed) >= GUESSES:
@@ -60,7 +60,7 @@ class Guesses:
 
     def failed(self, address: str) -> None:
         """Remember a failure; of too many addresses the one that failed longest ago is let go."""
-        self._failed.setdefault(address, deque(maxlen=GUESSES)).append(self._clock.now())
+        self._failed.setdefault(address, deque(maxlen=GUESSES)).append(self._clock.monotonic())
         self._failed.move_to_end(address)
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)

@@ -15,7 +15,16 @@ from tinkex.server.http.exchange import answer
 from tinkex.server.settings import Settings, is_loopback
 from tinkex.server.tenancy.tenants import OWNERS_PLACE
 
-_OF_BROWSERS = ("origin", "cookie", "sec-fetch-site", "sec-fetch-mode")
+_OF_BROWSERS = (
+    "origin",
+    "cookie",
+    "referer",
+    "accept-language",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+)
+"""A page may give itself another name (`user-agent`), leave out where it comes from, and is told of
+no `sec-fetch` where it came without TLS; the languages of its user it can change, never remove."""
 
 
 class BrowsersAtHome:

@@ -26,11 +26,18 @@ from tinkex.server.storage.database.transactions import DatabaseUnavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
 from tinkex.wire.compression import decompress
 from tinkex.wire.errors import WireError
-from tinkex.wire.limits import HEADER_API_KEY, HEADER_RETRY_AFTER, ZSTD_ENCODING
+from tinkex.wire.limits import (
+    HEADER_API_KEY,
+    HEADER_IDEMPOTENCY_KEY,
+    HEADER_RETRY_AFTER,
+    ZSTD_ENCODING,
+)
 
 logger = logging.getLogger(__name__)
 
 _INLINE_JSON = 32 * 1024
+_REPEAT_KEY_LIMIT = 256
+"""Characters: a database looks requests up by it, and PostgreSQL's indexes take no long texts."""
 
 
 class Broken(Refusal):
@@ -77,6 +84,16 @@ def _key(request: Request) -> str | None:
     """The API key: in a header of its own, or as other APIs have it, as a bearer token."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return request.headers.get(HEADER_API_KEY) or (token if kind.lower() == "bearer" else None)
+
+
+def repeat_key_of(request: Request) -> str | None:
+    """By what a request is known again when its answer got lost."""
+    key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
+    if key is not None and len(key) > _REPEAT_KEY_LIMIT:
+        raise Refusal(
+            f"{HEADER_IDEMPOTENCY_KEY} has {len(key)} characters; the limit is {_REPEAT_KEY_LIMIT}"
+        )
+    return key
 
 
 def viewer_of(request: Request) -> str | None:

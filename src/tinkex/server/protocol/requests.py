@@ -145,7 +145,7 @@ RUN_NOTE = Reader(limited(RunNoteRequest, note=at_most(NOTE_LIMIT)))
 WEIGHTS_INFO = Reader(limited(WeightsInfoRequest))
 CHECKPOINT_TTL = Reader(limited(CheckpointTtlRequest))
 COPY_WEIGHTS = Reader(
-    limited(CopyWeightsRequest),
+    limited(CopyWeightsRequest, destination_project_id=_LABEL),
     without=dict.fromkeys(
         ("session_id", "model_seq_id"), "is not taken: a copy gets a session and run of its own"
     ),

@@ -13,6 +13,7 @@ from tinkex.server.http.exchange import (
     core_of,
     nothing,
     read,
+    repeat_key_of,
     tenant_of,
     viewer_of,
 )
@@ -28,7 +29,7 @@ from tinkex.types.checkpoints import (
 )
 from tinkex.types.tinker_path import checkpoint_path
 from tinkex.wire import routes as paths
-from tinkex.wire.limits import HEADER_IDEMPOTENCY_KEY, HEADER_WEIGHTS_ACCESS_TOKEN
+from tinkex.wire.limits import HEADER_WEIGHTS_ACCESS_TOKEN
 
 
 async def of_run(request: Request) -> Response:
@@ -57,7 +58,7 @@ async def copy_weights(request: Request) -> Response:
     owner = await bearer_of(request, asked.source_path)
     bearer = owner if token is None else core.tenants.identify(token)
     source = await core.checkpoints.find(tenant, asked.source_path, bearer)
-    key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
+    key = repeat_key_of(request)
     project, ttl_seconds = asked.destination_project_id, asked.ttl_seconds
     copy = await core.checkpoints.copy(tenant, source, project, ttl_seconds, key)
     return answer({"tinker_path": copy})
@@ -65,9 +66,7 @@ async def copy_weights(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    await core.checkpoints.delete(
-        tenant, path_of(request), request.headers.get(HEADER_IDEMPOTENCY_KEY)
-    )
+    await core.checkpoints.delete(tenant, path_of(request), repeat_key_of(request))
     return nothing()
 
 

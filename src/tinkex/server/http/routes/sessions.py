@@ -7,18 +7,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
-from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of
+from tinkex.server.http.exchange import answer, core_of, nothing, read, repeat_key_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests
 from tinkex.server.tenancy.sessions import NewSession
 from tinkex.types.sessions import CreateSessionResponse, SessionHeartbeatResponse
 from tinkex.wire import routes as paths
-from tinkex.wire.limits import HEADER_IDEMPOTENCY_KEY
 
 
 async def create(request: Request) -> Response:
     tenant = tenant_of(request)
-    key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
+    key = repeat_key_of(request)
     asked = await read(request, requests.CREATE_SESSION)
     session = NewSession(
         tags=tuple(asked.tags),

@@ -43,6 +43,8 @@ _FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining c
 """In what PostgreSQL says when it lets nobody in at the moment."""
 _ENDING = ("57P", "08")
 """Classes of what PostgreSQL says when it ends a connection."""
+_READ_ONLY = "25006"
+"""What PostgreSQL says where nothing can be written: it is a copy, or was told so."""
 _FOUNDING = 7_311_421_907
 _FOUNDATION = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
@@ -148,7 +150,9 @@ class PostgresConnection:
                 row_factory=_rows,
                 connect_timeout=5,
                 application_name="tinkex",
+                client_encoding="UTF8",
             )
+            _check_encoding(driver)
             driver.execute(f"SET search_path = {SCHEMA}")
             driver.execute(f"SET idle_in_transaction_session_timeout = {_FORGOTTEN_MS}")
         except psycopg.Error as error:
@@ -171,6 +175,7 @@ class PostgresConnection:
 
     def recovered(self, error: BaseException, patience_s: float = PATIENCE_S) -> bool:
         """Whether the connection was lost with this error and is there again."""
+        self._leave_a_copy(error)
         if not self.is_lost(error):
             return False
         give_up = time.monotonic() + patience_s
@@ -202,9 +207,17 @@ class PostgresConnection:
         self.driver.close()
 
     def translated(self, error: BaseException) -> BaseException:
-        if isinstance(error, psycopg.OperationalError):
+        if isinstance(error, psycopg.OperationalError) or self._leave_a_copy(error):
             return DatabaseUnavailable(_said(error))
         return DatabaseError(_said(error)) if isinstance(error, psycopg.Error) else error
+
+    def _leave_a_copy(self, error: BaseException) -> bool:
+        """Whether nothing can be written here. The next connection may lead to where it can, or
+        find that it can again: a session keeps what held when it began."""
+        if not isinstance(error, psycopg.Error) or error.diag.sqlstate != _READ_ONLY:
+            return False
+        self.driver.close()
+        return True
 
     def found(self) -> None:
         """Make the schema and what belongs to it, if nobody has."""
@@ -277,6 +290,17 @@ def _adapt(adapters: AdaptersMap) -> None:
     adapters.register_loader("text", _AnyText)
     adapters.register_dumper(bool, _Boolean)
     adapters.register_loader("numeric", _Number)
+
+
+def _check_encoding(driver: psycopg.Connection[Row]) -> None:
+    """Any text is kept, as it came: that takes Unicode."""
+    encoding = driver.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        driver.close()
+        raise DatabaseError(
+            f"PostgreSQL: the database's encoding is {encoding}: create one with ENCODING 'UTF8' "
+            "(TEMPLATE template0)"
+        )
 
 
 @lru_cache(maxsize=1024)
