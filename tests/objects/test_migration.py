@@ -10,7 +10,7 @@ import pytest
 from support.object_service import BUCKET, ObjectService
 from support.served import served
 from tinkex.server.storage.home import Home
-from tinkex.server.storage.objects.binding import bound
+from tinkex.server.storage.objects.binding import bound, open_objects
 from tinkex.server.storage.objects.migration import Migration, Moved
 from tinkex.server.storage.objects.store import BadStore, ObjectStore, StoreDown
 
@@ -81,3 +81,26 @@ async def test_bytes_that_come_back_changed_stop_it(
     with pytest.raises(OSError, match="other bytes"):
         migrate(tmp_path, f"s3://{BUCKET}/{secrets.token_hex(4)}")
     assert bound(tmp_path) is None
+
+
+@pytest.mark.parametrize("inside", ["", "weights", "cache/weights"])
+def test_a_home_is_no_store_of_its_own(tmp_path: Path, inside: str) -> None:
+    kept = tmp_path / "weights" / "kept"
+    kept.mkdir(parents=True)
+    with pytest.raises(BadStore, match="give a folder apart"):
+        migrate(tmp_path, f"file://{tmp_path / inside}")
+    assert list(kept.parent.iterdir()) == [kept]
+    assert bound(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["<html>Welcome to our wireless network</html>", "{}", "[]"])
+def test_what_answers_instead_of_a_store_is_one_line(tmp_path: Path, content: str) -> None:
+    store, home = tmp_path / "store", tmp_path / "home"
+    store.mkdir()
+    home.mkdir()
+    (store / "home.json").write_text(content)
+    with pytest.raises(BadStore, match="what answers is no object store"):
+        open_objects(home, f"file://{store}")
+    (home / "objects.json").write_text(content)
+    with pytest.raises(BadStore, match=r"objects\.json does not say where"):
+        open_objects(home, None)

@@ -94,6 +94,29 @@ def test_rows_that_changed_since_are_noticed_and_nothing_is_switched(
     Home(home).release()
 
 
+def test_a_database_that_another_took_after_a_move_was_cut_off_gets_no_row(
+    home: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off at its first moment, before a table was made there."""
+    with monkeypatch.context() as cut:
+        cut.setattr(moving, "PostgresConnection", None)
+        with pytest.raises(TypeError):
+            move(home, None, database, print)
+    other = tmp_path / "other"
+    held = lease.take(database)
+    served = Home(other, lease=held)
+    with closing(held.open_store()):
+        pass
+    served.release()
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO tinkex.usage VALUES (0, 'eve', '', '', '', '', 0, 1.0)")
+    with pytest.raises(CannotMove, match="other rows in usage"):
+        move(home, None, database, print)
+    with psycopg.connect(database) as connection:
+        (rows,) = connection.execute("SELECT COUNT(*) FROM tinkex.sessions").fetchone() or (None,)
+        assert rows == 0
+
+
 def test_a_database_of_another_home_is_refused(home: Path, database: str) -> None:
     held = lease.take(database)
     held.open_store().close()

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tinkex.server.storage.objects.store import BadStore, NoSuchObject, ObjectStore, StoreDown
 
@@ -22,7 +23,7 @@ _LOCAL = ("payloads", "weights", "snapshots", "pins")
 def bound(root: Path) -> str | None:
     """The store of a home, if it has one."""
     try:
-        return str(json.loads((root / _FILE).read_text())["url"])
+        return str(_read(root / _FILE)["url"])
     except FileNotFoundError:
         return None
 
@@ -56,6 +57,7 @@ def claim(root: Path, store: ObjectStore) -> str:
     known = _identity(root)
     owner = _owner(store)
     if owner is None:
+        _check_apart(root, store)
         known = known or secrets.token_hex(16)
         _put(store, known)
     elif owner != known:
@@ -65,6 +67,15 @@ def claim(root: Path, store: ObjectStore) -> str:
         )
     assert known is not None
     return known
+
+
+def _check_apart(root: Path, store: ObjectStore) -> None:
+    """A folder as a store is not where the home's own files are: each would delete the other's."""
+    if not store.url.startswith("file://"):
+        return
+    folder, home = Path(unquote(urlsplit(store.url).path)).resolve(), root.resolve()
+    if folder == home or any(folder.is_relative_to(home / name) for name in (*_LOCAL, "cache")):
+        raise BadStore(f"{store.url} is where {root} has its own files: give a folder apart")
 
 
 def begin(root: Path, store: ObjectStore) -> None:
@@ -79,8 +90,16 @@ def _has_files(root: Path) -> bool:
 def _identity(root: Path) -> str | None:
     for name in (_FILE, _BEGUN):
         with contextlib.suppress(FileNotFoundError):
-            return str(json.loads((root / name).read_text())["home"])
+            return str(_read(root / name)["home"])
     return None
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(path.read_text())
+        return {name: found[name] for name in ("url", "home")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadStore(f"{path} does not say where the objects are: restore it") from error
 
 
 def _owner(store: ObjectStore) -> str | None:
@@ -90,6 +109,11 @@ def _owner(store: ObjectStore) -> str | None:
         return None
     except StoreDown as error:
         raise BadStore(f"{store.url}: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadStore(
+            f"{store.url}: what answers is no object store, or {_OBJECT} in it was changed: "
+            "check its endpoint (AWS_ENDPOINT_URL)"
+        ) from error
 
 
 def _put(store: ObjectStore, identity: str) -> None:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,13 @@ class _Table:
         ).fetchone()
         return None if row is None else tuple(row)
 
-    def hashed(self, db: Transaction) -> tuple[int, str]:
-        """How many rows there are, and the hash of them all."""
+    def hashed(self, db: Transaction, most: int | None = None) -> tuple[int, str]:
+        """How many rows there are, and the hash of them; of the first `most` at most."""
         count, digest = 0, hashlib.sha256()
-        for piece in self.pieces(db):
-            count += len(piece)
-            for row in piece:
-                digest.update(repr(tuple(row)).encode())
+        rows = (row for piece in self.pieces(db) for row in piece)
+        for row in islice(rows, most):
+            count += 1
+            digest.update(repr(tuple(row)).encode())
         return count, digest.hexdigest()
 
     def put(self, db: Transaction, piece: list[Row]) -> None:
@@ -115,8 +116,10 @@ def _check(root: Path, held: Lease) -> None:
 def _copied(
     source: SqliteConnection, target: PostgresConnection, number: int, tell: Callable[[str], object]
 ) -> Moved:
+    tables = _tables(source)
+    _check_beginnings(tables, source, target)
     rows, digest, batch = 0, hashlib.sha256(), 0
-    for table in _tables(source):
+    for table in tables:
         for piece in table.pieces(source, table.newest(target)):
             batch += 1
             target.begin()
@@ -125,12 +128,27 @@ def _copied(
             target.commit()
         count, here = table.hashed(source)
         if (count, here) != table.hashed(target):
-            raise NotMoved(f"the database holds other rows in {table.name}: use an empty one")
+            raise _holds_others(table)
         tell(f"{table.name}: {count} rows, sha256 {here[:12]}")
         rows += count
         digest.update(here.encode())
     target.renumber()
     return Moved(rows, digest.hexdigest())
+
+
+def _check_beginnings(
+    tables: Sequence[_Table], source: SqliteConnection, target: PostgresConnection
+) -> None:
+    """Before anything is written: what is there came from here. Where a move was cut off at its
+    first moment, another home may have taken the database since."""
+    for table in tables:
+        there = table.hashed(target)
+        if table.hashed(source, there[0]) != there:
+            raise _holds_others(table)
+
+
+def _holds_others(table: _Table) -> NotMoved:
+    return NotMoved(f"the database holds other rows in {table.name}: use an empty one")
 
 
 def _tables(source: SqliteConnection) -> list[_Table]:
