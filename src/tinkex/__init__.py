@@ -75,7 +75,8 @@ _NAMES = {
         "APIResponseValidationError RequestFailedError BadRequestError AuthenticationError "
         "BillingError PermissionDeniedError NotFoundError ConflictError UnprocessableEntityError "
         "RateLimitError InternalServerError ExperimentalWarning CircuitOpenError "
-        "FutureRetrievalError RetryableException ClientClosedError TokenizerError"
+        "FutureRetrievalError RetryableException ClientClosedError TokenizerError "
+        "InvalidArgumentError InvalidDataError"
     ),
     "types": (
         "AdamOptimizerConfig AdamParams DimuonOptimizerConfig DimuonParams OptimParams Checkpoint "

@@ -149,6 +149,16 @@ def test_it_raises_before_any_request(
     assert world.requests() == before
 
 
+def test_a_wrong_value_is_caught_as_the_refusal_it_would_have_been(world: World) -> None:
+    with pytest.raises(tinkex.BadRequestError) as caught:
+        world.sampler.sample(ModelInput.empty(), 1, PARAMS)
+    assert caught.value.response.json() == {"detail": str(caught.value)}
+    assert caught.value.is_user_error
+    with pytest.raises(tinkex.RequestFailedError) as failed:
+        world.training.forward([Datum(ModelInput.empty())], "cross_entropy")
+    assert failed.value.category == "user"
+
+
 def test_a_refused_call_uses_no_number(world: World) -> None:
     with pytest.raises(ValueError, match="No data"):
         world.training.forward_backward([], "cross_entropy")

@@ -20,6 +20,8 @@ EXAMPLES = [
     errors.APIResponseValidationError(ResponseInfo(200), body=None),
     *[status_error(ResponseInfo(c, {}, REQUEST), b'{"detail":"no"}') for c in (400, 401, 500, 418)],
     errors.RequestFailedError("m", "r1", RequestErrorCategory.Server),
+    errors.InvalidArgumentError("rank: must be at least 1, got 0"),
+    errors.InvalidDataError("data[0]: holds NaN"),
     errors.FutureRetrievalError("m", "r1", 404),
     errors.RetryableException("m", "r1"),
     errors.ClientClosedError("closed"),

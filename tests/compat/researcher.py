@@ -165,6 +165,38 @@ def mistakes(service: Any) -> list[str]:
     return [kind(call) for call in calls]
 
 
+def refusals(service: Any) -> list[str]:
+    """How a program hears that it cannot be done, wherever that is noticed: not as a crash."""
+    run = service.create_lora_training_client(MODEL, rank=2)
+    sampler = service.create_sampling_client(base_model=MODEL)
+    prompt, params = types.ModelInput.from_ints([1]), types.SamplingParams(max_tokens=1)
+    nan = types.Datum(prompt, {"target_tokens": [1], "weights": [float("nan")]})
+    calls: list[Callable[[], Any]] = [
+        lambda: run.forward_backward([nan], "cross_entropy").result(),
+        lambda: run.forward([types.Datum(types.ModelInput.empty(), {})], "cross_entropy").result(),
+        lambda: run.forward_backward([datum([1, 10**6])], "cross_entropy").result(),
+        lambda: sampler.sample(types.ModelInput.empty(), 1, params).result(),
+        lambda: sampler.sample(prompt, 0, params).result(),
+        lambda: sampler.sample(prompt, 10**6, params).result(),
+        lambda: sampler.compute_logprobs(types.ModelInput.empty()).result(),
+        lambda: service.create_lora_training_client(MODEL, rank=0),
+        lambda: service.create_lora_training_client("", rank=4),
+        lambda: service.create_training_client_from_state("no path"),
+        lambda: tinker.RestClient().list_training_runs(limit=-1).result(),
+    ]
+    return [heard(call) for call in calls]
+
+
+def heard(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except tinker.RequestFailedError as error:
+        return f"failed, {error.category.value}"
+    except tinker.APIStatusError as error:
+        return "refused" if 400 <= error.response.status_code < 500 else "broken"
+    return "done"
+
+
 def too_long(sampler: Any) -> None:
     """As agents' programs ask whether they must shorten what they send."""
     prompt = types.ModelInput.from_ints([1] * 5000)
@@ -196,6 +228,7 @@ def main() -> None:
     print("threads", several_threads(service))
     print("soft targets", soft_targets(service))
     print("mistakes", mistakes(service))
+    print("refusals", refusals(service))
     service.close("success").result()
     print("closed", flush=True)
 

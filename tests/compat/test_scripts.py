@@ -67,4 +67,6 @@ def test_the_program_learnt_and_caught_what_it_should(printed: dict[str, list[st
     assert said["preferences"].startswith("0.693")
     assert "nothing" not in said["mistakes"]
     assert "OverflowError" in said["mistakes"]
+    assert said["refusals"].count("'failed, user'") == 3
+    assert said["refusals"].count("'refused'") == 8
     assert said["importance"].endswith("True]")

@@ -1,6 +1,7 @@
 """Checking what callers pass in, before anything is sent.
 
 Every message names the argument, what was given (its kind or size, never a secret) and the fix.
+What is of a wrong kind is a `TypeError`, a wrong value the error that a refusal would have been.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import SupportsIndex, get_args
 
 import numpy as np
 
+from tinkex.client.errors import InvalidArgumentError, InvalidDataError
 from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
 from tinkex.types.optimizer import AdamOptimizerConfig, DimuonOptimizerConfig, OptimizerConfig
 from tinkex.types.strictness import twin
 from tinkex.types.tinker_path import SCHEME
+from tinkex.wire.errors import WireError
 from tinkex.wire.limits import MAX_AGE_RECIPIENTS, MAX_TTL_SECONDS, MIN_TTL_SECONDS
 from tinkex.wire.paths import check_name
 
@@ -37,7 +40,9 @@ def checked_data(data: object) -> list[Datum]:
         if not isinstance(datum, Datum):
             raise TypeError(f"data[{place}]: expected a Datum, got {_kind(datum)}")
         if not datum.model_input.chunks:
-            raise ValueError(f"data[{place}].model_input: is empty; give it at least one token")
+            raise InvalidDataError(
+                f"data[{place}].model_input: is empty; give it at least one token"
+            )
     return datums
 
 
@@ -47,7 +52,7 @@ def check_no_nan(datums: list[Datum]) -> None:
         for name, tensor in datum.loss_fn_inputs.items():
             values = tensor._numpy
             if values.dtype.kind == "f" and values.size and np.isnan(values.min()):
-                raise ValueError(
+                raise InvalidDataError(
                     f"data[{place}].loss_fn_inputs[{name!r}] holds NaN: give unused positions 0"
                 )
 
@@ -67,7 +72,7 @@ def checked_loss(
 ) -> dict[str, float | str] | None:
     """The settings of a loss that exists, as plain numbers and text."""
     if loss_fn not in LOSSES:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"loss_fn: unknown loss {loss_fn!r}; the losses are {', '.join(LOSSES)}. "
             "For your own function use forward_backward_custom."
         )
@@ -86,7 +91,7 @@ def _setting(name: str, value: object) -> float | str:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}: expected a number or text, got {_kind(value)}")
     if not math.isfinite(value):
-        raise ValueError(f"{name}: must be finite, got {value}")
+        raise InvalidArgumentError(f"{name}: must be finite, got {value}")
     return float(value)
 
 
@@ -94,8 +99,11 @@ def check_checkpoint_name(name: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"name: expected text, got {_kind(name)}")
     if name.startswith(SCHEME):
-        raise ValueError(f"name: expected a bare checkpoint name, got the path {name!r}")
-    check_name(name, "name")
+        raise InvalidArgumentError(f"name: expected a bare checkpoint name, got the path {name!r}")
+    try:
+        check_name(name, "name")
+    except WireError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def checked_ttl(ttl_seconds: object) -> int | None:
@@ -103,7 +111,7 @@ def checked_ttl(ttl_seconds: object) -> int | None:
         return None
     seconds = whole(ttl_seconds, "ttl_seconds", expected="whole seconds or None")
     if not MIN_TTL_SECONDS <= seconds <= MAX_TTL_SECONDS:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"ttl_seconds: must be between {MIN_TTL_SECONDS} (an hour) and {MAX_TTL_SECONDS} "
             f"(ten years), got {ttl_seconds}; None keeps it for ever"
         )
@@ -139,7 +147,7 @@ def check_recipients(recipients: object) -> None:
     if not isinstance(recipients, list) or not all(isinstance(item, str) for item in recipients):
         raise TypeError("age_encryption_recipients: expected a list of age public keys")
     if len(recipients) > MAX_AGE_RECIPIENTS:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"age_encryption_recipients: at most {MAX_AGE_RECIPIENTS}, got {len(recipients)}"
         )
 
@@ -148,7 +156,7 @@ def check_text(value: object, name: str) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{name}: expected text, got {_kind(value)}")
     if not value.strip():
-        raise ValueError(f"{name}: must not be empty")
+        raise InvalidArgumentError(f"{name}: must not be empty")
 
 
 def check_lora(
@@ -156,7 +164,7 @@ def check_lora(
 ) -> None:
     check_text(base_model, "base_model")
     if whole(rank, "rank") < 1:
-        raise ValueError(f"rank: must be at least 1, got {rank}")
+        raise InvalidArgumentError(f"rank: must be at least 1, got {rank}")
     if seed is not None:
         whole(seed, "seed", expected="a whole number or None")
     if not any(train_flags.values()):
@@ -171,7 +179,7 @@ def check_model_path(path: object, name: str = "path") -> None:
     if not isinstance(path, str):
         raise TypeError(f"{name}: expected a {SCHEME} path, got {_kind(path)}")
     if not path.startswith(SCHEME):
-        raise ValueError(f"{name}: must start with {SCHEME}, got {path[:80]!r}")
+        raise InvalidArgumentError(f"{name}: must start with {SCHEME}, got {path[:80]!r}")
 
 
 def checked_prompt(given: object) -> ModelInput:
@@ -182,7 +190,7 @@ def checked_prompt(given: object) -> ModelInput:
             "make one with ModelInput.from_ints(tokens) or ModelInput.from_text(text, tokenizer)"
         )
     if not prompt.chunks:
-        raise ValueError("prompt: is empty; give it at least one token")
+        raise InvalidArgumentError("prompt: is empty; give it at least one token")
     return prompt
 
 
@@ -206,11 +214,11 @@ def checked_counts(num_samples: object, **counts: object) -> tuple[int, ...]:
     """How many samples, at least one, and how many of whatever else, at least none."""
     samples = whole(num_samples, "num_samples")
     if samples < 1:
-        raise ValueError(f"num_samples: must be at least 1, got {num_samples}")
+        raise InvalidArgumentError(f"num_samples: must be at least 1, got {num_samples}")
     others = tuple(whole(value, name) for name, value in counts.items())
     for name, value in zip(counts, others, strict=True):
         if value < 0:
-            raise ValueError(f"{name}: must be >= 0, got {value}")
+            raise InvalidArgumentError(f"{name}: must be >= 0, got {value}")
     return samples, *others
 
 
@@ -219,9 +227,9 @@ def checked_last_n(include_prompt_logprobs: bool, last_n: object) -> int | None:
         return None
     number = whole(last_n, "prompt_logprobs_last_n")
     if number < 1:
-        raise ValueError(f"prompt_logprobs_last_n: must be >= 1, got {last_n}")
+        raise InvalidArgumentError(f"prompt_logprobs_last_n: must be >= 1, got {last_n}")
     if not include_prompt_logprobs:
-        raise ValueError("prompt_logprobs_last_n: needs include_prompt_logprobs=True")
+        raise InvalidArgumentError("prompt_logprobs_last_n: needs include_prompt_logprobs=True")
     return number
 
 
@@ -233,12 +241,14 @@ def checked_target(prompt: ModelInput, given: object) -> TensorData | None:
     if not isinstance(target, TensorData):
         raise TypeError(f"{name}: expected TensorData, got {_kind(target)}")
     if target.dtype != "int64":
-        raise ValueError(f"{name}: must be int64, got {target.dtype}")
+        raise InvalidArgumentError(f"{name}: must be int64, got {target.dtype}")
     if target.shape is None or len(target.shape) != 2:
-        raise ValueError(f"{name}: must be 2-D [len(prompt) - 1, k], got shape {target.shape}")
+        raise InvalidArgumentError(
+            f"{name}: must be 2-D [len(prompt) - 1, k], got shape {target.shape}"
+        )
     rows = _known_length(prompt)
     if rows is not None and target.shape[0] != rows - 1:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"{name}: needs one row per prompt position after the first, {rows - 1}, "
             f"got {target.shape[0]}"
         )

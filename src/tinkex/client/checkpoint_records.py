@@ -16,6 +16,7 @@ from tinkex.client import arguments
 from tinkex.client.additions import Additions
 from tinkex.client.api import call_policies
 from tinkex.client.concurrency.bridge import awaitable_of, future_of, on_sdk_loop
+from tinkex.client.errors import InvalidArgumentError
 from tinkex.client.session.sessionless import sdk_headers
 from tinkex.types import (
     CheckpointsListResponse,
@@ -96,7 +97,7 @@ class CheckpointRecords(Additions):
         """Signed URLs of the files of an exported checkpoint."""
         parsed = parsed_path(tinker_path)
         if parsed.checkpoint_type != "external":
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"tinker_path: must be an external_weights path, got {tinker_path!r}; "
                 "make one with TrainingClient.save_weights_external"
             )
@@ -190,7 +191,7 @@ class CheckpointRecords(Additions):
         seconds = arguments.checked_ttl(ttl_seconds)
         project = destination_project_id or self.holder.config.project_id
         if not project:
-            raise ValueError(
+            raise InvalidArgumentError(
                 "destination_project_id: is required; pass it or set TINKER_PROJECT_ID"
             )
         headers = sdk_headers("copy_weights")
@@ -245,5 +246,5 @@ def checked_page(limit: int, offset: int) -> tuple[int, int]:
     page = arguments.whole(limit, "limit"), arguments.whole(offset, "offset")
     for name, value in zip(("limit", "offset"), page, strict=True):
         if value < 0:
-            raise ValueError(f"{name}: must be at least 0, got {value}")
+            raise InvalidArgumentError(f"{name}: must be at least 0, got {value}")
     return page

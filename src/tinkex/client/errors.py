@@ -5,7 +5,9 @@
        ├─ APIError(message, request, *, body)
        │  ├─ APIResponseValidationError(response, body, message=None)
        │  ├─ APIStatusError(message, response, body)
-       │  │  ├─ BadRequestError 400        ├─ AuthenticationError 401
+       │  │  ├─ BadRequestError 400
+       │  │  │  └─ InvalidArgumentError(message), also a ValueError     (addition)
+       │  │  ├─ AuthenticationError 401
        │  │  ├─ BillingError 402           ├─ PermissionDeniedError 403
        │  │  ├─ NotFoundError 404          ├─ ConflictError 409
        │  │  ├─ UnprocessableEntityError 422
@@ -14,6 +16,7 @@
        │     ├─ APITimeoutError(request)
        │     └─ CircuitOpenError(request, retry_after)        (addition)
        ├─ RequestFailedError(message, request_id, category)
+       │  └─ InvalidDataError(message), also a ValueError     (addition)
        ├─ FutureRetrievalError, also a ValueError             (addition)
        ├─ RetryableException                                  (a promise the server lost)
        ├─ ClientClosedError, also a RuntimeError              (addition)
@@ -99,6 +102,21 @@ class BadRequestError(APIStatusError):
     """400: the server could not make sense of the request."""
 
 
+class InvalidArgumentError(BadRequestError, ValueError):
+    """An argument that no server would take: nothing was sent.
+
+    Reads as the 400 that it would have been, so that a program that is written to go on after a
+    refusal needs no second handler for ours.
+    """
+
+    def __init__(self, message: str) -> None:
+        from tinkex.client.error_details import ResponseInfo
+
+        body = {"detail": message}
+        response = ResponseInfo(400, text=json.dumps(body))
+        super().__init__(message, response=response, body=body)
+
+
 class AuthenticationError(APIStatusError):
     """401: the key is missing, unknown or revoked."""
 
@@ -177,6 +195,18 @@ class RequestFailedError(TinkerError):
     def is_user_error(self) -> bool:
         """True when repeating the same call cannot help: the caller must change something."""
         return self._category == "user"
+
+
+class InvalidDataError(RequestFailedError, ValueError):
+    """Training data that no server could work on: nothing was sent.
+
+    A program that leaves a bad batch out catches it as the failed request that it would have been.
+    """
+
+    def __init__(self, message: str) -> None:
+        from tinkex.types import RequestErrorCategory
+
+        super().__init__(message, "", RequestErrorCategory.User)
 
 
 class FutureRetrievalError(TinkerError, ValueError):
