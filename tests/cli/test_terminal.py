@@ -90,6 +90,22 @@ def test_a_pipe_gets_every_row_and_no_bar(environ: dict[str, str]) -> None:
     assert done.stderr == ""
 
 
+def test_a_terminal_without_unicode_gets_a_table_in_letters(environ: dict[str, str]) -> None:
+    ascii_only = {**environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
+    with TerminalSession(command("model", "local"), ascii_only, columns=80) as session:
+        assert session.finish() == 0, session.text
+    assert "tinkex/tiny-llama" in session.text
+    assert session.text.isascii()
+
+
+@pytest.mark.parametrize("line", ["model local >&-", "--help >&-", "srve 2>&-"])
+def test_a_closed_stream_is_no_traceback(environ: dict[str, str], line: str) -> None:
+    script = f"{' '.join(command())} {line}"
+    done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True)
+    assert done.returncode == (2 if "srve" in line else 0), done.stderr
+    assert done.stdout + done.stderr == ""
+
+
 def test_a_terminal_gets_a_bar_and_a_box(environ: dict[str, str]) -> None:
     with TerminalSession(command("checkpoint", "list", "--limit", "1100"), environ) as session:
         assert session.finish() == 0

@@ -138,6 +138,27 @@ def test_a_home_that_cannot_be_is_one_clear_line(
     assert "cannot be used" in line
 
 
+def test_a_cache_that_cannot_be_is_one_clear_line(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    environ["TINKEX_CACHE"] = str(tmp_path / "file" / "cache")
+    line = refusal(ServeOptions(models=(TINY,), port=0), environ, capsys)
+    assert "name another folder with TINKEX_CACHE" in line
+
+
+def test_an_embedded_home_that_cannot_be_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TINKEX_HOME", str(tmp_path / "file"))
+    with (
+        tinkex.ServiceClient(base_url="local") as service,
+        pytest.raises(tinkex.TinkerError, match=r"file cannot be used.*TINKEX_HOME"),
+    ):
+        service.get_server_capabilities()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -6,6 +6,7 @@ needs it has been found, so help, version and mistakes answer at once.
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Runs the process's command line and exits with its code."""
+    _ready_streams()
     try:
         code = run().exit_code
     except KeyboardInterrupt:
         code = 130
     _leave(code)
+
+
+def _ready_streams() -> None:
+    """What a stream's encoding has no sign for becomes a question mark, and a stream that was
+    closed (`>&-`) takes everything: neither is a reason to fail."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end
+        elif mode == "w" and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")
 
 
 def run(
@@ -57,8 +70,6 @@ def run(
 
 def _leave(code: int) -> NoReturn:
     """Exits without a traceback, whatever the reader of our output or the user's Ctrl-C does."""
-    import os
-
     quick = "signal" not in sys.modules  # to load it takes longer than help and mistakes do
     if not quick:
         import signal

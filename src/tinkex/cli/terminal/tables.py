@@ -34,10 +34,12 @@ def write_table(stream: TextIO, title: str | None, forms: Iterator[Form]) -> Non
     width = _terminal_width(stream)
     if title and not cleaned[0][1]:
         stream.write(f"{title}\n")
-    elif boxed := _first(cleaned, lambda form: _boxed_width(*form) <= width):
-        stream.writelines(drawn(title, *boxed, _widths(*boxed), _wants_colour()))
-    else:
+    elif not (boxed := _first(cleaned, lambda form: _boxed_width(*form) <= width)):
         _write_unboxed(stream, title, cleaned, width)
+    elif not _draws(stream):
+        _write_plain(stream, title, *boxed)
+    else:
+        stream.writelines(drawn(title, *boxed, _widths(*boxed), _wants_colour()))
 
 
 def _first(forms: list[Form], fits: Callable[[Form], bool]) -> Form | None:
@@ -109,6 +111,15 @@ def _facts_width(columns: list[str], rows: list[list[str]]) -> int:
 
 def _wants_colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _draws(stream: TextIO) -> bool:
+    """Whether its encoding has what boxes are made of."""
+    try:
+        "┏━┃".encode(stream.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _terminal_width(stream: TextIO) -> int:

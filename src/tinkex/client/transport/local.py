@@ -337,6 +337,11 @@ def _open_embedded() -> ASGIApp:
         raise _not_installed(error) from error
     except module.HomeTaken as taken:
         raise HomeHeld(str(taken), module.socket_of(taken)) from taken
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise TinkerError(
+            f"The embedded server cannot start: {error.filename} cannot be used "
+            f"({error.strerror}): name another home with TINKEX_HOME"
+        ) from error
     except Exception as error:  # the server floor has errors of its own, which say what is wrong
         raise TinkerError(f"The embedded server cannot start: {error}") from error
 

@@ -218,7 +218,13 @@ _MAKE_SMOLLM2 = (
 
 def _make(code: str, spec: str, cache: Path) -> Path:
     """Run engine code in a child process, so that the server never loads what it needs."""
-    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelNotFound(
+            f"model {spec} cannot be made in {cache} ({error.strerror}): name another folder with "
+            "TINKEX_CACHE"
+        ) from error
     program = "from pathlib import Path; " + code.format(spec, str(cache))
     try:
         child = subprocess.run(
