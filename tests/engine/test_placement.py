@@ -141,3 +141,12 @@ def test_the_plan_of_the_memory_names_every_bounded_part() -> None:
     assert all(size > 0 for size in plan.values())
     free = training_limits(config(), decoder)
     assert "runs" not in memory_plan(decoder, free, sampling_limits(config(), decoder))
+
+
+def test_the_page_about_memory_names_the_shares_as_they_are() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "guides", "memory.md").read_text()
+    dense, mixtures = placement._DENSE, placement._MIXTURES
+    assert f"{dense.cache * 100:.0f} % of what is free once the model is loaded" in page
+    assert f"more than {dense.activations * 100:.0f} % of a\n  GPU's free memory" in page
+    for share in (mixtures.cache, mixtures.activations):
+        assert f"(mixtures {share * 100:.0f} %)" in page
