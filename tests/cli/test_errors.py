@@ -18,6 +18,8 @@ from tinkex.client.errors import (
     TinkerError,
 )
 from tinkex.types import RequestErrorCategory
+from tinkex.wire.errors import WireError
+from tinkex.wire.json_text import dumps
 
 HEADLINES = {
     400: "Invalid request",
@@ -228,3 +230,9 @@ def test_a_stored_login_counts_as_a_key(tmp_path: Path) -> None:
     assert not SdkClients().has_credentials(Connection())
     store.set_default("7")
     assert SdkClients().has_credentials(Connection())
+
+
+def test_what_cannot_be_sent_because_it_is_no_text_is_called_so() -> None:
+    with pytest.raises(WireError) as met:
+        dumps({"name": "\udcff"})
+    assert run_list(met.value).err.startswith("Error: What was given is not UTF-8 text\n")

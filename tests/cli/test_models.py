@@ -84,6 +84,13 @@ def test_a_wrong_setting_of_an_engine_is_wrong_usage(setting: str, words: str) -
     assert words in ran.err
 
 
+@pytest.mark.parametrize("words", [("serve",), ("keys", "list"), ("home", "du")])
+def test_a_home_that_is_empty_text_is_not_this_folder(words: tuple[str, ...]) -> None:
+    ran = CommandLine()(*words, "--home", "")
+    assert ran.code == 2
+    assert "it is empty: name a folder" in ran.err
+
+
 def test_settings_of_an_engine_are_read_as_what_they_are() -> None:
     from tinkex.cli.commands.serve import read_engine
 

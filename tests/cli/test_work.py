@@ -298,3 +298,10 @@ def test_a_closed_stdout_is_no_failure() -> None:
 
     result = run(["version"], stdout=Closed(), stderr=io.StringIO())
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--chat",)])
+def test_a_prompt_that_is_no_text_is_called_so(flags: tuple[str, ...]) -> None:
+    ran = sample("--base-model", "m", "--prompt", "\udcff", *flags)
+    assert "What was given is not UTF-8 text" in ran.err
+    assert ran.code == 1

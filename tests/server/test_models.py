@@ -140,8 +140,9 @@ def test_an_unknown_name_says_everything_that_was_tried_in_one_line(
     assert "\n" not in message
     for part in (str(cache), "hf/hub", "HF_HUB_OFFLINE is set", "tinkex/tiny-llama"):
         assert part in message
-    with pytest.raises(ModelNotFound, match="neither a folder nor a name"):
-        resolve("justaname", cache, environ)
+    for name in ("justaname", ""):
+        with pytest.raises(ModelNotFound, match="neither a folder nor a name"):
+            resolve(name, cache, environ)
     with pytest.raises(ModelNotFound, match="does not exist"):
         resolve("./nowhere", cache, environ)
 

@@ -121,6 +121,8 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     for met in (error, error.__cause__):
         if type(met).__name__ in _EMBEDDED:
             return _no_embedded_server(met)
+        if isinstance(met, UnicodeEncodeError):  # of what is sent: terminals take everything
+            return not_text()
     for kind in type(error).__mro__:
         if kind.__name__ in _KNOWN:
             headline, next_step = _KNOWN[kind.__name__]
@@ -142,6 +144,19 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if isinstance(error, OSError) and error.filename is not None:
         return CliError(f"Could not use {error.filename}: {error.strerror}")
     return CliError(f"Unexpected error occurred: {reason(error)}", None, "More: add --verbose")
+
+
+def check_text(typed: str) -> None:
+    """Raises for bytes that are no UTF-8: what was typed or piped has them as half characters."""
+    try:
+        typed.encode()
+    except UnicodeEncodeError as error:
+        raise not_text() from error
+
+
+def not_text() -> CliError:
+    """Why bytes that are no UTF-8 go nowhere."""
+    return CliError("What was given is not UTF-8 text", None, "Convert it first: iconv -t UTF-8")
 
 
 def is_user_error(error: Exception) -> bool:

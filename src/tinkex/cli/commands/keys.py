@@ -10,7 +10,7 @@ import click
 
 from tinkex.cli.errors import CliError
 from tinkex.cli.line.context import CommandContext
-from tinkex.cli.line.options import Duration, command
+from tinkex.cli.line.options import Duration, Folder, command
 from tinkex.cli.outside.server_floor import default_home, require_server
 from tinkex.cli.terminal.formats import format_timestamp
 from tinkex.cli.terminal.output import LineOutput, TableOutput
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HOME = click.option(
     "--home",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="The server's home (default: the one tinkex serve uses).",
 )
 

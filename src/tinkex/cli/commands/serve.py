@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinkex.cli.line.context import CommandContext
-from tinkex.cli.line.options import command
+from tinkex.cli.line.options import Folder, command
 from tinkex.cli.outside.server_floor import require_server
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
 )
 @click.option(
     "--home",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="Where runs and checkpoints are kept (default: $TINKEX_HOME, or ~/.tinkex).",
 )
 @click.option(

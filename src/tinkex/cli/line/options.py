@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,6 +32,18 @@ class Invocation:
     deps: Dependencies
     streams: Streams
     opened: list[CommandContext]
+
+
+class Folder(click.Path):
+    """A folder, and not the empty text that an unset variable leaves: that would mean this one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty: name a folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # older click has no type argument

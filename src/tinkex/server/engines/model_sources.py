@@ -105,7 +105,7 @@ def default_cache(environ: Mapping[str, str]) -> Path:
 def resolve(spec: str, cache: Path, environ: Mapping[str, str]) -> ModelSource:
     """The model `spec` names; raises `ModelNotFound` with everything that was tried."""
     folder = Path(spec).expanduser()
-    if folder.is_dir() or spec.startswith(("/", ".", "~")):
+    if (spec and folder.is_dir()) or spec.startswith(("/", ".", "~")):
         return _from_folder(folder)
     if spec in BUILT_IN:
         return _source(spec, _make(_MAKE_TINY, spec, cache), "builtin")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tinkex.cli.errors import CliError
+from tinkex.cli.errors import CliError, check_text
 from tinkex.cli.whole_file import write_whole
 
 READABLE = (".md", ".txt")
@@ -40,6 +40,7 @@ class Conversation:
         return [int(token) for token in ids]
 
     def ask(self, text: str) -> None:
+        check_text(text)
         self.turns.append({"role": "user", "content": text})
 
     def answered(self, text: str) -> None:

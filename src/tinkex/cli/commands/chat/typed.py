@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from tinkex.cli.errors import not_text
 from tinkex.cli.line.context import CommandContext
 
 PROMPT = "> "
@@ -54,7 +55,10 @@ class Typed:
             if self.is_person:
                 self._context.streams.err.write(prompt)
                 self._context.streams.err.flush()
-            line = self._context.stdin.readline()
+            try:
+                line = self._context.stdin.readline()
+            except UnicodeDecodeError as error:
+                raise not_text() from error
         return line.rstrip("\r\n") if line else None
 
     @contextlib.contextmanager

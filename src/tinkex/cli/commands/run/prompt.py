@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tinkex.cli.errors import CliError
+from tinkex.cli.errors import CliError, check_text, not_text
 from tinkex.cli.line.context import CommandContext
 
 STDIN = "-"
@@ -26,6 +26,7 @@ class Prompt:
         """The prompt as token ids; with `chat`, as the user's turn in the model's template."""
         if self.tokens is not None:
             return self.tokens
+        check_text(self.text or "")
         if not chat:
             return [int(token) for token in tokenizer.encode(self.text)]
         turn = [{"role": "user", "content": self.text}]
@@ -69,7 +70,10 @@ def parse_prompt(content: str) -> Prompt:
 def _stdin(context: CommandContext) -> str:
     if context.stdin.isatty():
         context.note("Type the prompt, then Ctrl-D:")
-    return context.stdin.read().removesuffix("\n")
+    try:
+        return context.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise not_text() from error
 
 
 def _read(path: Path) -> str:
