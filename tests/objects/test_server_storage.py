@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,38 @@ async def test_of_a_store_that_lies_nothing_is_kept_and_who_asks_hears_what_is_w
         assert not folder.exists()
         damaged.write_bytes(right)
         assert (await api.send("GET", path)).status_code == 200
+
+
+async def test_a_store_that_does_not_answer_keeps_only_those_who_ask_it(
+    service: ObjectService, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often one tenant asks for what is there: a thread waits for each answer."""
+    async with served(tmp_path, objects=f"s3://{BUCKET}/{prefix}") as api:
+        model = await api.model(await api.session())
+        await save(api, model, 1, "there")
+        shutil.rmtree(tmp_path / "cache" / "weights")
+        (tmp_path / "cache" / "weights").mkdir()
+        asked, may_go_on = threading.Event(), threading.Event()
+        remote = api.core.storage.remote
+        assert remote is not None
+        right = remote.objects.get
+
+        def late(key: str) -> bytes:
+            asked.set()
+            may_go_on.wait()
+            return right(key)
+
+        monkeypatch.setattr(remote.objects, "get", late)
+        path = f"training_runs/{model}/checkpoints/weights/there/adapter_urls"
+        asking = [asyncio.create_task(api.send("GET", path)) for _ in range(100)]
+        try:
+            await asyncio.to_thread(asked.wait)
+            other = api.as_tenant("tml-other")
+            # Long enough to be read in a thread; it says too much, and hears so.
+            body = {"user_metadata": {"k": "x" * 40_000}}
+            await other.post("create_session", body, expect=422)
+            run = await other.model(await other.session())
+            await other.result((await other.step(run, 1))["request_id"])
+        finally:
+            may_go_on.set()
+        assert {(await each).status_code for each in asking} == {200}

@@ -7,7 +7,6 @@ runs, start the engines. Work that was waiting goes on by itself.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 from tinkex.server.autoscaling import Autoscaling
 from tinkex.server.budgets import ByteBudget
@@ -15,6 +14,7 @@ from tinkex.server.checkpoints.exports import Exports
 from tinkex.server.checkpoints.links import Links
 from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.checkpoints.signing import Signer
+from tinkex.server.checkpoints.turns import Turns
 from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.dashboard.door import Guesses, Invitations
 from tinkex.server.dashboard.visits import Visits
@@ -55,6 +55,7 @@ from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
 from tinkex.server.storage.objects.binding import open_objects
 from tinkex.server.storage.pins import Pins
+from tinkex.server.storage.store_threads import at_store, set_apart
 from tinkex.server.tenancy.ownership import Belongings
 from tinkex.server.tenancy.sessions import Sessions
 from tinkex.server.tenancy.tenants import Tenants
@@ -77,7 +78,8 @@ from tinkex.server.views.now import Now
 from tinkex.server.views.queries import Browsing
 from tinkex.server.views.token_texts import TokenTexts
 
-_STORE_THREADS = 64
+DOWNLOADS_AT_ONCE = 8
+"""Of one tenant: whatever an object store has to be asked for it, others' saves go beside it."""
 
 
 class Core:
@@ -235,6 +237,7 @@ class Core:
         self.browsing = Browsing(self.store, self.runs, self.meter, clock)
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)
+        self.downloads = Turns(DOWNLOADS_AT_ONCE)
         self.visits = Visits(self.signer, clock)
         self.invitations, self.guesses = Invitations(clock), Guesses(clock)
 
@@ -286,14 +289,12 @@ class Core:
         ]
 
     async def _open_remote(self) -> None:
-        """Learn what an object store has. What waits for it waits in threads of its own number:
-        many may, and the disk must not wait with them."""
+        """Learn what an object store has."""
         remote = self.storage.remote
         if remote is not None:
-            threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="storage")
-            asyncio.get_running_loop().set_default_executor(threads)
+            set_apart()
             remote.cache.held = self.sampling.lanes.loaded
-            await asyncio.to_thread(remote.open)
+            await at_store(remote.open)
 
     def _store_trouble(self) -> str | None:
         return None if self.storage.remote is None else self.storage.remote.trouble
@@ -354,7 +355,7 @@ class Core:
 
     async def _delete_due(self) -> None:
         if self.storage.remote is not None:
-            await asyncio.to_thread(self.storage.remote.delete_due)
+            await at_store(self.storage.remote.delete_due)
 
     async def _run_stopped(self) -> None:
         self.scheduler.pump()

@@ -36,6 +36,7 @@ from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.folders import Folders, fill
 from tinkex.server.storage.objects.store import NoSuchObject, patiently
+from tinkex.server.storage.store_threads import at_store
 from tinkex.types.tinker_path import checkpoint_path
 
 REPEAT_S = 3600.0
@@ -94,7 +95,7 @@ class Checkpoints:
     async def seal(self, save: Save, draft: Path, saved: SaveResult) -> CheckpointRow:
         """Give a written draft its final folder; the row is returned, not stored."""
         written = await asyncio.to_thread(_finish, save, draft, saved)
-        folder = await patiently(lambda: asyncio.to_thread(self._folders.seal, draft))
+        folder = await patiently(lambda: at_store(self._folders.seal, draft))
         run, now = save.run, self._clock.now()
         return CheckpointRow(
             path=save.path,
@@ -127,7 +128,7 @@ class Checkpoints:
             manifest.write(draft)
 
         await asyncio.to_thread(finish)
-        await patiently(lambda: asyncio.to_thread(self._folders.seal, draft))
+        await patiently(lambda: at_store(self._folders.seal, draft))
 
     # ---- finding and reading
 
@@ -168,7 +169,7 @@ class Checkpoints:
     async def file_link(self, row: CheckpointRow, name: str) -> str | None:
         """An address of one file straight from an object store, if that is where it is."""
         with _telling_damage(row):
-            return await asyncio.to_thread(self._folders.link, row.folder, name, LINK_LIFETIME_S)
+            return await at_store(self._folders.link, row.folder, name, LINK_LIFETIME_S)
 
     async def archive_link(self, row: CheckpointRow) -> str | None:
         """The same for all files in one archive."""

@@ -29,6 +29,7 @@ from tinkex.server.hosting import open_files
 from tinkex.server.hosting.allocator import keep_freed_memory
 from tinkex.server.http.request_counts import Requests
 from tinkex.server.settings import Settings
+from tinkex.server.storage import store_threads
 from tinkex.server.storage.home import Home
 from tinkex.wire.limits import LOCAL_API_KEY
 
@@ -46,7 +47,12 @@ def run(settings: Settings, home: Home, listener: socket.socket) -> int:
     """Serve a home on a listening socket until a signal; the exit status."""
     open_files.allow()
     keep_freed_memory()
-    return asyncio.run(_run(settings, home, listener))
+    status = asyncio.run(_run(settings, home, listener))
+    if store_threads.is_any_held():
+        # Everything is written and given back; Python would wait for what a store never answers.
+        sys.stdout.flush()
+        os._exit(status)
+    return status
 
 
 async def _run(settings: Settings, home: Home, listener: socket.socket) -> int:

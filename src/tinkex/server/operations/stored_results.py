@@ -15,6 +15,7 @@ from tinkex.server.storage.database.operations import OperationRow
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.objects.store import StoreDown
+from tinkex.server.storage.store_threads import at_store
 
 
 class StoredResults:
@@ -42,7 +43,7 @@ class StoredResults:
     async def body(self, row: OperationRow) -> bytes | None:
         if row.result_blob is not None:
             try:
-                return await asyncio.to_thread(self._blobs.get, row.result_blob)
+                return await at_store(self._blobs.get, row.result_blob)
             except StoreDown as error:
                 raise Unavailable(str(error), 2.0) from error
         if row.result_kind is None:

@@ -25,6 +25,7 @@ from tinkex.server.storage.database import samplers as table
 from tinkex.server.storage.database.samplers import SamplerRow, Unnamed
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.store_threads import at_store
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class UnnamedWeights:
             return checkpoints.folders(db) | table.folders(db, ended)
 
         for name in present - await self._store.query(named) - self._pins.folders():
-            await asyncio.to_thread(self._folders.delete, name)
+            await at_store(self._folders.delete, name)
 
     async def _rows(self, tenant: str | None) -> list[Unnamed]:
         rows = await self._store.query(table.unnamed, tenant)
@@ -142,7 +143,7 @@ class UnnamedWeights:
         await self._store.write(table.forget, ids)
         self._samplers.forget(ids)
         for row in chosen:
-            await asyncio.to_thread(self._folders.delete, row.folder)
+            await at_store(self._folders.delete, row.folder)
             self._sizes.pop(row.folder, None)
         text = "let go of %d samplers without a name, %d bytes: %s"
         logger.info(text, freed.samplers, freed.size_bytes, why)

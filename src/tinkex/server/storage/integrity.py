@@ -18,6 +18,7 @@ from tinkex.server.storage.database.transactions import DatabaseError, Transacti
 from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.objects.store import NoSuchObject
+from tinkex.server.storage.store_threads import at_store
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Integrity:
     ) -> list[str]:
         """Names without their thing; one that was dropped meanwhile is named no more."""
         named = await self._store.query(names)
-        lacking = await asyncio.to_thread(lacking_of, named)
+        lacking = await at_store(lacking_of, named)
         still = await self._store.query(names) if lacking else set()
         return [f"{what} {name} is missing or damaged" for name in sorted(lacking & still)]
 

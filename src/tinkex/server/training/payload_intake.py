@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tinkex.server.protocol.forward_codec import Examined, examine
 from tinkex.server.storage.blobs import BlobStore
+from tinkex.server.storage.store_threads import at_store
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class Intake:
             return await asyncio.to_thread(examine, body), None
         draft = Draft(self._blobs.reserve(len(body)))
         try:
-            return await asyncio.to_thread(self._read, body, draft), draft
+            return await at_store(self._read, body, draft), draft
         except BaseException:
             self.discard(draft)
             raise

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tinkex.server.operations.log import Entry
 from tinkex.server.storage.database import operations as table
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.objects.store import patiently
+from tinkex.server.storage.store_threads import at_store
 
 
 class Bodies:
@@ -21,7 +20,7 @@ class Bodies:
             return entry.body
         if entry.payload_blob is not None:
             get, blob = self._blobs.get, entry.payload_blob
-            return await patiently(lambda: asyncio.to_thread(get, blob))
+            return await patiently(lambda: at_store(get, blob))
         body = await self._store.query(table.inline_payload, entry.request_id)
         assert body is not None, f"the body of {entry.request_id} is gone"
         return body

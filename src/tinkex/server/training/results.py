@@ -33,6 +33,7 @@ from tinkex.server.storage.database.transactions import DatabaseError, Transacti
 from tinkex.server.storage.database.usage import Source
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.objects.store import patiently
+from tinkex.server.storage.store_threads import at_store
 from tinkex.server.tenancy.usage import Meter
 from tinkex.server.training.progress_reports import Narrator
 
@@ -126,8 +127,7 @@ class Endings:
         # Both begin now, not when the loop has dealt with what else came in.
         writes: list[Awaitable[Point | None]] = [self._store.write(work)]
         if blob is not None:
-            loop = asyncio.get_running_loop()
-            writes.append(loop.run_in_executor(None, self._blobs.put, blob, outcome.body))
+            writes.append(at_store(self._blobs.put, blob, outcome.body))
         results = await asyncio.gather(*writes, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
@@ -144,7 +144,7 @@ class Endings:
             return True
         if row.result_blob is not None:
             get, blob = self._blobs.get, row.result_blob
-            before: bytes | None = await patiently(lambda: asyncio.to_thread(get, blob))
+            before: bytes | None = await patiently(lambda: at_store(get, blob))
         else:
             before = await self._store.query(table.inline_result, entry.request_id)
         return before is None or _same(before, outcome)

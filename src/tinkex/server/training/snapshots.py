@@ -32,6 +32,7 @@ from tinkex.server.storage.database.snapshots import SnapshotRow
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.folders import fill
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.store_threads import at_store
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Snapshots:
                     # What it waits for was lost, and comes back only once this has ended.
                     raise EngineLost("the engine died before the snapshot was complete")
                 await run.progress()
-            name, digest = await asyncio.to_thread(self._seal, draft, result)
+            name, digest = await at_store(self._seal, draft, result)
         except (CommandFailed, OSError) as error:
             logger.error("snapshot of %s failed: %s", run.model_id, error)
             self._folders.abandon(draft)
@@ -165,7 +166,7 @@ class Snapshots:
         return await self._store.write(work)
 
     async def discard(self, freed: Freed) -> None:
-        await asyncio.to_thread(self._discard, freed)
+        await at_store(self._discard, freed)
 
     def _discard(self, freed: Freed) -> None:
         for blob in freed.blobs:

@@ -28,6 +28,7 @@ from tinkex.server.storage.database.operations import Finish, OperationRow
 from tinkex.server.storage.database.runs import RunRow
 from tinkex.server.storage.database.transactions import DatabaseError, Transaction
 from tinkex.server.storage.home_storage import HomeStorage
+from tinkex.server.storage.store_threads import at_store
 from tinkex.server.training.payload_intake import Draft
 
 _FRESH = 8
@@ -170,7 +171,7 @@ class Submissions:
 
     async def _make_durable(self, draft: Draft, asked: Submission) -> None:
         if asked.draft is None:
-            await asyncio.to_thread(self._blobs.put, draft.blob, asked.body)
+            await at_store(self._blobs.put, draft.blob, asked.body)
         if draft.error is not None:
             raise draft.error
 

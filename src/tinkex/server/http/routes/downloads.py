@@ -32,16 +32,18 @@ async def external_urls(request: Request) -> Response:
     row = await core.checkpoints.find(tenant, path_of(request))
     if row.kind != EXTERNAL_WEIGHTS:
         raise Refusal(f"{row.path} is no export: use save_weights_external, or its archive")
-    return await _links(request, tenant, row, sorted(await core.checkpoints.files(row)))
+    async with core.downloads.of(tenant):
+        return await _links(request, tenant, row, sorted(await core.checkpoints.files(row)))
 
 
 async def adapter_urls(request: Request) -> Response:
     """One link per file of any checkpoint, its optimizer's state left out. An addition."""
     core, tenant = core_of(request), tenant_of(request)
     row = await core.checkpoints.find(tenant, path_of(request))
-    files = sorted(await core.checkpoints.files(row))
-    names = [name for name in files if name != _OPTIMIZER_STATE]
-    return await _links(request, tenant, row, names)
+    async with core.downloads.of(tenant):
+        files = sorted(await core.checkpoints.files(row))
+        names = [name for name in files if name != _OPTIMIZER_STATE]
+        return await _links(request, tenant, row, names)
 
 
 async def archive_url(request: Request) -> Response:
@@ -49,7 +51,8 @@ async def archive_url(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
     row = await core.checkpoints.find(tenant, path_of(request))
     if not is_owner(request):
-        url = await core.checkpoints.archive_link(row)
+        async with core.downloads.of(tenant):
+            url = await core.checkpoints.archive_link(row)
         return _found(request, {"url": url or core.links.archive(origin_of(request), tenant, row)})
     tar = await archive_of(core.checkpoints, row)
     path = await asyncio.to_thread(core.exports.write, f"{row.name}.tar", tar)

@@ -39,25 +39,27 @@ class Forbidden(Refusal):
 
 
 async def file(request: Request) -> Response:
-    core = core_of(request)
-    row = await _row(request)
+    core, tenant = core_of(request), _tenant(request)
+    row = await _row(request, tenant)
     name = request.path_params["file"]
-    record = (await core.checkpoints.files(row)).get(name)
-    if record is None:
-        raise NotFound(f"{row.path} has no file {name[:200]!r}")
+    async with core.downloads.of(tenant):
+        record = (await core.checkpoints.files(row)).get(name)
+        if record is None:
+            raise NotFound(f"{row.path} has no file {name[:200]!r}")
+        folder = await core.checkpoints.folder(row)
     digest = base64.b64encode(bytes.fromhex(record.sha256)).decode()
     headers = {"etag": f'"sha256-{record.sha256}"', "repr-digest": f"sha-256=:{digest}:"}
-    folder = await core.checkpoints.folder(row)
     return FileResponse(folder / name, media_type=_BYTES, headers=headers)
 
 
 async def archive(request: Request) -> Response:
-    core = core_of(request)
-    row = await _row(request)
-    elsewhere = await core.checkpoints.archive_link(row)
-    if elsewhere is not None:
-        return RedirectResponse(elsewhere, 302)
-    tar = await archive_of(core.checkpoints, row)
+    core, tenant = core_of(request), _tenant(request)
+    row = await _row(request, tenant)
+    async with core.downloads.of(tenant):
+        elsewhere = await core.checkpoints.archive_link(row)
+        if elsewhere is not None:
+            return RedirectResponse(elsewhere, 302)
+        tar = await archive_of(core.checkpoints, row)
     headers = {"etag": f'"{row.digest}"', "accept-ranges": "bytes"}
     same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
     try:
@@ -92,8 +94,8 @@ async def session_trace(request: Request) -> Response:
     return Response(body, media_type=trace_events.CONTENT_TYPE)
 
 
-async def _row(request: Request) -> CheckpointRow:
-    tenant, parts = _tenant(request), request.path_params
+async def _row(request: Request, tenant: str) -> CheckpointRow:
+    parts = request.path_params
     path = checkpoint_path(parts["run"], parts["kind"], parts["name"])
     return await core_of(request).checkpoints.find(tenant, path)
 

@@ -27,6 +27,7 @@ from tinkex.server.storage.objects.store import (
     StoreDown,
     patiently,
 )
+from tinkex.server.storage.store_threads import at_store
 
 LINK_S = 3600.0
 """How long an engine elsewhere has to begin with what it was referred to."""
@@ -120,7 +121,7 @@ class ObjectFolders(Folders):
             self._objects.get,
             self._key(name, self._known(name).digest, manifest.MANIFEST_NAME),
         )
-        return manifest.parse(await patiently(lambda: asyncio.to_thread(get, key)), digest)
+        return manifest.parse(await patiently(lambda: at_store(get, key)), digest)
 
     def using(self, name: str) -> AbstractContextManager[None]:
         return self._cache.using(self.path(name))
@@ -132,7 +133,7 @@ class ObjectFolders(Folders):
         with self._cache.using(path):
             async with self._fetching.setdefault(name, asyncio.Lock()):
                 if not path.is_dir():
-                    await patiently(lambda: asyncio.to_thread(self._fetch, name))
+                    await patiently(lambda: at_store(self._fetch, name))
             self._fetching.pop(name, None)
             self._cache.touch(path)
         return path
@@ -140,7 +141,7 @@ class ObjectFolders(Folders):
     async def reference(self, name: str, digest: str = "") -> WeightsRef:
         path = await self.here(name)
         return WeightsRef(
-            str(path), self._known(name).digest, await asyncio.to_thread(self._links, name, path)
+            str(path), self._known(name).digest, await at_store(self._links, name, path)
         )
 
     def link(self, name: str, file: str, seconds: float) -> str | None:
@@ -154,7 +155,7 @@ class ObjectFolders(Folders):
         key = f"{self._prefix}/{name}/{self._known(name).digest}.tar"
         with self.using(name):
             path = await self.here(name)
-            await patiently(lambda: asyncio.to_thread(self._pack, key, path, pack))
+            await patiently(lambda: at_store(self._pack, key, path, pack))
         return self._objects.link(key, seconds)
 
     def _pack(self, key: str, path: Path, pack: Pack) -> None:

@@ -6,7 +6,6 @@ brought here, until a snapshot covers the operation.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ from tinkex.server.storage.objects.cache import Cache
 from tinkex.server.storage.objects.folders import ObjectFolders
 from tinkex.server.storage.objects.store import ObjectStore, StoreDown, patiently
 from tinkex.server.storage.pins import pin_name
+from tinkex.server.storage.store_threads import at_store
 
 
 class ObjectPins:
@@ -43,7 +43,7 @@ class ObjectPins:
         name = pin_name(request_id)
         content = json.dumps({"folder": folder}).encode()
         put = self._objects.put
-        await patiently(lambda: asyncio.to_thread(put, f"{self._prefix}/{name}", content))
+        await patiently(lambda: at_store(put, f"{self._prefix}/{name}", content))
         self._enter(name, folder)
         return await self._weights.reference(folder)
 

@@ -1,0 +1,18 @@
+"""A limit on concurrency by tenant: who asks for much at once waits, and nobody else for it."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakValueDictionary
+
+
+class Turns:
+    """So many at a time of each tenant; the others wait, in their order."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, tenant: str) -> asyncio.Semaphore:
+        """To be held (`async with`) for the length of a turn."""
+        return self._of.setdefault(tenant, asyncio.Semaphore(self._at_once))
