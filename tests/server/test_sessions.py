@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from support.jumping_clock import JumpingClock
 from support.served import QUICK, served
+from tinkex.server.settings import Limits
 
 
 async def test_the_same_idempotency_key_opens_one_session(tmp_path: Path) -> None:
@@ -29,6 +31,14 @@ async def test_a_long_idempotency_key_is_refused_by_name(tmp_path: Path) -> None
         answer = await api.send("POST", "create_session", json={}, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["detail"] == "X-Idempotency-Key has 257 characters; the limit is 256"
+
+
+async def test_a_quota_of_sessions_holds_for_many_that_come_at_once(tmp_path: Path) -> None:
+    limits = replace(Limits(), sessions_per_tenant=3)
+    async with served(tmp_path, limits=limits) as api:
+        asking = [api.send("POST", "create_session", json={}) for _ in range(20)]
+        answers = [answer.status_code for answer in await asyncio.gather(*asking)]
+        assert sorted(answers) == [200] * 3 + [429] * 17
 
 
 async def test_a_finished_session_is_gone_but_its_results_and_checkpoints_stay(

@@ -8,6 +8,7 @@ Silence is counted in time that the server was there to listen.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ class Sessions:
         self._alive: dict[str, SessionRow] = {}
         self._written: dict[str, float] = {}
         self._heard: dict[str, float] = {}
+        self._opening: Counter[str] = Counter()
+        """By tenant: not alive yet, and counted, or many at once would all be let in."""
         self._listening = listening
 
     async def load(self) -> None:
@@ -59,8 +62,12 @@ class Sessions:
         if known is not None:
             return known.session_id
         self._check_quota(tenant)
-        row = self._new(tenant, asked)
-        stored = await self._store.write(table.insert_once, row)
+        self._opening[tenant] += 1
+        try:
+            stored = await self._store.write(table.insert_once, self._new(tenant, asked))
+        finally:
+            self._opening[tenant] -= 1
+            self._opening += Counter()  # forgets the zeros
         self._alive.setdefault(stored.session_id, stored)
         self._heard.setdefault(stored.session_id, self._listening.seconds)
         return stored.session_id
@@ -133,5 +140,6 @@ class Sessions:
 
     def _check_quota(self, tenant: str) -> None:
         limit = self._settings.limits_of(tenant).sessions_per_tenant
-        if sum(row.tenant == tenant for row in self._alive.values()) >= limit:
+        alive = sum(row.tenant == tenant for row in self._alive.values())
+        if alive + self._opening[tenant] >= limit:
             raise Busy(f"{limit} sessions are open for this key: finish some first", 30.0)
