@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from support.fake_engine import FakeEngine
+from support.jumping_clock import JumpingClock
 from tinkex.engine.messages import CreateRun, LoraSpec, OptimStep, RunInfo
-from tinkex.server.clock import SystemClock
+from tinkex.server.clock import Clock, SystemClock
 from tinkex.server.engines.engine import Engine, EngineLost, RunLost
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import ModelSpec
 
 
-def _engine(fake: FakeEngine) -> Engine:
-    return Engine(EngineSpec(ModelSpec("fake", "")), fake.launch, SystemClock(), (0.01,))
+def _engine(fake: FakeEngine, clock: Clock | None = None) -> Engine:
+    spec = EngineSpec(ModelSpec("fake", ""))
+    return Engine(spec, fake.launch, clock or SystemClock(), (0.01,))
 
 
 async def test_answers_and_failures_come_to_who_asked() -> None:
@@ -25,6 +28,26 @@ async def test_answers_and_failures_come_to_who_asked() -> None:
     assert isinstance(await engine.submit(CreateRun("1", "r", LoraSpec(4))), RunInfo)
     with pytest.raises(RunLost, match="not in memory"):
         await engine.submit(OptimStep("2", "other", "adamw", {"learning_rate": 1.0}))
+    await engine.stop()
+
+
+async def test_of_an_engine_that_does_not_answer_it_is_said_for_how_long() -> None:
+    fake, clock = FakeEngine(), JumpingClock()
+    engine = _engine(fake, clock)
+    engine.wake()
+    await engine.ready()
+    clock.awake += 600.0
+    assert engine.condition == "", "nothing was asked of it"
+    fake.gate = asyncio.Event()
+    asking = asyncio.create_task(engine.submit(CreateRun("1", "r", LoraSpec(4))))
+    while not engine.under_way:
+        await asyncio.sleep(0)
+    clock.awake += 600.0
+    assert re.fullmatch("it has not answered for 6[0-9][0-9] s", engine.condition)
+    assert engine.state == "ready"
+    fake.gate.set()
+    await asking
+    assert engine.condition == ""
     await engine.stop()
 
 

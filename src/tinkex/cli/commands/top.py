@@ -115,7 +115,7 @@ def _engine(engine: dict[str, Any], width: int, plain: bool) -> list[str]:
     if engine["phase"] != "ready":
         return [f"{engine['name']}  {state}"]
     runs = engine["runs"]
-    drained = f"  {engine['draining']}" if engine["draining"] else ""
+    drained = "".join(f"  {why}" for why in (engine["draining"], engine["reason"]) if why)
     return [
         f"{engine['name']}  {where}{drained}",
         f"  {busy}   {engine['operations']} operations, {engine['samples']} sequences, "

@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 Phase = Literal["starting", "ready", "restarting", "stopped"]
 _HEALTHY_S = 60.0
+_SILENT_S = 15.0
+"""From then on an engine that was asked something is said to be silent; all are asked how they are
+every ten seconds. Most often it computes; its process may have been stopped."""
 _ASLEEP, _LOADING = "it starts when there is work for it", "the engine is loading the model"
 
 
@@ -87,6 +90,7 @@ class Engine:
         self._pings = itertools.count()
         self._busy_s = 0.0
         self._busy_since: float | None = None
+        self._heard_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._living: asyncio.Task[str] | None = None
         self._is_renewed = False
@@ -111,6 +115,21 @@ class Engine:
         if self.is_asleep:
             return "asleep"
         return "draining" if self.is_ready and self.draining is not None else self.phase
+
+    @property
+    def condition(self) -> str:
+        """Why it does not serve; of one that should, for how long it has been silent, if that is
+        long."""
+        silent = self._silent_s()
+        if self.is_ready and silent >= _SILENT_S:
+            return f"it has not answered for {silent:.0f} s"
+        return self.reason
+
+    def _silent_s(self) -> float:
+        """How long it has had something to answer and said nothing."""
+        if self._busy_since is None:
+            return 0.0
+        return self._clock.monotonic() - max(self._busy_since, self._heard_at)
 
     @property
     def under_way(self) -> int:
@@ -273,7 +292,9 @@ class Engine:
             self._tell_ready(self.facts, self._clock.monotonic() - begun)
             self._enter("ready", "")
             while True:
-                for event in await worker.receive():
+                events = await worker.receive()
+                self._heard_at = self._clock.monotonic()
+                for event in events:
                     self._deliver(event)
         except WorkerDied as error:
             self.deaths += 1

@@ -43,10 +43,12 @@ class EngineState(Answer):
 
 
 class EngineHealth(Answer):
-    """An engine by its name: asleep, starting, ready, restarting or draining."""
+    """An engine by its name: asleep, starting, ready, restarting or draining; `reason` says why it
+    does not serve, or that it has not answered for long."""
 
     engine: str
     state: str
+    reason: str
 
 
 class Health(Answer):

@@ -99,7 +99,7 @@ class Now:
             "name": engine.name,
             "model": engine.model,
             "phase": "asleep" if engine.is_asleep else engine.phase,
-            "reason": engine.reason,
+            "reason": engine.condition,
             "draining": engine.draining,
             "life": engine.life,
             "device": None if facts is None else facts.device,

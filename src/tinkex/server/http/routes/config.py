@@ -66,7 +66,10 @@ async def health(request: Request) -> Response:
     for pool in core.engines.pools:
         if not pool.takes_work and not pool.is_asleep:
             raise Unavailable(f"{pool.spec.name}: {pool.reason}", 1.0)
-    engines = [{"engine": each.name, "state": each.state} for each in core.engines]
+    engines = [
+        {"engine": each.name, "state": each.state, "reason": each.condition}
+        for each in core.engines
+    ]
     return answer({"status": "ok", "engines": engines})
 
 

@@ -85,7 +85,7 @@ def _state(core: Core, engine: Engine) -> dict[str, Any]:
         "engine": engine.name,
         "model": engine.model,
         "state": _word(core, engine),
-        "reason": engine.draining or engine.reason,
+        "reason": engine.draining or engine.condition,
         "device": None if facts is None else facts.device,
         "threads": engine.spec.threads,
         "life": engine.life,
