@@ -15,6 +15,8 @@ from tinkex.text.model_text import ModelText
 
 MODEL = "tinkex/tiny-llama"
 KEY, STRANGER = "tml-alice", "tml-bob"
+LAST_DIGITS = 1e-5
+"""What a sample's logprobs may differ by with its company and its way through the cache."""
 
 QUESTION = [{"role": "user", "content": "1+1?"}]
 TOOL = {

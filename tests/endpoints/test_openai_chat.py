@@ -13,6 +13,7 @@ from endpoints.conftest import (
     ARGUMENTS,
     CONTENT,
     KEY,
+    LAST_DIGITS,
     MODEL,
     QUESTION,
     REASONING,
@@ -135,17 +136,21 @@ def test_logprobs_are_the_native_ones_and_count_every_drawn_token(
     entries = found.choices[0].logprobs.content
     assert found.prompt_token_ids == prompt
     assert found.choices[0].token_ids == expected.tokens
-    assert [entry.logprob for entry in entries] == expected.logprobs
-    assert [[top.logprob for top in entry.top_logprobs] for entry in entries] == [
-        [logprob for _, logprob in row or ()] for row in expected.topk_logprobs or ()
-    ]
+    assert [entry.logprob for entry in entries] == pytest.approx(expected.logprobs, abs=LAST_DIGITS)
+    for entry, row in zip(entries, expected.topk_logprobs or (), strict=True):
+        native_top = [logprob for _, logprob in row or ()]
+        assert [top.logprob for top in entry.top_logprobs] == pytest.approx(
+            native_top, abs=LAST_DIGITS
+        )
     streamed = [
         entry
         for chunk in ask(client, MODEL, **options, stream=True)
         for choice in chunk.choices
         for entry in (choice.logprobs.content if choice.logprobs else ())
     ]
-    assert streamed == entries
+    assert [entry.token for entry in streamed] == [entry.token for entry in entries]
+    told = [entry.logprob for entry in entries]
+    assert [entry.logprob for entry in streamed] == pytest.approx(told, abs=LAST_DIGITS)
 
 
 def test_an_adapter_answers_as_itself_and_strangers_do_not_find_it(

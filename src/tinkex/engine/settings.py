@@ -13,7 +13,7 @@ class WorkerConfig:
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
     base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
-    steady: bool = False  # a request's bits are the same in any company, on a GPU too
+    steady: bool = False  # on a GPU a request's bits are the same in any company
     max_context: int | None = None  # tokens of a sequence
     max_rank: int = 128  # of an adapter
     max_runs: int = 256  # trained at once

@@ -181,7 +181,7 @@ class Settings:
     device: str = "auto"  # of all engines, unless `devices` are named
     dtype: str = "auto"  # of the models' weights
     base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
-    steady: bool = False  # a request's bits are the same in any company, on a GPU too
+    steady: bool = False  # on a GPU a request's bits are the same in any company
     # numbers of an engine's own settings, by name
     engine: Mapping[str, float] = field(default_factory=dict)
     engines: int = 1  # of every model

@@ -108,8 +108,8 @@ def _checked_device(_: click.Context, __: click.Parameter, name: str) -> str:
 @click.option(
     "--steady",
     is_flag=True,
-    help="On a GPU, too, give a request the same bits alone and in company, and the sampler those "
-    "of the trainer: batch-invariant kernels, slower. For models without experts, linear "
+    help="On a GPU, give a request the same bits alone and in company, and the sampler those of "
+    "the trainer: batch-invariant kernels, slower. For models without experts, linear "
     "attention or attention sinks.",
 )
 @click.option(

@@ -60,7 +60,7 @@ class Ready:
     memory_plan: Mapping[str, int] = field(default_factory=dict)  # what those are for
     run_room: int | None = None  # bytes of all runs together, device and host; None: not bounded
     rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
-    steady: bool = False  # whether a request's bits depend on nobody beside it
+    steady: bool = False  # no bit of a request, trained or sampled, depends on who is beside it
     max_training: int | None = None  # tokens of a trained sequence that memory is planned for
 
 

@@ -19,7 +19,6 @@ from tinkex.engine.process.fetched_weights import Fetch, FetchedWeights
 from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.placement import (
     choose_placement,
-    is_steady,
     longest_training,
     memory_of,
     memory_plan,
@@ -91,7 +90,7 @@ def _build(
             memory_plan=memory_plan(decoder, limits, sampling),
             run_room=trainer.residency.room,
             rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
-            steady=is_steady(decoder),
+            steady=decoder.steady,
             max_training=longest_training(decoder, limits),
         )
     )

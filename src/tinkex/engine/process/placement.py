@@ -100,7 +100,7 @@ def _base(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Flo
 
 
 def _steady(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Steady | None:
-    """None where it takes no kernels of its own: a CPU is steady in float32."""
+    """None where it takes no kernels of its own: a CPU trains steadily in float32."""
     if config.base != "auto":
         raise ModelError(f"steady: goes with matrices in the dtype, not with --base {config.base}")
     if device.type == "cuda":
@@ -108,13 +108,8 @@ def _steady(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> S
             raise ModelError("steady: needs Triton on a GPU; install it, or leave --steady out")
         return Steady()
     if dtype != torch.float32:
-        raise ModelError("steady: a CPU is steady in float32 only; leave --dtype at auto")
+        raise ModelError("steady: a CPU trains steadily in float32 only; leave --dtype at auto")
     return None
-
-
-def is_steady(decoder: Decoder) -> bool:
-    """Whether a request's bits are the same in any company."""
-    return decoder.steady or (decoder.device.type == "cpu" and decoder.dtype == torch.float32)
 
 
 def _named(device: torch.device) -> str:

@@ -68,7 +68,7 @@ class ServeOptions:
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
     base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
-    steady: bool = False  # a request's bits are the same in any company, on a GPU too
+    steady: bool = False  # on a GPU a request's bits are the same in any company
     engines: Wanted = "auto"  # of each model: a number, a range, or as many as there are devices
     log_format: LogFormat = "text"  # of the server's log
     quiet: bool = False  # whether only problems are printed
