@@ -7,6 +7,7 @@ here counts as lost. A client that knows of none of them ignores that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinkex.server.storage.database import Store
@@ -38,16 +39,20 @@ class SampleWindows:
         window = self._ranges.get((sampler_id, clone))
         return window is not None and window.low <= number < window.high
 
-    async def extend(self, sampler_id: str, clone: int, number: int, oldest: int) -> None:
+    async def extend(
+        self, sampler_id: str, clone: int, number: int, oldest: Callable[[], int]
+    ) -> None:
         """Make a range durable that reaches from `oldest`, the lowest number not yet collected, to
-        some way beyond `number`. Ranges asked for at the same time include each other."""
+        some way beyond `number`. Ranges asked for at the same time include each other. `oldest` is
+        asked when all there is to wait for before the write is over: others, accepted meanwhile,
+        must not fall out of the range."""
         key = sampler_id, clone
         await self._remember(key)
         claims = self._claims.setdefault(key, set())
         claims.add(number)
         known = self._ranges.get(key)
         high = max(max(claims) + _STRETCH, 0 if known is None else known.high)
-        low = max(min(oldest, *claims, number), high - _LONGEST)
+        low = max(min(oldest(), *claims), high - _LONGEST)
         try:
             window = Window(sampler_id, clone, low, high)
             await self._store.write(table.put_window, window)

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tinkex.engine.messages import Progress, Sample
 from tinkex.server.clock import Clock
@@ -121,7 +122,7 @@ class Sampling:
         command = self._fitting(sampler, request)
         clone = request.seq_id // SAMPLER_CLONE_STRIDE
         if not self._windows.covers(sampler.sampler_id, clone, request.seq_id):
-            oldest = self._oldest(sampler.sampler_id, clone, request.seq_id)
+            oldest = partial(self._oldest, sampler.sampler_id, clone, request.seq_id)
             await self._windows.extend(sampler.sampler_id, clone, request.seq_id, oldest)
             if request_id in self._jobs:
                 return self._jobs[request_id]
