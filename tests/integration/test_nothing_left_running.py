@@ -39,6 +39,7 @@ def sockets() -> int:
 
 @pytest.fixture
 def server():
+    gc.collect()  # clients of tests before, which nothing but a cycle keeps
     assert eventually(lambda: sdk_threads() == []), sdk_threads()
     with ProtocolServer() as running:
         yield running
