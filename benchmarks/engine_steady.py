@@ -44,7 +44,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import parse_config
-from tinkex.engine.model.matrices.steady import Steady
+from tinkex.engine.model.matrices.steady import Steady, settle
 from tinkex.engine.process.placement import training_limits
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import Ending
@@ -117,12 +117,26 @@ def shown(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def made_steady(decoder: Decoder) -> Decoder:
-    """The same tensors, multiplied in steady mode."""
+    """The same tensors, multiplied in steady mode, the ways to do so tried as an engine does."""
     form, weights = Steady(), decoder.weights
     assert isinstance(weights.unembed, Tensor)
     layers = tuple(form.layer(layer) for layer in weights.layers)
     head = form.head(weights.unembed)
-    return Decoder(decoder.config, Weights(weights.embed, layers, weights.final_norm, head))
+    made = Weights(weights.embed, layers, weights.final_norm, head)
+    if decoder.device.type == "cuda":
+        begun = time.perf_counter()
+        settle(made)
+        say(f"the ways to multiply, tried in {time.perf_counter() - begun:.1f} s: {trusted()}")
+    return Decoder(decoder.config, made)
+
+
+def trusted() -> dict[str, list[int]]:
+    """Numbers of rows that are left to the library, by the matrix."""
+    from tinkex.engine.kernels.steady.library import _trusted
+
+    return {
+        f"{key[0][0]}×{key[0][1]} {str(key[3])[6:]}": sorted(rows) for key, rows in _trusted.items()
+    }
 
 
 # ---- products
@@ -147,7 +161,7 @@ def products(
         x = torch.randn(rows, shape[1], device=device, dtype=torch.bfloat16)
         wanted = product(x[:16].contiguous(), weights[0], tiling=few[0])
         library = graph_us(lambda at, x=x: F.linear(x, weights[at]))
-        chosen = tiling_of(rows)
+        chosen = tiling_of(rows, shape[0])
         for tiling in [chosen, *(t for t in (few if rows <= 512 else many) if t != chosen)]:
             if tiling.rows > max(16, 2 * rows):
                 continue

@@ -80,24 +80,59 @@ def test_a_rows_product_is_the_same_among_any_number_of_rows(transposed: bool) -
 
 @here
 def test_a_card_whose_tilings_disagree_gets_one_for_any_number_of_rows(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from tinkex.engine.kernels.steady import product as kernel
-    from tinkex.engine.model.matrices.steady import SteadyMatrix, settle
 
     monkeypatch.setattr(kernel._Choice, "agreed", True)
-    matrices = [SteadyMatrix(random(8, 16, dtype=torch.bfloat16)) for _ in range(2)]
-    settle(matrices)
-    assert kernel.tiling_of(1) != kernel.tiling_of(1000)
+    weight = random(8, 16, dtype=torch.bfloat16)
+    assert kernel.settle(weight, torch.bfloat16)
+    assert kernel.tiling_of(1, 8) != kernel.tiling_of(1000, 8)
     made = kernel.product
 
-    def by_tiling(x: Tensor, weight: Tensor, *, tiling: kernel.Tiling) -> Tensor:
-        return made(x, weight, tiling=tiling) + (tiling == kernel.MANY)
+    def by_tiling(x: Tensor, weight: Tensor, *, dtype: torch.dtype, tiling: Any) -> Tensor:
+        return made(x, weight, dtype=dtype, tiling=tiling) + (tiling == kernel.MANY)
 
     monkeypatch.setattr(kernel, "product", by_tiling)
-    settle(matrices)
-    assert kernel.tiling_of(1) == kernel.tiling_of(1000) == kernel.ANY
-    assert "one tiling for any number of rows" in caplog.text
+    assert not kernel.settle(weight, torch.bfloat16)
+    assert kernel.tiling_of(1, 8) == kernel.tiling_of(1000, 8) == kernel.ANY
+
+
+@here
+def test_the_library_multiplies_by_the_numbers_of_rows_where_it_found_our_bits_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tinkex.engine.kernels.steady import library
+    from tinkex.engine.kernels.steady.product import Tiling, product
+
+    x, weight = random(600, 16), random(6, 16, seed=1)
+    onto = random(600, 6, seed=2)
+    asked: list[int] = []
+    wrong = {64}
+
+    def multiply(x: Tensor, weight: Tensor, out: Tensor) -> None:
+        asked.append(len(x))
+        out.copy_(own(x))
+        out[-1, -1] += len(x) in wrong
+
+    def own(x: Tensor) -> Tensor:
+        return product(x, weight, tiling=Tiling(16, 16, 16, 4, 2))
+
+    monkeypatch.setattr(library, "_trusted", {})
+    monkeypatch.setattr(library, "_multiply", multiply)
+    wanted = own(x)
+    library.learn(weight, torch.float32, own, most_rows=512)
+    asked.clear()
+    for rows in (1, 32, 64, 100, 128, 600):
+        assert torch.equal(product(x[:rows], weight), wanted[:rows]), rows
+        added = product(x[:rows], weight, onto=onto[:rows])
+        assert torch.equal(added, wanted[:rows] + onto[:rows]), rows
+    # Of 600 rows, 512 at once; of 64, none.
+    assert asked == [32, 32, 128, 128, 512, 512]
+    asked.clear()
+    library.forget()
+    assert torch.equal(product(x, weight), wanted)
+    assert not asked
 
 
 @elsewhere
@@ -106,11 +141,11 @@ def test_tilings_compile_to_matrix_instructions_of_one_kind(
 ) -> None:
     """For a Hopper card, without one: what the interpreter cannot show."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from tinkex.engine.kernels.steady.product import MANY, TILINGS
+    from tinkex.engine.kernels.steady.product import MANY, WIDE
 
-    found = [instructions(tiling) for tiling in (TILINGS[0], MANY)]
+    found = [instructions(tiling) for tiling in (WIDE[16], MANY)]
     assert found == [{"wgmma.mma_async.sync.aligned.m64n16k16"},
-                     {"wgmma.mma_async.sync.aligned.m64n128k16"}]  # fmt: skip
+                     {"wgmma.mma_async.sync.aligned.m64n256k16"}]  # fmt: skip
 
 
 def instructions(tiling: Any) -> set[str]:

@@ -147,7 +147,7 @@ def _address(place, kind: tl.constexpr, ALIGNED: tl.constexpr):
     return tl.multiple_of(tl.load(place).to(tl.pointer_type(kind)), 2 * ALIGNED)
 
 
-@triton.jit(do_not_specialize=["layer"])
+@triton.jit(do_not_specialize=["layer", "row_count"])
 def _shrink(
     x,
     table,

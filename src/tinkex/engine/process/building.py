@@ -72,7 +72,7 @@ def _build(
     sampler = Sampler(decoder, read_ending(folder), sampling, read)
     if placement.device.type == "cuda":
         if decoder.steady:
-            settle(weight for _, weight, _ in decoder.weights.products())
+            settle(decoder.weights)
         warm_up(trainer, sampler)
     shard = decoder.config.shard
     whole = decoder.config if shard is None else shard.whole

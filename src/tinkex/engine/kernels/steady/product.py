@@ -1,9 +1,9 @@
-"""Triton kernel for the product of rows with a frozen matrix: the same bits for any number of rows.
+"""The product of rows with a frozen matrix: the same bits for any number of rows. A Triton kernel.
 
 Every element is one sum over the inputs, in order, never cut. How many rows and columns a program
-takes follows from the number of rows, and changes no sum. The matrix comes first: its many outputs
-suit the matrix units, which want 64, and rows may be few; so all tilings use instructions of one
-kind.
+takes follows from the sizes, and changes no sum. The matrix comes first: its many outputs suit the
+matrix units, which want 64, and rows may be few; so all tilings use instructions of one kind. Where
+a library was seen to find the same bits, it makes them: see `library`.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, misc"
@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels.steady import library
+
 
 class Tiling(NamedTuple):
     """Rows, outputs and inputs of a program's tile, and what it is compiled with."""
@@ -28,21 +30,31 @@ class Tiling(NamedTuple):
     stages: int
 
 
-TILINGS = (
-    Tiling(16, 64, 64, 4, 8),
-    Tiling(32, 64, 64, 4, 7),
-    Tiling(64, 64, 64, 4, 6),
-    Tiling(128, 64, 64, 4, 5),
-)
-"""For up to so many rows each: all their time goes into reading the matrix."""
+MANY = Tiling(256, 128, 64, 8, 3)
+"""For more rows than the tables below know. All of them as measured on an H200:
+`benchmarks/engine_steady.py` tries others."""
 
-MANY = Tiling(128, 128, 64, 8, 4)
-"""For more than `FEW` rows. `benchmarks/engine_steady.py` tries others."""
+WIDE = {
+    16: Tiling(16, 64, 64, 4, 8),
+    32: Tiling(32, 64, 64, 4, 7),
+    64: Tiling(64, 64, 64, 4, 6),
+    128: Tiling(128, 64, 64, 4, 5),
+    512: Tiling(128, 128, 64, 8, 4),
+}
+"""By the most rows each is for. With few, all time goes into reading the matrix."""
 
-FEW = 512
+NARROW = {
+    32: Tiling(16, 64, 128, 4, 5),
+    64: Tiling(32, 64, 64, 4, 7),
+    256: Tiling(64, 64, 64, 4, 6),
+    512: Tiling(128, 128, 64, 8, 4),
+}
+"""The same for up to `FEW_OUTPUTS`: larger tiles would be too few for all of a card."""
 
-ANY = TILINGS[-1]
-"""For any number of rows, on a card where tilings do not agree: see `agree`."""
+FEW_OUTPUTS = 8192
+
+ANY = WIDE[128]
+"""For any number of rows, on a card where tilings do not agree: see `settle`."""
 
 _GROUP = 8
 """Tiles of rows that are gone through before the next outputs: together they fit into the cache."""
@@ -56,41 +68,56 @@ def product(
 
     x is [rows, inputs], dense along a row; weight [outputs, inputs] in any layout.
     """
+    out = torch.empty(len(x), len(weight), dtype=dtype or x.dtype, device=x.device)
+    done = library.fill(out, x, weight) if bias is None and tiling is None else 0
+    if done and onto is not None:
+        out[:done] += onto[:done]
+    if done < len(x):
+        rest = None if onto is None else onto[done:]
+        _launch(out[done:], x[done:], weight, bias, rest, tiling)
+    return out
+
+
+def _launch(
+    out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, onto: Tensor | None,
+    tiling: Tiling | None,
+) -> None:  # fmt: skip
     (rows, inputs), outputs = x.shape, len(weight)
-    out = torch.empty(rows, outputs, dtype=dtype or x.dtype, device=x.device)
-    cut = tiling or tiling_of(rows)
-    if not rows:
-        return out
+    cut = tiling or tiling_of(rows, outputs)
     _product[(triton.cdiv(rows, cut.rows) * triton.cdiv(outputs, cut.columns),)](
         x, weight, out if bias is None else bias, out if onto is None else onto, out, rows, outputs,
         inputs, x.stride(0), *weight.stride(), BIAS=bias is not None, ONTO=onto is not None,
         ROWS=cut.rows, COLUMNS=cut.columns, INPUTS=cut.inputs, GROUP=_GROUP,
         EVEN=inputs % cut.inputs == 0, num_warps=cut.warps, num_stages=cut.stages,
     )  # fmt: skip
-    return out
 
 
 class _Choice:
     agreed = True
 
 
-def tiling_of(rows: int) -> Tiling:
+def tiling_of(rows: int, outputs: int) -> Tiling:
     if not _Choice.agreed:
         return ANY
-    if rows > FEW:
-        return MANY
-    return next((tiling for tiling in TILINGS if rows <= tiling.rows), TILINGS[-1])
+    table = NARROW if outputs <= FEW_OUTPUTS else WIDE
+    return next((tiling for most, tiling in table.items() if rows <= most), MANY)
 
 
-def agree(weight: Tensor) -> bool:
-    """Whether all tilings find the same bits with this matrix; where they do not, all products of
-    this process are made by one from now on."""
-    x = torch.randn(MANY.rows + 2, weight.shape[1], dtype=weight.dtype, device=weight.device)
-    wanted = product(x, weight, tiling=TILINGS[0])
-    same = all(
-        torch.equal(product(x, weight, tiling=tiling), wanted) for tiling in (*TILINGS[1:], MANY)
-    )
+def settle(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Compare all ways to make this product with results in `dtype`, bit by bit.
+
+    Where tilings differ, which is False, all products of this process are made by one from now on;
+    where the library differs, it is not used for so many rows by matrices of this size.
+    """
+    tilings = {*WIDE.values(), *NARROW.values(), MANY}
+    x = torch.randn(MANY.rows + 2, weight.shape[1], device=weight.device).to(weight.dtype)
+    wanted = product(x, weight, dtype=dtype, tiling=ANY)
+    same = all(torch.equal(product(x, weight, dtype=dtype, tiling=t), wanted) for t in tilings)
     _Choice.agreed = _Choice.agreed and same
+    if not _Choice.agreed:
+        library.forget()
+    elif weight.is_cuda:
+        library.learn(weight, dtype, lambda x: product(x, weight, dtype=dtype, tiling=ANY))
     return same
 
 

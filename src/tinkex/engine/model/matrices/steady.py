@@ -7,7 +7,7 @@ forwards and backwards, instead of a library that chooses by the shape of a batc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,8 +17,9 @@ from torch import Tensor
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.blocks.block import with_matrices
 from tinkex.engine.model.config import ModelConfig
-from tinkex.engine.model.decoder import Layer
+from tinkex.engine.model.decoder import Layer, Weights
 from tinkex.engine.model.matrices.frozen import FrozenMatrix, Matrix
+from tinkex.engine.model.slots import UNEMBED
 
 logger = logging.getLogger(__name__)
 
@@ -63,18 +64,22 @@ class Steady:
         return SteadyMatrix(weight)
 
 
-def settle(matrices: Iterable[Matrix]) -> None:
-    """Look, on the device they are on, whether products by many rows and by few are the same bits,
-    one matrix of each shape; log it where they are not, and are made more slowly then."""
-    from tinkex.engine.kernels.steady.product import agree
+def settle(weights: Weights) -> None:
+    """Look, on the device they are on, which ways to multiply by them find the same bits, once for
+    each size; log it where products by many rows and by few differ, and are made more slowly."""
+    from tinkex.engine.kernels.steady import product
 
-    seen: set[torch.Size] = set()
-    for matrix in matrices:
-        if isinstance(matrix, SteadyMatrix) and matrix.values.shape not in seen:
-            seen.add(matrix.values.shape)
-            if not (agree(matrix.values) and agree(matrix.values.T)):
-                logger.warning("steady: this card needs one tiling for any number of rows: slower")
-                return
+    seen: set[tuple[torch.Size, torch.dtype]] = set()
+    for (_, slot), matrix, _ in weights.products():
+        assert isinstance(matrix, SteadyMatrix)
+        values = matrix.values
+        dtype = torch.float32 if slot == UNEMBED else values.dtype
+        if (values.shape, dtype) in seen:
+            continue
+        seen.add((values.shape, dtype))
+        if not (product.settle(values, dtype) and product.settle(values.T, values.dtype)):
+            logger.warning("steady: this card needs one tiling for any number of rows: slower")
+            return
 
 
 def check_steady(config: ModelConfig) -> None:
