@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tinkex.server.engines import fleet
+from tinkex.server.engines import model_needs as needs
 from tinkex.server.engines.fleet import (
     FleetProblem,
     Span,
@@ -98,7 +98,7 @@ def test_engines_whose_weights_are_more_than_the_memory_are_refused_before_they_
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = model_needs(tiny_llama, Machine("cpu", 1)).memory
-    monkeypatch.setattr(fleet, "cpu_machine", lambda: Machine("cpu", 3 * weights))
+    monkeypatch.setattr(needs, "cpu_machine", lambda: Machine("cpu", 3 * weights))
     check_memory(3, [tiny_llama], "auto")
     check_memory(6, [tiny_llama], "bfloat16")
     with pytest.raises(FleetProblem, match="give --engines 3 or less"):

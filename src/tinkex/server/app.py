@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+# First, and from here: CPython keeps frames in chunks of 16 KiB. Ten modules deeper, numpy's
+# thousands of small calls happen to straddle the end of one, and each maps and unmaps the next.
+import numpy  # noqa: F401 - for when it is imported, not for what it has
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware

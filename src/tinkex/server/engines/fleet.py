@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from tinkex.server.engines.model_needs import cpu_machine, model_needs
 from tinkex.server.engines.worker import EngineSpec
 from tinkex.server.settings import Settings
 
@@ -117,6 +116,8 @@ def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
     has its own, and a machine that runs out of memory takes more down than this server."""
     if engines == 1:  # a model that is too large for the machine says so itself
         return
+    from tinkex.server.engines.model_needs import cpu_machine, model_needs
+
     machine = cpu_machine()
     found = [model_needs(folder, machine) for folder in folders]
     width = 2 if dtype == "bfloat16" else machine.width

@@ -6,10 +6,11 @@ numbers, and what to do about it. Pure: facts in, advice out.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from tinkex.server.storage.database.points import Point
 
@@ -131,7 +132,7 @@ def _norm(facts: RunFacts) -> Advice | None:
     values = _series(facts.recent, "grad_norm")
     if len(values) <= _ENOUGH:
         return None
-    before = statistics.median(value for _, value in values[:-1])
+    before = _median(values[:-1])
     point, newest = values[-1]
     if newest <= NORM_TIMES * before or before <= 0:
         return None
@@ -147,8 +148,8 @@ def _gap(facts: RunFacts) -> Advice | None:
     if len(values) <= _ENOUGH:
         return None
     half = len(values) // 2
-    before = statistics.median(value for _, value in values[:half])
-    after = statistics.median(value for _, value in values[half:])
+    before = _median(values[:half])
+    after = _median(values[half:])
     if after <= max(GAP_NATS, GAP_TIMES * before):
         return None
     text = (
@@ -163,7 +164,7 @@ def _zero_advantages(facts: RunFacts) -> Advice | None:
     values = _series(facts.recent, "zero_advantages")[-_ENOUGH:]
     if len(values) < _ENOUGH:
         return None
-    share = statistics.fmean(value for _, value in values)
+    share = sum(value for _, value in values) / len(values)
     if share <= ZERO_SHARE:
         return None
     text = (
@@ -175,10 +176,10 @@ def _zero_advantages(facts: RunFacts) -> Advice | None:
 
 
 def _stalled(facts: RunFacts) -> Advice | None:
-    paces = [value for _, value in _series(facts.recent, "step_s")]
+    paces = _series(facts.recent, "step_s")
     if len(paces) < 3:
         return None
-    pace = statistics.median(paces)
+    pace = _median(paces)
     if facts.idle_s <= max(STALL_S, STALL_TIMES * pace):
         return None
     text = (
@@ -190,6 +191,10 @@ def _stalled(facts: RunFacts) -> Advice | None:
 
 def _series(recent: Iterable[Point], metric: str) -> list[tuple[Point, float]]:
     return [(point, point.values[metric]) for point in recent if metric in point.values]
+
+
+def _median(series: Sequence[tuple[Point, float]]) -> float:
+    return float(np.median([value for _, value in series]))
 
 
 def _span(seconds: float) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tinkex.server.engines.pool import Engines
-from tinkex.text.light_tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tinkex.text.light_tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ class TokenTexts:
 
 
 def _load(folder: Path, name: str) -> Tokenizer | None:
+    from tinkex.text.light_tokenizer import Tokenizer
+
     try:
         return Tokenizer(folder, name)
     except Exception as error:  # the library raises plain exceptions of its own
