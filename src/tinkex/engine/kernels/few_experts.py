@@ -162,6 +162,21 @@ def _route(
 
 
 @triton.jit
+def biases(bias, expert, column, there, INNER: tl.constexpr):
+    """An expert's own, for these columns of its first product and of its second."""
+    place = bias + expert * 2 * INNER + column
+    first = tl.load(place, mask=there, other=0.0).to(tl.float32)
+    return first, tl.load(place + INNER, mask=there, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def shared_part(shared, gate, token, width, column, inside):
+    """What the expert that all tokens have adds to these columns of a token."""
+    some = tl.load(shared + token * width + column, mask=inside, other=0.0).to(tl.float32)
+    return some * tl.sigmoid(tl.load(gate + token).to(tl.float32))
+
+
+@triton.jit
 def _up(
     x,
     weight,
@@ -209,9 +224,9 @@ def _up(
             second = tl.dot(some, two, second, input_precision="ieee")
         inside = real[:, None] & there[None, :]
         if BIASED:
-            place = bias + expert * 2 * INNER + column
-            first += tl.load(place, mask=there, other=0.0).to(tl.float32)[None, :]
-            second += tl.load(place + INNER, mask=there, other=0.0).to(tl.float32)[None, :]
+            one_bias, two_bias = biases(bias, expert, column, there, INNER)
+            first += one_bias[None, :]
+            second += two_bias[None, :]
         cells = pair.to(tl.int64)[:, None] * INNER + column[None, :]
         if ADDED:
             extra = added + cells + pair.to(tl.int64)[:, None] * INNER
@@ -288,6 +303,5 @@ def _join(
         row = token * ACTIVE + choice
         total += tl.load(rows + row * width + column, mask=inside, other=0.0).to(tl.float32)
     if SHARED:
-        some = tl.load(shared + token * width + column, mask=inside, other=0.0).to(tl.float32)
-        total += some * tl.sigmoid(tl.load(gate + token).to(tl.float32))
+        total += shared_part(shared, gate, token, width, column, inside)
     tl.store(out + token * width + column, total, mask=inside)

@@ -147,6 +147,19 @@ def _address(place, kind: tl.constexpr, ALIGNED: tl.constexpr):
     return tl.multiple_of(tl.load(place).to(tl.pointer_type(kind)), 2 * ALIGNED)
 
 
+@triton.jit
+def _tile(
+    tile, table, layer, FIELDS: tl.constexpr, RANK_FIELD: tl.constexpr, EXPERTS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """First row and end of a tile, its run's line of the table, which of the run's stacked factors
+    are meant, and the run's rank."""
+    info = table + tl.load(tile) * FIELDS
+    stack = layer.to(tl.int64) * EXPERTS + tl.load(tile + 3)
+    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    return tl.load(tile + 1), tl.load(tile + 2), info, stack, rank
+
+
 @triton.jit(do_not_specialize=["layer", "row_count"])
 def _shrink(
     x,
@@ -177,11 +190,9 @@ def _shrink(
     BLOCK: tl.constexpr,
 ):
     tile, module, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    group, expert = tl.load(tiles + tile * TILE), tl.load(tiles + tile * TILE + 3)
-    first, stop = tl.load(tiles + tile * TILE + 1), tl.load(tiles + tile * TILE + 2)
-    info = table + group * FIELDS
-    stack = layer.to(tl.int64) * EXPERTS + expert
-    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    first, stop, info, stack, rank = _tile(
+        tiles + tile * TILE, table, layer, FIELDS, RANK_FIELD, EXPERTS, ALIGNED
+    )
     if (first >= stop) | (rank == 0):
         return
     own, inner, ranks = tl.arange(0, ROWS), tl.arange(0, BLOCK), tl.arange(0, RANK)
@@ -263,11 +274,9 @@ def _expand(
     COLUMNS: tl.constexpr,
 ):
     strip, tile = tl.program_id(0), tl.program_id(1)
-    group, expert = tl.load(tiles + tile * TILE), tl.load(tiles + tile * TILE + 3)
-    first, stop = tl.load(tiles + tile * TILE + 1), tl.load(tiles + tile * TILE + 2)
-    info = table + group * FIELDS
-    stack = layer.to(tl.int64) * EXPERTS + expert
-    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    first, stop, info, stack, rank = _tile(
+        tiles + tile * TILE, table, layer, FIELDS, RANK_FIELD, EXPERTS, ALIGNED
+    )
     if (first >= stop) | (rank == 0):
         return
     scaling = tl.load(info + SCALING_FIELD).to(tl.int32).to(tl.float32, bitcast=True)
@@ -348,11 +357,9 @@ def _add_sums(
     STEP: tl.constexpr,
 ):
     bound, strip, module = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    group, expert = tl.load(bounds + bound * TILE), tl.load(bounds + bound * TILE + 3)
-    start, stop = tl.load(bounds + bound * TILE + 1), tl.load(bounds + bound * TILE + 2)
-    info = table + group * FIELDS
-    stack = layer.to(tl.int64) * EXPERTS + expert
-    rank = tl.multiple_of(tl.load(info + RANK_FIELD).to(tl.int32), ALIGNED)
+    start, stop, info, stack, rank = _tile(
+        bounds + bound * TILE, table, layer, FIELDS, RANK_FIELD, EXPERTS, ALIGNED
+    )
     width = columns
     if not BACK:
         width = _pick(module, ONE, TWO, THREE, FOUR, ALIGNED)

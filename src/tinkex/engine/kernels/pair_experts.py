@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels.experts import SLOPE, joined
-from tinkex.engine.kernels.few_experts import FewRoutes
+from tinkex.engine.kernels.few_experts import FewRoutes, biases, shared_part
 
 TOKENS = 4
 """Up to here pairs go by themselves: of 32 among 128 experts three or four meet another."""
@@ -137,9 +137,9 @@ def _up(
         ups += two.to(tl.float32) * some[None, :]
     first, second = tl.sum(gates, 1), tl.sum(ups, 1)
     if BIASED:
-        place = bias + expert * 2 * INNER + column
-        first += tl.load(place, mask=there, other=0.0).to(tl.float32)
-        second += tl.load(place + INNER, mask=there, other=0.0).to(tl.float32)
+        one_bias, two_bias = biases(bias, expert, column, there, INNER)
+        first += one_bias
+        second += two_bias
     if ADDED:
         extra = added + pair * 2 * INNER + column
         first += tl.load(extra, mask=there, other=0.0).to(tl.float32)
@@ -188,6 +188,5 @@ def _down_onto(
             total += tl.load(weights + pair) * extra.to(tl.float32)
     total += tl.sum(sums, 1)
     if SHARED:
-        some = tl.load(shared + token * HIDDEN + column, mask=there, other=0.0).to(tl.float32)
-        total += some * tl.sigmoid(tl.load(gate + token).to(tl.float32))
+        total += shared_part(shared, gate, token, HIDDEN, column, there)
     tl.store(out + token * HIDDEN + column, total, mask=there)

@@ -112,6 +112,23 @@ def outputs(x: Inputs, total: Tensor, scanned: Scanned, cut: Tensor) -> Tensor:
 
 
 @triton.jit
+def tokens_of(cut, chunk, head, HEADS: tl.constexpr, CHUNK: tl.constexpr):
+    """How many tokens a chunk has, which of its lanes they are, their rows, and where what they
+    have one of for each head lies."""
+    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
+    own = tl.arange(0, CHUNK)
+    rows = (first + own).to(tl.int64)
+    return count, own < count, rows, rows * HEADS + head
+
+
+@triton.jit
+def last_total(total_in, cut, chunk, head, HEADS: tl.constexpr):
+    """The summed decay of a whole chunk."""
+    last = tl.load(cut + chunk * 2) + tl.load(cut + chunk * 2 + 1) - 1
+    return tl.load(total_in + last.to(tl.int64) * HEADS + head)
+
+
+@triton.jit
 def fading(total, CHUNK: tl.constexpr):
     """[i, j]: what is left in token j of what token i, no later one, wrote. Rows after the chunk's
     end, whose sums are not known, must not grow beyond all bounds: what they meet is zero."""
@@ -174,11 +191,8 @@ def _solve(
     SOLVED: tl.constexpr,
 ):
     chunk, head = tl.program_id(0), tl.program_id(1)
-    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
     own = tl.arange(0, CHUNK)
-    real = own < count
-    rows = (first + own).to(tl.int64)
-    gates = rows * HEADS + head
+    _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
     total = tl.cumsum(tl.load(decay + gates, mask=real, other=0.0), 0)
     strength = tl.load(write + gates, mask=real, other=0.0)
     tl.store(total_out + gates, total, mask=real)
@@ -241,7 +255,7 @@ def _scan(
 ):
     block, head, stretch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin, chunks = tl.load(stretches + stretch * 3), tl.load(stretches + stretch * 3 + 1)
-    own, wide = tl.arange(0, CHUNK), tl.arange(0, PADDED)
+    wide = tl.arange(0, PADDED)
     part = block * BV + tl.arange(0, BV)
     there = part < VALUE
     cells = wide[:, None] * VALUE + part[None, :]
@@ -253,15 +267,12 @@ def _scan(
         store += (place * HEADS + head) * KEY * VALUE
         state = tl.load(store + cells, mask=known, other=0.0)
     for chunk in range(begin, begin + chunks):
-        first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
-        real = own < count
-        rows = (first + own).to(tl.int64)
-        gates = rows * HEADS + head
+        _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
         if KEEP:
             target = states + (chunk * HEADS + head).to(tl.int64) * KEY * VALUE
             tl.store(target + cells, state, mask=known)
         total = tl.load(total_in + gates, mask=real, other=0.0)
-        end = tl.load(total_in + (first + count - 1).to(tl.int64) * HEADS + head)
+        end = last_total(total_in, cut, chunk, head, HEADS)
         inside = real[:, None] & there[None, :]
         across = real[:, None] & (wide < KEY)[None, :]
         some = tl.load(keys + gates[:, None] * KEY + wide[None, :], mask=across, other=0.0)
@@ -298,11 +309,7 @@ def _outputs(
     BV: tl.constexpr,
 ):
     block, chunk, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
-    own = tl.arange(0, CHUNK)
-    real = own < count
-    rows = (first + own).to(tl.int64)
-    gates = rows * HEADS + head
+    _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
     part = block * BV + tl.arange(0, BV)
     there = part < VALUE
     total = tl.load(total_in + gates, mask=real, other=0.0)

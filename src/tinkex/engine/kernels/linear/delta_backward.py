@@ -23,7 +23,9 @@ from tinkex.engine.kernels.linear.delta import (
     Scanned,
     blocks,
     fading,
+    last_total,
     shapes,
+    tokens_of,
 )
 
 
@@ -84,11 +86,7 @@ def _local(
 ):
     """dn = Pᵀ do."""
     block, chunk, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
-    own = tl.arange(0, CHUNK)
-    real = own < count
-    rows = (first + own).to(tl.int64)
-    gates = rows * HEADS + head
+    _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
     total = tl.load(total_in + gates, mask=real, other=0.0)
     lane = rows[:, None] * q_stride + (head // TIMES) * KEY
     both = tl.zeros([CHUNK, CHUNK], tl.float32)
@@ -130,17 +128,14 @@ def _scan_back(
     """dn += e^(E−G) k dS';   dS = e^E dS' + (e^G q)ᵀ do − wᵀ dn. Keeps each chunk's dS'."""
     block, head, stretch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin, chunks = tl.load(stretches + stretch * 3), tl.load(stretches + stretch * 3 + 1)
-    own, wide = tl.arange(0, CHUNK), tl.arange(0, PADDED)
+    wide = tl.arange(0, PADDED)
     part = block * BV + tl.arange(0, BV)
     there = part < VALUE
     kind: tl.constexpr = dn.dtype.element_ty
     state = tl.zeros([PADDED, BV], tl.float32)
     for back in range(chunks):
         chunk = begin + chunks - 1 - back
-        first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
-        real = own < count
-        rows = (first + own).to(tl.int64)
-        gates = rows * HEADS + head
+        _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
         target = d_states + (chunk * HEADS + head).to(tl.int64) * KEY * VALUE
         tl.store(
             target + wide[:, None] * VALUE + part[None, :],
@@ -148,7 +143,7 @@ def _scan_back(
             mask=(wide < KEY)[:, None] & there[None, :],
         )
         total = tl.load(total_in + gates, mask=real, other=0.0)
-        end = tl.load(total_in + (first + count - 1).to(tl.int64) * HEADS + head)
+        end = last_total(total_in, cut, chunk, head, HEADS)
         inside = real[:, None] & there[None, :]
         cells = gates[:, None] * VALUE + part[None, :]
         lane = (head // TIMES) * KEY
@@ -195,13 +190,10 @@ def _through(
 ):
     """For a strip of the key's width: dq, dk as far as it is not in w, dw, and a share of dG."""
     strip, chunk, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
     own = tl.arange(0, CHUNK)
-    real = own < count
-    rows = (first + own).to(tl.int64)
-    gates = rows * HEADS + head
+    count, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
     total = tl.load(total_in + gates, mask=real, other=0.0)
-    end = tl.load(total_in + (first + count - 1).to(tl.int64) * HEADS + head)
+    end = last_total(total_in, cut, chunk, head, HEADS)
     wide = strip * BK + tl.arange(0, BK)
     corner = (chunk * HEADS + head).to(tl.int64) * KEY * VALUE
     kind: tl.constexpr = written.dtype.element_ty
@@ -272,11 +264,8 @@ def _solve_back(
 ):
     """dX = Tᵀ dw, dY = Tᵀ du, dA = −Tᵀ (dw Xᵀ + du Yᵀ) Tᵀ, and what follows for k, v, β and g."""
     chunk, head = tl.program_id(0), tl.program_id(1)
-    first, count = tl.load(cut + chunk * 2), tl.load(cut + chunk * 2 + 1)
     own = tl.arange(0, CHUNK)
-    real = own < count
-    rows = (first + own).to(tl.int64)
-    gates = rows * HEADS + head
+    _, real, rows, gates = tokens_of(cut, chunk, head, HEADS, CHUNK)
     total = tl.load(total_in + gates, mask=real, other=0.0)
     strength = tl.load(write + gates, mask=real, other=0.0)
     shift = tl.load(d_total + gates, mask=real, other=0.0)

@@ -68,7 +68,9 @@ def _softplus(x):
 
 
 @triton.jit
-def _gates(ba, decay_log, decay_bias, decay, write, cells, heads, BLOCK: tl.constexpr):
+def _inputs(ba, decay_log, decay_bias, cells, heads, BLOCK: tl.constexpr):
+    """This program's cells, which of them there are and where in `ba` they lie; their write and
+    decay as they come, and the rate of their head."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cell < cells
     token, head = cell // heads, cell % heads
@@ -77,6 +79,12 @@ def _gates(ba, decay_log, decay_bias, decay, write, cells, heads, BLOCK: tl.cons
     step = tl.load(ba + place + heads, mask=inside, other=0.0).to(tl.float32)
     step += tl.load(decay_bias + head, mask=inside, other=0.0)
     rate = tl.exp(tl.load(decay_log + head, mask=inside, other=0.0))
+    return cell, inside, place, strength, step, rate
+
+
+@triton.jit
+def _gates(ba, decay_log, decay_bias, decay, write, cells, heads, BLOCK: tl.constexpr):
+    cell, inside, _, strength, step, rate = _inputs(ba, decay_log, decay_bias, cells, heads, BLOCK)
     tl.store(decay + cell, -rate * _softplus(step), mask=inside)
     tl.store(write + cell, tl.sigmoid(strength), mask=inside)
 
@@ -85,18 +93,41 @@ def _gates(ba, decay_log, decay_bias, decay, write, cells, heads, BLOCK: tl.cons
 def _gates_backward(
     d_decay, d_write, ba, decay_log, decay_bias, out, cells, heads, BLOCK: tl.constexpr
 ):
-    cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = cell < cells
-    token, head = cell // heads, cell % heads
-    place = token.to(tl.int64) * 2 * heads + head
-    share = tl.sigmoid(tl.load(ba + place, mask=inside, other=0.0).to(tl.float32))
-    step = tl.load(ba + place + heads, mask=inside, other=0.0).to(tl.float32)
-    step += tl.load(decay_bias + head, mask=inside, other=0.0)
-    rate = tl.exp(tl.load(decay_log + head, mask=inside, other=0.0))
+    cell, inside, place, strength, step, rate = _inputs(
+        ba, decay_log, decay_bias, cells, heads, BLOCK
+    )
+    share = tl.sigmoid(strength)
     to_decay = tl.load(d_decay + cell, mask=inside, other=0.0)
     to_write = tl.load(d_write + cell, mask=inside, other=0.0)
     tl.store(out + place, to_write * share * (1.0 - share), mask=inside)
     tl.store(out + place + heads, -to_decay * rate * tl.sigmoid(step), mask=inside)
+
+
+@triton.jit
+def _normed(
+    x,
+    z,
+    weight,
+    count,
+    heads,
+    z_stride,
+    eps,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """This program's cells, which of them there are, their values brought to size one and by what
+    they were multiplied, their gates, and the norm's weight."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)
+    inside = (row < count)[:, None] & (column < WIDTH)[None, :]
+    cells = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
+    value = tl.load(x + cells, mask=inside, other=0.0).to(tl.float32)
+    gate_at = (row // heads).to(tl.int64) * z_stride + (row % heads) * WIDTH
+    gate = tl.load(z + gate_at[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    gain = tl.load(weight + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    inverse = 1.0 / tl.sqrt(tl.sum(value * value, 1) / WIDTH + eps)
+    return cells, inside, value * inverse[:, None], inverse, gate, gain
 
 
 @triton.jit
@@ -113,17 +144,10 @@ def _gated_norm(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)
-    inside = (row < count)[:, None] & (column < WIDTH)[None, :]
-    cells = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    value = tl.load(x + cells, mask=inside, other=0.0).to(tl.float32)
-    gate_at = (row // heads).to(tl.int64) * z_stride + (row % heads) * WIDTH
-    gate = tl.load(z + gate_at[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    gain = tl.load(weight + column, mask=column < WIDTH, other=0.0).to(tl.float32)
-    inverse = 1.0 / tl.sqrt(tl.sum(value * value, 1) / WIDTH + eps)
-    normed = value * inverse[:, None] * gain[None, :]
-    tl.store(out + cells, normed * gate * tl.sigmoid(gate), mask=inside)
+    cells, inside, normed, _, gate, gain = _normed(
+        x, z, weight, count, heads, z_stride, eps, WIDTH, BLOCK, ROWS
+    )
+    tl.store(out + cells, normed * gain[None, :] * gate * tl.sigmoid(gate), mask=inside)
 
 
 @triton.jit
@@ -142,17 +166,10 @@ def _gated_norm_backward(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)
-    inside = (row < count)[:, None] & (column < WIDTH)[None, :]
-    cells = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
-    value = tl.load(x + cells, mask=inside, other=0.0).to(tl.float32)
-    gate_at = (row // heads).to(tl.int64) * z_stride + (row % heads) * WIDTH
-    gate = tl.load(z + gate_at[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    gain = tl.load(weight + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    cells, inside, normed, inverse, gate, gain = _normed(
+        x, z, weight, count, heads, z_stride, eps, WIDTH, BLOCK, ROWS
+    )
     dy = tl.load(grad + cells, mask=inside, other=0.0).to(tl.float32)
-    inverse = 1.0 / tl.sqrt(tl.sum(value * value, 1) / WIDTH + eps)
-    normed = value * inverse[:, None]
     share = tl.sigmoid(gate)
     to_gate = dy * normed * gain[None, :] * share * (1.0 + gate * (1.0 - share))
     tl.store(dz + cells, to_gate, mask=inside)

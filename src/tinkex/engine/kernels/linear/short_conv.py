@@ -142,6 +142,21 @@ def _before_silu(
 
 
 @triton.jit
+def _block(
+    offsets, tokens, block, CHANNELS: tl.constexpr, SIZE: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """This program's rows, how far each is from its sequence's start, the channels of its block,
+    and which of these cells there are."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inner = tl.arange(0, PADDED)
+    channels = block * SIZE + inner
+    offset = tl.load(offsets + row, mask=row < tokens, other=0)
+    real = (row < tokens)[:, None] & ((inner < SIZE) & (channels < CHANNELS))[None, :]
+    return row.to(tl.int64), offset, channels, real
+
+
+@triton.jit
 def _convolve(
     x,
     weight,
@@ -162,13 +177,8 @@ def _convolve(
     ROWS: tl.constexpr,
 ):
     block = tl.program_id(1)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inner = tl.arange(0, PADDED)
-    channels = block * SIZE + inner
-    offset = tl.load(offsets + row, mask=row < tokens, other=0)
-    place = tl.load(places + row, mask=row < tokens, other=0).to(tl.int64)
-    real = (row < tokens)[:, None] & ((inner < SIZE) & (channels < CHANNELS))[None, :]
-    rows = row.to(tl.int64)
+    rows, offset, channels, real = _block(offsets, tokens, block, CHANNELS, SIZE, PADDED, ROWS)
+    place = tl.load(places + rows, mask=rows < tokens, other=0).to(tl.int64)
     total = _before_silu(
         x, weight, offset, place, store, rows, channels, real, x_stride, CHANNELS, WIDTH, STORED
     )
@@ -195,12 +205,7 @@ def _inner_backward(
     ROWS: tl.constexpr,
 ):
     block = tl.program_id(1)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inner = tl.arange(0, PADDED)
-    channels = block * SIZE + inner
-    offset = tl.load(offsets + row, mask=row < tokens, other=0)
-    real = (row < tokens)[:, None] & ((inner < SIZE) & (channels < CHANNELS))[None, :]
-    rows = row.to(tl.int64)
+    rows, offset, channels, real = _block(offsets, tokens, block, CHANNELS, SIZE, PADDED, ROWS)
     total = _before_silu(
         x, weight, offset, rows, x, rows, channels, real, x_stride, CHANNELS, WIDTH, False
     )

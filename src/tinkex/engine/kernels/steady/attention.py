@@ -108,6 +108,48 @@ def _block(size: int) -> int:
 
 
 @triton.jit
+def tile_rows(
+    first,
+    count,
+    kv_head,
+    GROUP: tl.constexpr,
+    LANES: tl.constexpr,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """A tile's rows, which are `count` tokens from row `first` on by the heads of a group: the
+    token of each counted from the first, its row of q and its head, its number among all rows by
+    heads, which of them there are, and which of their cells."""
+    lane, places = tl.arange(0, ROWS), tl.arange(0, PADDED)
+    own, member = lane // LANES, lane % LANES
+    known = (own < count) & (member < GROUP)
+    real = known[:, None] & (places < SIZE)[None, :]
+    row, head = (first + own).to(tl.int64), kv_head * GROUP + member
+    return own, row, head, row * HEADS + head, known, real
+
+
+@triton.jit
+def queries_of(q, row, head, real, q_stride, head_stride, PADDED: tl.constexpr):
+    place = (row * q_stride + head * head_stride)[:, None] + tl.arange(0, PADDED)[None, :]
+    return tl.load(q + place, mask=real, other=0.0)
+
+
+@triton.jit
+def keys_of(
+    k, v, token, inside, kv_head, k_stride, v_stride, SIZE: tl.constexpr, PADDED: tl.constexpr
+):
+    """Keys and values of a block of tokens."""
+    places = tl.arange(0, PADDED)
+    width = inside[:, None] & (places < SIZE)[None, :]
+    within = kv_head * SIZE + places[None, :]
+    key = tl.load(k + token[:, None] * k_stride + within, mask=width, other=0.0)
+    value = tl.load(v + token[:, None] * v_stride + within, mask=width, other=0.0)
+    return key, value
+
+
+@triton.jit
 def _attend(
     q,
     k,
@@ -144,16 +186,11 @@ def _attend(
     position, column = tl.load(tile + 2), tl.load(tile + 3)
     if count == 0:
         return
-    lane, places, seen = tl.arange(0, ROWS), tl.arange(0, PADDED), tl.arange(0, BLOCK)
-    own, member = lane // LANES, lane % LANES
-    head = kv_head * GROUP + member
-    known = (own < count) & (member < GROUP)
-    real = known[:, None] & (places < SIZE)[None, :]
-    row = (first + own).to(tl.int64)
-    query = tl.load(
-        q + (row * q_stride + head * head_stride)[:, None] + places[None, :], mask=real, other=0.0
+    places, seen = tl.arange(0, PADDED), tl.arange(0, BLOCK)
+    own, row, head, number, known, real = tile_rows(
+        first, count, kv_head, GROUP, LANES, HEADS, SIZE, PADDED, ROWS
     )
-    number = row * HEADS + head
+    query = queries_of(q, row, head, real, q_stride, head_stride, PADDED)
     stop, begin = position + count, 0
     if WINDOW > 0:
         begin = tl.maximum(position - WINDOW + 1, 0) // BLOCK * BLOCK
@@ -179,10 +216,7 @@ def _attend(
                 token = held.to(tl.int64) * PAGE + key_at % PAGE
             else:
                 token = (column + key_at).to(tl.int64)
-            width = (places < SIZE)[None, :] & inside[:, None]
-            within = kv_head * SIZE + places[None, :]
-            key = tl.load(k + token[:, None] * k_stride + within, mask=width, other=0.0)
-            value = tl.load(v + token[:, None] * v_stride + within, mask=width, other=0.0)
+            key, value = keys_of(k, v, token, inside, kv_head, k_stride, v_stride, SIZE, PADDED)
             score = tl.dot(query, tl.trans(key), input_precision="ieee")
             distance = (position + own)[:, None] - key_at[None, :]
             visible = (distance >= 0) & inside[None, :]
@@ -238,11 +272,10 @@ def _join(
     first_split, last_split = begin // SPLIT, (position + count - 1) // SPLIT
     if (count == 0) | (first_split == last_split):
         return
-    lane, places = tl.arange(0, ROWS), tl.arange(0, PADDED)
-    own, member = lane // LANES, lane % LANES
-    known = (own < count) & (member < GROUP)
-    real = known[:, None] & (places < SIZE)[None, :]
-    number = (first + own).to(tl.int64) * HEADS + kv_head * GROUP + member
+    places = tl.arange(0, PADDED)
+    _, _, _, number, known, real = tile_rows(
+        first, count, kv_head, GROUP, LANES, HEADS, SIZE, PADDED, ROWS
+    )
     high = tl.full([ROWS], -1e30, tl.float32)
     whole = tl.zeros([ROWS], tl.float32)
     found = tl.zeros([ROWS, PADDED], tl.float32)

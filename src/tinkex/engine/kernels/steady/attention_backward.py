@@ -18,7 +18,14 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tinkex.engine.kernels.steady.attention import LOG2_E, ROWS, lanes_of
+from tinkex.engine.kernels.steady.attention import (
+    LOG2_E,
+    ROWS,
+    keys_of,
+    lanes_of,
+    queries_of,
+    tile_rows,
+)
 
 _BLOCK = 64
 
@@ -94,17 +101,12 @@ def _queries(
     position, base = tl.load(tile + 2), tl.load(tile + 3)
     if count == 0:
         return
-    lane, places, seen = tl.arange(0, ROWS), tl.arange(0, PADDED), tl.arange(0, BLOCK)
-    own, member = lane // LANES, lane % LANES
-    head = kv_head * GROUP + member
-    known = (own < count) & (member < GROUP)
-    real = known[:, None] & (places < SIZE)[None, :]
-    row = (first + own).to(tl.int64)
-    number = row * HEADS + head
-    dense = number[:, None] * SIZE + places[None, :]
-    query = tl.load(
-        q + (row * q_stride + head * head_stride)[:, None] + places[None, :], mask=real, other=0.0
+    places, seen = tl.arange(0, PADDED), tl.arange(0, BLOCK)
+    own, row, head, number, known, real = tile_rows(
+        first, count, kv_head, GROUP, LANES, HEADS, SIZE, PADDED, ROWS
     )
+    dense = number[:, None] * SIZE + places[None, :]
+    query = queries_of(q, row, head, real, q_stride, head_stride, PADDED)
     slope = tl.load(grad + dense, mask=real, other=0.0)
     mixed = tl.load(out + dense, mask=real, other=0.0)
     along = tl.sum(slope.to(tl.float32) * mixed.to(tl.float32), 1)
@@ -118,10 +120,7 @@ def _queries(
         key_at = at + seen
         token = (base + key_at).to(tl.int64)
         inside = key_at < stop
-        width = inside[:, None] & (places < SIZE)[None, :]
-        within = kv_head * SIZE + places[None, :]
-        key = tl.load(k + token[:, None] * k_stride + within, mask=width, other=0.0)
-        value = tl.load(v + token[:, None] * v_stride + within, mask=width, other=0.0)
+        key, value = keys_of(k, v, token, inside, kv_head, k_stride, v_stride, SIZE, PADDED)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         distance = (position + own)[:, None] - key_at[None, :]
         visible = (distance >= 0) & inside[None, :] & known[:, None]
@@ -165,37 +164,25 @@ def _keys(
     first, end, stop = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2)
     if tl.load(tile + 3) == 0:
         return
-    lane, places, seen = tl.arange(0, ROWS), tl.arange(0, PADDED), tl.arange(0, BLOCK)
-    own, member = lane // LANES, lane % LANES
-    head = kv_head * GROUP + member
-    key_row = first + seen
+    places, key_row = tl.arange(0, PADDED), first + tl.arange(0, BLOCK)
     token = key_row.to(tl.int64)
     inside = key_row < end
-    width = inside[:, None] & (places < SIZE)[None, :]
-    within = kv_head * SIZE + places[None, :]
-    key = tl.load(k + token[:, None] * k_stride + within, mask=width, other=0.0)
-    value = tl.load(v + token[:, None] * v_stride + within, mask=width, other=0.0)
+    key, value = keys_of(k, v, token, inside, kv_head, k_stride, v_stride, SIZE, PADDED)
     to_key = tl.zeros([BLOCK, PADDED], tl.float32)
     to_value = tl.zeros([BLOCK, PADDED], tl.float32)
     last = stop
     if WINDOW > 0:
         last = tl.minimum(stop, end + WINDOW - 1)
     for at in range(first, last, ROWS // LANES):
-        query_row = at + own
-        known = (query_row < last) & (member < GROUP)
-        real = known[:, None] & (places < SIZE)[None, :]
-        row = query_row.to(tl.int64)
-        number = row * HEADS + head
-        query = tl.load(
-            q + (row * q_stride + head * head_stride)[:, None] + places[None, :],
-            mask=real,
-            other=0.0,
+        own, row, head, number, known, real = tile_rows(
+            at, last - at, kv_head, GROUP, LANES, HEADS, SIZE, PADDED, ROWS
         )
+        query = queries_of(q, row, head, real, q_stride, head_stride, PADDED)
         slope = tl.load(grad + number[:, None] * SIZE + places[None, :], mask=real, other=0.0)
         level = tl.load(sums + number, mask=known, other=0.0)
         along = tl.load(inner + number, mask=known, other=0.0)
         score = tl.dot(key, tl.trans(query), input_precision="ieee") * scale
-        distance = query_row[None, :] - key_row[:, None]
+        distance = (at + own)[None, :] - key_row[:, None]
         visible = (distance >= 0) & inside[:, None] & known[None, :]
         if WINDOW > 0:
             visible = visible & (distance < WINDOW)
@@ -204,6 +191,7 @@ def _keys(
         to_weight = tl.dot(value, tl.trans(slope), input_precision="ieee")
         to_score = weight * (to_weight - along[None, :])
         to_key = tl.dot(to_score.to(query.dtype), query, to_key, input_precision="ieee")
-    dense = token[:, None] * (KV_HEADS * SIZE) + within
+    width = inside[:, None] & (places < SIZE)[None, :]
+    dense = token[:, None] * (KV_HEADS * SIZE) + kv_head * SIZE + places[None, :]
     tl.store(dk + dense, to_key * plain_scale, mask=width)
     tl.store(dv + dense, to_value, mask=width)
