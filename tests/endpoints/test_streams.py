@@ -72,6 +72,10 @@ class Door:
         given = {"prompt": "x", "max_tokens": ENDLESS, "stream": True}
         return Wire(self.app, path, {"model": MODEL, **given, **body})
 
+    async def engine_is_ready(self) -> None:
+        """Until then nothing is known of what it takes."""
+        await until(lambda: self.app.state.core.engines.pools[0].facts is not None)
+
     @property
     def held(self) -> list[Sample]:
         return self.engine.current.held if self.engine.workers else []
@@ -120,6 +124,33 @@ async def test_tokens_are_told_when_they_are_drawn_and_not_later(door: Door) -> 
         await until(lambda: f'"text":"{chr(letter)}"' in wire.text)  # noqa: B023 - awaited at once
     wire.go_away()
     await wire.task
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {}),
+        ("/v1/chat/completions", {"prompt": None, "messages": [{"role": "user", "content": "x"}]}),
+    ],
+)
+async def test_a_stream_begins_while_its_first_token_is_drawn(
+    door: Door, path: str, body: dict[str, Any]
+) -> None:
+    await door.engine_is_ready()
+    wire = door.ask(path, **body)
+    await until(lambda: wire.sent)
+    assert wire.sent[0]["status"] == 200
+    assert door.held
+    wire.go_away()
+    await wire.task
+
+
+async def test_what_the_engine_may_refuse_has_its_status(door: Door) -> None:
+    await door.engine_is_ready()
+    wire = door.ask(max_tokens=666, logit_bias={"5": 1.0})
+    await wire.task
+    assert wire.sent[0]["status"] == 400
+    assert "unlucky" in wire.text
 
 
 async def test_half_a_character_and_half_a_stop_string_are_held_back(door: Door) -> None:

@@ -45,6 +45,7 @@ from tinkex.server.http.routes import (
     training,
     watching,
 )
+from tinkex.server.http.routing import ByPath
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home
 
@@ -99,7 +100,7 @@ def create_app(
             await core.stop(settings.timings.drain_s)
 
     app = Starlette(
-        routes=ROUTES,
+        routes=[ByPath(ROUTES), *ROUTES],
         lifespan=lifespan,
         exception_handlers={HTTPException: _plain},
         middleware=[

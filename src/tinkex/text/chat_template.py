@@ -47,7 +47,9 @@ def variables_of(template: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=32)
 def _compiled(template: str) -> Any:
-    return _environment().from_string(template)
+    compiled = _environment().from_string(template)
+    compiled.globals = dict(compiled.globals)  # read whole for every conversation; a chain is slow
+    return compiled
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
 from tinkex.server.endpoints.awaited import Signal
 from tinkex.server.endpoints.errors import Unfit, from_engine
+from tinkex.server.endpoints.foreseen import is_sure
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.recording.samples import SampleRing
@@ -51,8 +52,11 @@ class News:
 
     def parts(self) -> Iterator[News]:
         """The same, in parts of so many logprobs that each is told in milliseconds."""
-        width = max(map(len, self.best), default=0)
-        step = max(1, _PART // width) if width else max(1, len(self.tokens))
+        if not self.best:
+            yield self
+            return
+        width = max(map(len, self.best))
+        step = max(1, _PART // width) if width else len(self.tokens)
         for start in range(0, len(self.tokens), step):
             here = slice(start, start + step)
             part = (self.tokens[here], self.logprobs[here], self.best[here])
@@ -107,15 +111,20 @@ class Draw:
         self._news: dict[tuple[int, int], News] = {}
         self._told: Counter[int] = Counter()
         self._changed = Signal()
+        if target.context is not None:
+            commands = [replace(command, context=target.context) for command in commands]
+        sure = stream and lanes.has_loaded(target.weights)
+        sure = sure and all(is_sure(command, target.pool.facts) for command in commands)
         self._rides = [
-            self._enter(number, command, stream) for number, command in enumerate(commands)
+            self._enter(number, command, stream, sure) for number, command in enumerate(commands)
         ]
 
-    def _enter(self, number: int, command: Sample, stream: bool) -> Ride:
+    def _enter(self, number: int, command: Sample, stream: bool, sure: bool) -> Ride:
         target = self.target
         watch = (lambda progress: self._note(number, progress)) if stream else None
-        command = replace(command, context=target.context)
-        ride = self._lanes.enter(self._tenant, target.pool, target.weights, command, watch)
+        on_sent = self._changed.set if sure else None
+        where = self._tenant, target.pool, target.weights
+        ride = self._lanes.enter(*where, command, watch, on_sent)
         size = command.prompt.nbytes
         self._admission.begin(self._tenant, size)
         ride.result.add_done_callback(lambda _: self._ended(ride, size))
@@ -126,9 +135,11 @@ class Draw:
         ended; raises why one failed."""
         while True:
             news, self._news = self._news, {}
-            for part in (part for each in news.values() for part in each.parts()):
+            parts = [part for each in news.values() for part in each.parts()]
+            for number, part in enumerate(parts):
+                if number:  # what was gathered for a slow client is much to tell
+                    await asyncio.sleep(0)
                 yield part
-                await asyncio.sleep(0)  # what was gathered for a slow client is much to tell
             if not news and all(ride.result.done() for ride in self._rides):
                 break
             if not self._news and not await self._changed.wait(HEARTBEAT_S):
@@ -143,7 +154,8 @@ class Draw:
             raise from_engine(failed) from None
 
     async def begun(self, seconds: float) -> None:
-        """Wait until there is news or an end, at most so long; raises if that is a failure."""
+        """Wait until there is news or an end, at most so long; raises if that is a failure. Of what
+        the engine is sure to take, until it has it: the rest is done while it computes."""
         await self._changed.wait(seconds)
         ended = [ride.result for ride in self._rides if ride.result.done()]
         if any(result.exception() for result in ended):

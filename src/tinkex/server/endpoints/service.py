@@ -19,6 +19,7 @@ from tinkex.server.endpoints.texts import Texts
 from tinkex.server.endpoints.written import written
 from tinkex.server.http.exchange import bearer_of, core_of, read_body, tenant_of
 from tinkex.text.errors import TokenizerError
+from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import JSON_TYPE
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ async def answered(
 
 async def target_of(request: Request, name: str) -> Target:
     """The weights a request names, if its key may use them."""
-    bearer = await bearer_of(request, name)
+    bearer = await bearer_of(request, name) if name.startswith(SCHEME) else None
     return await endpoints_of(request).targets.find(tenant_of(request), name, bearer)
 
 

@@ -50,6 +50,11 @@ class LoadedWeights:
         """Whether they are there, or on their way. The base model's always are."""
         return weights == BASE or (self._life == self._engine.life and weights in self._loaded)
 
+    def holds(self, weights: str) -> bool:
+        """Whether they are there and not only on their way."""
+        found = self._loaded.get(weights) if weights in self else None
+        return found is not None and found.loading.done() and not _failed(found.loading)
+
     def names(self) -> list[str]:
         return list(self._loaded)
 

@@ -62,9 +62,11 @@ def tenant_of(request: Request) -> str:
 
     Who sees everything may do with a run or session in its path what the key it belongs to may.
     """
-    tenant = _asking(request)
+    found: str | None = getattr(request.state, "tenant", None)
+    if found is None:
+        found = request.state.tenant = _asking(request)  # asked for several times on its way
     owner: str | None = getattr(request.state, "owner", None)
-    return owner or tenant
+    return owner or found
 
 
 async def look_up_owner(request: Request) -> None:

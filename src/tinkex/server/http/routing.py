@@ -6,13 +6,14 @@ a description of the whole can be made from the table of routes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from tinkex.server.http.answers import Refused
 from tinkex.server.http.exchange import Handler, guarded, refused
@@ -76,6 +77,30 @@ class ApiRoute(Route):
     @property
     def summary(self) -> str:
         return (self._handler.__doc__ or "").strip().partition("\n")[0]
+
+
+class ByPath(BaseRoute):
+    """Finds a route whose path is spelt out by that path, in place of trying one pattern after the
+    other; whoever is not found here goes on to those."""
+
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self._routes: dict[tuple[str, str], Route] = {}
+        for each in routes:
+            if isinstance(each, Route) and not each.param_convertors:
+                for method in each.methods or ():
+                    self._routes.setdefault((method, each.path), each)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found = self._find(scope)
+        return (Match.NONE, {}) if found is None else found.matches(scope)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._find(scope)
+        assert found is not None
+        await found.handle(scope, receive, send)
+
+    def _find(self, scope: Scope) -> Route | None:
+        return self._routes.get((scope.get("method", ""), scope["path"]))
 
 
 def route(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tinkex.engine.messages import Cancel, Progress, Sample, SampleResult
 from tinkex.server.clock import Clock
 from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
-from tinkex.server.engines.loaded_weights import LoadedWeights
+from tinkex.server.engines.loaded_weights import BASE, LoadedWeights
 from tinkex.server.engines.pool import Engines, Pool
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.sampling.rides import Ride, ServedWeights
@@ -130,9 +130,10 @@ class Lanes:
         weights: ServedWeights,
         command: Sample,
         on_progress: Callable[[Progress], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> Ride:
         """Queue a sample, the model's engines woken if need be. The command's op, weights and lane
-        are filled in here."""
+        are filled in here. `on_sent` hears that an engine has it."""
         pool.wake()
         op = f"sample:{next(self._ops)}"
         stream = on_progress is not None
@@ -149,7 +150,7 @@ class Lanes:
         )
         result: asyncio.Future[SampleResult] = asyncio.get_running_loop().create_future()
         entered = self._clock.monotonic()
-        ride = Ride(op, tenant, pool, weights, command, on_progress, result, entered)
+        ride = Ride(op, tenant, pool, weights, command, on_progress, on_sent, result, entered)
         self._lane(ride).queue.append(ride)
         self.pump()
         return ride
@@ -189,6 +190,11 @@ class Lanes:
     def loaded(self) -> set[str]:
         """The weights that engines have, and may read again."""
         return {name for track in self._tracks.values() for name in track.weights.names()}
+
+    def has_loaded(self, weights: ServedWeights) -> bool:
+        """Whether some engine has these; all have the base model."""
+        name = weights.name
+        return name == BASE or any(track.weights.holds(name) for track in self._tracks.values())
 
     def loads(self) -> list[Load]:
         """Every lane with something in it."""
@@ -299,7 +305,10 @@ class Lanes:
                     return
                 ride.begin()
                 watch = None if ride.on_progress is None else ride.tell
-                found = await track.engine.submit(ride.command, watch)
+                answer = await track.engine.send(ride.command, on_progress=watch)
+                if ride.on_sent is not None:
+                    ride.on_sent()
+                found = await answer
         except EngineLost:
             self._lost(ride)
         except CommandFailed as failed:

@@ -46,6 +46,7 @@ class Ride:
     weights: ServedWeights  # it samples with
     command: Sample  # what the engine is asked
     on_progress: Callable[[Progress], None] | None  # told of new tokens
+    on_sent: Callable[[], None] | None  # told when an engine has it
     result: asyncio.Future[SampleResult]  # what the engine said, or `CommandFailed`
     entered: float  # when, on the monotonic clock
     engine: Engine | None = None  # where it was sent; None: it waits

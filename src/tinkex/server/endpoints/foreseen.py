@@ -1,0 +1,25 @@
+"""What the engine is sure to take: a stream of it begins at once, while its first token is drawn.
+
+Whatever the engine might refuse is waited for, since a refusal has a status of its own. What is
+asked here is only whether it might: the engine's own check stays the one that decides.
+"""
+
+from __future__ import annotations
+
+from tinkex.engine.messages import Ready, Sample, SamplingControls
+
+_NONE = SamplingControls()
+
+
+def is_sure(command: Sample, facts: Ready | None) -> bool:
+    """Whether an engine of these facts takes this sample, its weights being loaded."""
+    return (
+        facts is not None
+        and command.grammar is None
+        and command.controls == _NONE
+        and not command.topk_sample_logprobs
+        and not any(isinstance(stop, int) for stop in command.params.stop or ())
+        and len(command.prompt) > 0
+        and int(command.prompt.max()) < facts.vocab_size
+        and command.room(facts.max_context) >= 0
+    )
