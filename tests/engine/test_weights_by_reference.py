@@ -32,7 +32,7 @@ from tinkex.engine.messages import (
     SaveRun,
     WeightsRef,
 )
-from tinkex.engine.process import fetched_weights
+from tinkex.engine.process import linked_files
 from tinkex.engine.process.building import build_worker
 from tinkex.engine.process.fetched_weights import FetchedWeights
 from tinkex.engine.process.worker import Worker
@@ -146,7 +146,7 @@ def test_a_save_for_another_host_comes_with_its_files(worker: Elsewhere, tmp_pat
 def test_weights_that_cannot_be_fetched_are_lost_for_now_not_damaged(
     worker: Elsewhere, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetched_weights, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(linked_files, "_FIRST_PAUSE_S", 0.0)
     saved(worker, tmp_path / "saved")
     link = FileLink("run.json", 3, "0" * 64, f"{address}/saved/missing")
     bad = WeightsRef("/not/on/this/host", "e" * 64, (link,))
@@ -163,7 +163,7 @@ def test_weights_that_cannot_be_fetched_are_lost_for_now_not_damaged(
 def test_other_bytes_than_were_saved_are_refused(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetched_weights, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(linked_files, "_FIRST_PAUSE_S", 0.0)
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "run.json").write_bytes(b"now")
     far = reference(tmp_path / "saved", address)

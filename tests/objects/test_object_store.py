@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import urllib.request
 from pathlib import Path
@@ -69,6 +70,22 @@ async def test_a_folder_comes_back_byte_for_byte_where_the_cache_is_gone(
     manifest.verify(found, await other.digest(name))
     assert (found / "adapter_model.safetensors").read_bytes() == content
     assert other.size(name) >= len(content)
+
+
+async def test_a_large_object_comes_in_parts_from_a_service_whose_parts_obstore_refuses(
+    service: ObjectService, store: ObjectStore, tmp_path: Path
+) -> None:
+    content = secrets.token_bytes(3 * PART_BYTES)
+    store.put("large", content)
+    before = service.proxy.connections
+    assert (
+        store.fetch("large", len(content), tmp_path / "one") == hashlib.sha256(content).hexdigest()
+    )
+    assert service.proxy.connections - before >= 3
+    assert (tmp_path / "one").read_bytes() == content
+    assert store.trouble is None
+    with pytest.raises(NoSuchObject):
+        store.fetch("gone", len(content), tmp_path / "two")
 
 
 async def test_a_folder_can_be_the_store_and_signs_nothing(tmp_path: Path) -> None:

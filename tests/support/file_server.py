@@ -30,6 +30,8 @@ class Behaviour:
     """Seconds to wait after every block of 64 KiB."""
     answers: dict[str, Any] = field(default_factory=dict)
     """JSON by method and path ("GET /x"); a function is called with the request's path."""
+    parts: int | None = None
+    """The status of answers to those who ask for a part with an end; None sends them all of it."""
     ranges: list[str | None] = field(default_factory=list)
     """The Range header of every GET that came."""
     keys: list[str | None] = field(default_factory=list)
@@ -118,6 +120,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, content: bytes) -> None:
         behaviour = self.server_behaviour
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        if part and behaviour.parts is not None:
+            self._send_part(content, int(part[1]), int(part[2]) + 1)
+            return
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
         start = int(asked[1]) if asked and self.headers.get("If-Range") == tag else 0
@@ -136,6 +142,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(content, start, end)
         if end < len(content):
             self.close_connection = True
+
+    def _send_part(self, content: bytes, start: int, end: int) -> None:
+        assert self.server_behaviour.parts is not None
+        self.send_response(self.server_behaviour.parts)
+        self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(content)}")
+        self.send_header("Content-Length", str(end - start))
+        self.end_headers()
+        cuts = self.server_behaviour.cut_after
+        sent = min(end, start + cuts.pop(0)) if cuts else end
+        self._write(content, start, sent)
+        self.close_connection = sent < end
 
     def _write(self, content: bytes, start: int, end: int) -> None:
         try:

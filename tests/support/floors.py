@@ -41,11 +41,13 @@ SEAMS: dict[str, tuple[str, ...]] = {
     "server/engines/launching.py": ("cluster.engines",),
     "server/engines/model_check.py": ("engine.model.headers",),
     "server/engines/model_needs.py": ("engine.model.known", "engine.model.sizes"),
+    "server/storage/objects/store.py": ("engine.process.parts", "engine.process.linked_files"),
     "cli/outside/exports.py": ("engine.exports.export",),
 }
 """The file that starts an engine process, the one that chooses where, those that ask whether one
-could be started, and the one that has checkpoints written in other layouts: they find by name, when
-asked to, what they need. And the two files that import Ray."""
+could be started, the one that gets large objects as engines elsewhere do, and the one that has
+checkpoints written in other layouts: they find by name, when asked to, what they need. And the two
+files that import Ray."""
 
 ROOMS: dict[str, dict[str, str]] = {
     "wire": {

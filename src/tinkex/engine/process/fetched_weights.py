@@ -6,29 +6,19 @@ its hashes, and deleted when its last user lets go or the process ends.
 
 from __future__ import annotations
 
-import hashlib
-import random
 import shutil
 import tempfile
 import threading
-import time
-import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
 from typing import TypeAlias
 
 from tinkex.engine.errors import OutOfReach
 from tinkex.engine.messages import FileLink, WeightsRef
+from tinkex.engine.process.linked_files import download
 
 Fetch: TypeAlias = Callable[[WeightsRef, Path], None]
 """Fills an empty folder with what a reference stands for, in any thread. Raises `OutOfReach`."""
-
-_TRIES = 6
-_FIRST_PAUSE_S = 0.25
-_TIMEOUT_S = 60.0
-_BLOCK = 1 << 22
 
 
 class FetchedWeights:
@@ -94,37 +84,19 @@ class FetchedWeights:
 
 
 def fetch_by_http(ref: WeightsRef, folder: Path) -> None:
-    """Get every file from its link, again if need be."""
+    """Get every file from its link, again if need be. Raises `OutOfReach`."""
     for link in ref.files:
         target = folder / link.name
         if not target.resolve().is_relative_to(folder.resolve()):
             raise OutOfReach(f"{link.name!r} is no name of a file in a folder of weights")
         target.parent.mkdir(parents=True, exist_ok=True)
-        _persist(link, target)
-
-
-def _persist(link: FileLink, target: Path) -> None:
-    for attempt in range(_TRIES):
-        try:
-            _get(link, target)
-            return
-        except (OSError, HTTPException) as error:
-            if attempt == _TRIES - 1:
-                raise OutOfReach(f"{link.name} could not be fetched: {error}") from None
-            time.sleep(random.uniform(0.5, 1.0) * _FIRST_PAUSE_S * 2**attempt)
+        _get(link, target)
 
 
 def _get(link: FileLink, target: Path) -> None:
-    """Each block is hashed while the next is on its way."""
-    digest, size = hashlib.sha256(), 0
-    with (
-        urllib.request.urlopen(link.url, timeout=_TIMEOUT_S) as source,
-        target.open("wb") as file,
-        ThreadPoolExecutor(1) as hashing,
-    ):
-        while block := source.read(_BLOCK):
-            hashing.submit(digest.update, block)
-            file.write(block)
-            size += len(block)
-    if size != link.size or digest.hexdigest() != link.sha256:
-        raise OSError(f"{link.name} came with other bytes than it was saved with")
+    try:
+        digest = download(link.url, link.size, target)
+    except OSError as error:
+        raise OutOfReach(f"{link.name} could not be fetched: {error}") from None
+    if digest != link.sha256:
+        raise OutOfReach(f"{link.name} came with other bytes than it was saved with")

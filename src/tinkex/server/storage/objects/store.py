@@ -14,20 +14,20 @@ import random
 import re
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Buffer: TypeAlias = Any
 """What obstore gives of an object; it supports the buffer protocol."""
 
 PART_BYTES = 16 * 1024 * 1024
-"""Larger objects go up, and come down, in parts of this size."""
-_PARTS_AT_ONCE = 6
+"""Larger objects go up in parts of this size."""
+_LINK_S = 3600.0
 _BLOCK_BYTES = 4 * 1024 * 1024
 _RETRY = {
     "max_retries": 10,
@@ -94,6 +94,8 @@ class ObjectStore:
         self._signs = _SIGNING.match(url) is not None
         _check(url)
         self._api = _obstore()
+        self._parts = importlib.import_module("tinkex.engine.process.parts")
+        self._links = importlib.import_module("tinkex.engine.process.linked_files")
         self._store = _open(url, os.environ if environ is None else environ)
 
     def put(self, key: str, content: bytes | Path | Iterable[bytes]) -> None:
@@ -139,43 +141,49 @@ class ObjectStore:
     def fetch(self, key: str, size: int, target: Path) -> str:
         """Get an object of known size into a new file, a large one's parts at the same time; the
         SHA-256 of what came."""
-        with target.open("wb") as file:
-            if size > PART_BYTES and self._has_ranges(key):
-                digest = _written(self._parts(key, size), file)
-            else:
-                digest = self._try(lambda: _written(self._blocks(key), file))
+        if size <= self._parts.PART_BYTES:
+            digest = self._try(lambda: self._stream(key, target))
+        elif self._has_ranges(key):
+            part = self._parts.PART_BYTES
+            digest = self._parts.assemble(target, size, partial(self._bring, key), part)
+        else:
+            digest = self._by_link(key, size, target)
         self.traffic.moved("received", size)
         return digest
+
+    def _bring(
+        self, key: str, start: int, length: int, write: Callable[[int, Buffer], None]
+    ) -> None:
+        get = self._api.get_range
+        write(start, self._try(lambda: get(self._store, key, start=start, length=length)))
+
+    def _by_link(self, key: str, size: int, target: Path) -> str:
+        """From a service whose parts obstore does not take as such, as it is got elsewhere."""
+        url = self.link(key, _LINK_S)
+        if url is None:
+            return self._try(lambda: self._stream(key, target))
+        return self._try(lambda: str(self._links.download(url, size, target)))
+
+    def _stream(self, key: str, target: Path) -> str:
+        digest = hashlib.sha256()
+        with target.open("wb") as file:
+            for block in self._blocks(key):
+                digest.update(block)
+                file.write(block)
+        return digest.hexdigest()
 
     def _blocks(self, key: str) -> Iterator[Buffer]:
         yield from self._api.get(self._store, key).stream(min_chunk_size=_BLOCK_BYTES)
 
-    def _parts(self, key: str, size: int) -> Iterator[Buffer]:
-        get = self._api.get_range
-
-        def part(start: int) -> Buffer:
-            length = min(PART_BYTES, size - start)
-            found: Buffer = self._try(lambda: get(self._store, key, start=start, length=length))
-            return found
-
-        with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-            coming: deque[Future[Buffer]] = deque()
-            for start in range(0, size, PART_BYTES):
-                coming.append(pool.submit(part, start))
-                if len(coming) == _PARTS_AT_ONCE:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
-
     def _has_ranges(self, key: str) -> bool:
-        """Whether the store gives parts of objects; some services only say that they do."""
+        """Whether obstore gets parts of objects; some services send them as if they were whole."""
         if self._ranges is None:
             try:
-                self._api.get_range(self._store, key, start=1, length=1)
-            except Exception as error:
-                if "non-partial" not in str(error):
-                    return False
-                self._ranges = False
+                self._try(lambda: self._api.get_range(self._store, key, start=1, length=1))
+            except StoreDown as error:
+                if "non-partial" not in str(error.__cause__):
+                    raise
+                self.trouble, self._ranges = None, False
             else:
                 self._ranges = True
         return self._ranges
@@ -217,26 +225,13 @@ class ObjectStore:
         except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
             self.trouble, outcome = None, "missing"
             raise NoSuchObject(_short(error)) from error
-        except self._api.exceptions.BaseError as error:
+        except (self._api.exceptions.BaseError, self._links.LinkBroken) as error:
             self.trouble = f"the object store does not answer: {_short(error)}"
             raise StoreDown(self.trouble) from error
         finally:
             self.traffic.asked(outcome, time.monotonic() - begun)
         self.trouble = None
         return done
-
-
-def _written(blocks: Iterable[Buffer], file: BinaryIO) -> str:
-    """Write blocks as they come, hashing each while the next is on its way; the hash."""
-    digest = hashlib.sha256()
-    with ThreadPoolExecutor(1) as pool:
-        hashing: list[Future[None]] = []
-        for block in blocks:
-            hashing.append(pool.submit(digest.update, block))
-            file.write(block)
-        for each in hashing:
-            each.result()
-    return digest.hexdigest()
 
 
 def _check(url: str) -> None:

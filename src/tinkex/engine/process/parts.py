@@ -1,0 +1,81 @@
+"""Parts of a file: got at the same time, written where they belong, hashed in their order.
+
+A part goes from a small buffer straight into the file, and is hashed where it then lies in memory,
+while others are on their way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+PART_BYTES = 16 << 20
+"""Smaller ones cost more requests; of larger ones, fewer are whole early enough to be hashed."""
+_AT_ONCE = 6
+
+Write: TypeAlias = Callable[[int, Any], None]
+"""Takes an offset in the file and a buffer."""
+Bring: TypeAlias = Callable[[int, int, Write], None]
+"""Gets so many bytes from an offset on and writes them, in any thread."""
+
+
+class NotWritten(Exception):
+    """The file took no more; its cause says why. No `OSError`: asking for the part again is no
+    help."""
+
+
+def assemble(target: Path, size: int, bring: Bring, part: int) -> str:
+    """Fill a new file of `size` bytes, `part` of them by each call; the SHA-256 of what came.
+    Raises what `bring` raises, or `OSError` for a file that cannot be written."""
+    digest, starts = hashlib.sha256(), range(0, size, part)
+    with target.open("w+b") as file, ThreadPoolExecutor(_AT_ONCE) as pool:
+        file.truncate(size)
+        write = partial(_write, file.fileno())
+        begun = (pool.submit(bring, at, min(part, size - at), write) for at in starts)
+        try:
+            for at, come in zip(starts, _some_ahead(begun), strict=True):
+                come.result()
+                _hash(digest, file, at, min(part, size - at))
+        except NotWritten as error:
+            raise error.__cause__ or error from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return digest.hexdigest()
+
+
+def _some_ahead(begun: Iterator[Future[None]]) -> Iterator[Future[None]]:
+    """Each with a few after it begun, not more: with all of them coming, the hashing of those that
+    are here gets no processor until the last one has come, and is then waited for."""
+    coming = deque(islice(begun, _AT_ONCE))
+    while coming:
+        yield coming.popleft()
+        coming.extend(islice(begun, 1))
+
+
+def _hash(digest: Any, file: BinaryIO, at: int, length: int) -> None:
+    """Where the part lies in memory: nothing is read."""
+    before = at % mmap.ALLOCATIONGRANULARITY
+    with (
+        mmap.mmap(file.fileno(), before + length, offset=at - before, prot=mmap.PROT_READ) as found,
+        memoryview(found) as content,
+        content[before:] as part,
+    ):
+        digest.update(part)
+
+
+def _write(file: int, offset: int, content: Any) -> None:
+    with memoryview(content) as left:
+        done = 0
+        while done < len(left):
+            try:
+                done += os.pwrite(file, left[done:], offset + done)
+            except OSError as error:
+                raise NotWritten from error
