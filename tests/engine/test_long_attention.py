@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from support.sampling import tiny_decoder
+from tinkex.engine.limits import Limits
 from tinkex.engine.training import attention
 from tinkex.engine.training.attention import PackedAttention
 from tinkex.engine.training.long_attention import LongAttention, tried
+from tinkex.engine.training.passes import Passes
 
 
 def test_what_works_is_used_and_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,3 +78,15 @@ def test_a_length_that_cudnn_refuses_after_all_goes_to_the_usual_kernel(
     monkeypatch.setattr(attention, "_whole", full)
     with pytest.raises(torch.OutOfMemoryError):
         attend._whole_or_varlen(q, q, q)
+
+
+def test_it_is_tried_in_idle_time_and_not_while_somebody_waits_for_an_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trials: list[Passes] = []
+    monkeypatch.setattr(Passes, "_tried", lambda self: trials.append(self) or LongAttention())
+    passes = Passes(tiny_decoder(), Limits())
+    assert not trials
+    while passes.prepare():
+        pass
+    assert trials == [passes]

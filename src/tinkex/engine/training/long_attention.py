@@ -2,8 +2,8 @@
 
 cuDNN and recomputation that keeps what attention gave are there or not by the versions of torch,
 cuDNN and the driver, and say so only when they run. They are run once on random heads of the
-model's shape, forwards and backwards, as the engine starts; what fails is not used, and the log
-says why.
+model's shape, forwards and backwards, when an engine first has nothing to do, or is given a long
+sequence; what fails is not used, and the log says why.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Passes:
         self.decoder, self._limits = decoder, limits
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
-        self._long = self._long_attention()
+        self._long: LongAttention | None = None
         self._recurs = bool(decoder.config.recurrent)
         self._mixes = decoder.config.mixes
 
@@ -63,7 +63,10 @@ class Passes:
 
     def prepare(self) -> bool:
         """Do a piece of what first passes would have to do; False if nothing is left."""
-        return self._captured is not None and self._captured.prepare()
+        if self._captured is not None and self._captured.prepare():
+            return True
+        known, self._long = self._long, self._for_long()
+        return known is None
 
     def run(
         self, tokens: Sequence[NDArray[np.int64]], segments: Sequence[Segment], training: bool,
@@ -84,7 +87,7 @@ class Passes:
                 self._lora(segments, count),
                 recompute=training and self._heavy(count),
                 keep_attention=max(lengths) >= LONG
-                and self._long.kept
+                and self._for_long().kept
                 and self._has_room_for_attention(count),
                 on_routes=on_routes,
                 recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
@@ -95,15 +98,22 @@ class Passes:
     def _attention(self, lengths: Sequence[int]) -> Attend:
         config, device = self.decoder.config, self.decoder.device
         if not self.decoder.steady:
-            return PackedAttention(lengths, config.windows, device, whole=self._long.whole)
+            whole = max(lengths) >= LONG and self._for_long().whole
+            return PackedAttention(lengths, config.windows, device, whole=whole)
         from tinkex.engine.kernels.steady.attention import split_of
         from tinkex.engine.training.steady_attention import SteadyPackedAttention
 
         split = split_of(config.max_context)
         return SteadyPackedAttention(lengths, config.windows, config.attention.group, split, device)
 
-    def _long_attention(self) -> LongAttention:
-        """What is there for long sequences; tried where a card has a say in it."""
+    def _for_long(self) -> LongAttention:
+        """What is there for long sequences. Trying it takes seconds of loading, so that an engine
+        does it when it has nothing to do, and not while those wait whose engine was killed."""
+        if self._long is None:
+            self._long = self._tried()
+        return self._long
+
+    def _tried(self) -> LongAttention:
         if self.decoder.steady:
             return LongAttention(whole=False, kept=False)
         here, wide = self.decoder.device.type == "cuda", self.decoder.dtype == torch.float32
