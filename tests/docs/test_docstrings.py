@@ -14,7 +14,7 @@ from support.documents import DOCS
 
 MODULES = ["tinkex", *(f"tinkex.{name}" for name in tinkex._SUBMODULES), "tinkex.alias"]
 ROOT = DOCS.parent
-MANY = 8
+MANY = 6
 PAGES = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")]
 
 

@@ -14,18 +14,14 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. ``timeout`` covers everything from connecting to the last byte.
+    """One request."""
 
-    With ``follow_redirects=False`` a redirect is the answer. Otherwise it is followed, as
-    ``redirects`` says.
-    """
-
-    method: str
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    timeout: float | None = None
-    follow_redirects: bool = True
+    method: str  # GET, POST, …
+    url: str  # absolute, query included
+    headers: Mapping[str, str] = field(repr=False)  # may hold the key: never shown
+    body: bytes | None = field(default=None, repr=False)  # already encoded; None sends none
+    timeout: float | None = None  # seconds from connecting to the last byte; None waits for ever
+    follow_redirects: bool = True  # as `redirects` says; otherwise a redirect is the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,11 @@ class WireDatum:
 
 @dataclass(frozen=True, slots=True)
 class ForwardBackwardCall:
-    """A forward/backward request, checked. `loss_fn_config` holds both maps of the request."""
+    """A forward/backward request, checked."""
 
-    model_id: str
-    seq_id: int
-    data: list[WireDatum]
-    loss_fn: str
-    loss_fn_config: dict[str, float | str]
-    forward_only: bool
+    model_id: str  # of the run
+    seq_id: int  # its place in the order of the run
+    data: list[WireDatum]  # in the order of the answer
+    loss_fn: str  # a built-in one, or "custom"
+    loss_fn_config: dict[str, float | str]  # both maps of the request
+    forward_only: bool  # no gradient is wanted

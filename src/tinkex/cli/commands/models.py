@@ -23,15 +23,14 @@ _HUB_PREFIX = "models--"
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model this machine has, or could have. `folder` is None for one that is made, or has to be
-    downloaded, when it is first served."""
+    """A model this machine has, or could have."""
 
-    name: str
-    source: str
-    folder: Path | None
-    default: bool
-    needs: Needs | None = None
-    here: bool = True
+    name: str  # what `serve --model` takes
+    source: str  # where it comes from
+    folder: Path | None  # None: made, or downloaded, when it is first served
+    default: bool  # served when no model is named
+    needs: Needs | None = None  # None where they are not known
+    here: bool = True  # False: serving it downloads it first
 
     @property
     def family(self) -> str | None:

@@ -27,12 +27,13 @@ T = TypeVar("T")
 class CommandContext:
     """One command's surroundings."""
 
-    format: str
-    connection: Connection
-    verbose: bool
-    streams: Streams
-    deps: Dependencies
-    deadline: Deadline
+    format: str  # of the output: table or json
+    connection: Connection  # which server, with which key
+    verbose: bool  # errors come with their traceback
+    streams: Streams  # where output and messages go
+    deps: Dependencies  # what opens clients and files; tests give their own
+    deadline: Deadline  # of the whole command, from --timeout
+    # Opened so far, closed with the command.
     _clients: list[Any] = field(default_factory=list, repr=False)
 
     @property

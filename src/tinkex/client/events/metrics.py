@@ -15,15 +15,15 @@ _PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Durations in seconds over the recent window; ``count`` is over the whole life."""
+    """Durations in seconds over the recent window."""
 
-    count: int
-    mean: float
-    minimum: float
-    maximum: float
-    p50: float
-    p90: float
-    p99: float
+    count: int  # over the whole life
+    mean: float  # of the window, as all below
+    minimum: float  # the quickest
+    maximum: float  # the slowest
+    p50: float  # half took no longer
+    p90: float  # nine in ten took no longer
+    p99: float  # all but one in a hundred took no longer
 
 
 @dataclass(frozen=True, slots=True)

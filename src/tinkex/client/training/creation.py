@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class State:
-    """Saved weights to start from. ``with_optimizer`` goes on exactly where they stopped."""
+    """Saved weights to start from."""
 
-    path: str
-    base_model: str | None
-    user_metadata: dict[str, str] | None
-    weights_access_token: str | None
-    optimizer: OptimizerConfig | None
-    with_optimizer: bool
+    path: str  # `tinker://` of the checkpoint
+    base_model: str | None  # None: that of the checkpoint
+    user_metadata: dict[str, str] | None  # of the new run
+    weights_access_token: str | None  # for another's checkpoint
+    optimizer: OptimizerConfig | None  # its family, if one was named
+    with_optimizer: bool  # go on exactly where it stopped
 
 
 async def create_model(

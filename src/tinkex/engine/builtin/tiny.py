@@ -38,11 +38,11 @@ one while a small change of weights moves them four times as far: adapters learn
 
 @dataclass(frozen=True, slots=True)
 class TinyModel:
-    architecture: str
-    model_type: str
-    seed: int
-    template: str
-    layer: DrawLayer
+    architecture: str  # as `config.json` names the class
+    model_type: str  # as `config.json` names the family
+    seed: int  # of its weights
+    template: str  # its chat template
+    layer: DrawLayer  # draws one layer's tensors
     extra: Mapping[str, object] = field(default_factory=dict)
     """What its `config.json` says beyond what all say."""
     final_offset: float = 0.0

@@ -18,13 +18,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    heads: int
-    kv_heads: int
-    size: int
-    eps: float
+    heads: int  # of queries
+    kv_heads: int  # of keys and of values
+    size: int  # of one head
+    eps: float  # of the norms
     scale: float
     """Of queries."""
-    gated: bool
+    gated: bool  # a gate as wide as the queries lies beside them
 
     @property
     def turned(self) -> int:

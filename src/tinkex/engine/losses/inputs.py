@@ -24,20 +24,15 @@ A = TypeVar("A", bound=Array)
 
 @dataclass(frozen=True, slots=True)
 class CheckedDatum:
-    """A sequence and its targets. `shape` is that of `target_tokens`: [N] or [N, K].
+    """A sequence and its targets."""
 
-    `targets`, `inputs` and `live` are flat over its cells, row by row. `extra` keeps inputs whose
-    shape is their own (a custom loss's). A cell that is not `live` has no slope. `routes` are those
-    that are kept of its first tokens.
-    """
-
-    tokens: NDArray[np.int64]
-    shape: tuple[int, ...]
-    targets: NDArray[np.int64]
-    inputs: Mapping[str, NDArray[np.float32]]
-    extra: Mapping[str, Array]
-    live: NDArray[np.bool_]
-    routes: Routes | None = None
+    tokens: NDArray[np.int64]  # what the model reads
+    shape: tuple[int, ...]  # of `target_tokens`: [N] or [N, K]
+    targets: NDArray[np.int64]  # flat over the cells, row by row
+    inputs: Mapping[str, NDArray[np.float32]]  # by name, flat likewise
+    extra: Mapping[str, Array]  # inputs whose shape is their own: a custom loss's
+    live: NDArray[np.bool_]  # flat likewise; a cell that is not has no slope
+    routes: Routes | None = None  # those that are kept of its first tokens
 
 
 @dataclass(frozen=True, slots=True)

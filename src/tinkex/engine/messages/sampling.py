@@ -33,16 +33,15 @@ class DropWeights:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """`stop=None` means the model's end-of-sequence ids; an empty tuple means never stop early.
-    With `stop_at_eos` those ids end a sequence too, beside what `stop` names."""
+    """The protocol's own: how many tokens, how they are drawn, and where they end."""
 
-    max_tokens: int | None = None
-    seed: int | None = None
-    stop: tuple[int | str, ...] | None = None
-    temperature: float = 1.0
-    top_k: int = -1
-    top_p: float = 1.0
-    stop_at_eos: bool = False
+    max_tokens: int | None = None  # None: as many as the context has room for
+    seed: int | None = None  # None: the engine draws one
+    stop: tuple[int | str, ...] | None = None  # None: the end-of-sequence ids; empty: never early
+    temperature: float = 1.0  # 0 takes the likeliest token
+    top_k: int = -1  # -1: all
+    top_p: float = 1.0  # 1: all
+    stop_at_eos: bool = False  # those ids end a sequence too, beside `stop`
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,12 @@ class SamplingControls:
     the model's own distribution, before all of these.
     """
 
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    allowed_tokens: tuple[int, ...] | None = None
+    min_p: float = 0.0  # least part of the likeliest one's probability
+    presence_penalty: float = 0.0  # off every token that is in the sample
+    frequency_penalty: float = 0.0  # likewise, for each time it is there
+    repetition_penalty: float = 1.0  # divides logits of what is in prompt or sample
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id, added
+    allowed_tokens: tuple[int, ...] | None = None  # None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +167,9 @@ class Sequence:
 class SampleResult:
     """Answer to `Sample`."""
 
-    sequences: tuple[Sequence, ...]
+    sequences: tuple[Sequence, ...]  # in the order of their seeds
     prompt_logprobs: FloatArray | None = None  # NaN where there is none
-    topk_prompt_logprobs: TopK | None = None
-    target_prompt_logprobs: Tensor | None = None
+    topk_prompt_logprobs: TopK | None = None  # as many as were asked for
+    target_prompt_logprobs: Tensor | None = None  # of the targets that were asked for
     alt_tokens: TopK | None = None  # [prompt - 1, k] independent draws
-    cached_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, found in the cache

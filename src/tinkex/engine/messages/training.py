@@ -24,7 +24,7 @@ class CreateRun:
 
 @dataclass(frozen=True, slots=True)
 class ForwardBackward:
-    """`custom` is the loss if `loss_fn` is "custom"; it has no settings."""
+    """Losses and gradients of some data. A custom loss has no settings."""
 
     op: str  # the command's name, for its answer
     run: str  # whose adapters are used
@@ -33,8 +33,7 @@ class ForwardBackward:
     loss_config: Mapping[str, float | str] = field(default_factory=dict)  # its settings
     forward_only: bool = False  # no gradient is added
     custom: CustomLoss | None = None  # the loss, if it is one
-    context: int | None = None  # tokens a datum may have; None: as the model says
-    """The most tokens of a sequence, where the caller wants fewer than the model takes."""
+    context: int | None = None  # tokens a datum may have; None: as many as the model takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +71,14 @@ class ServeRun:
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
-    """Replace a run's weights from what `SaveRun` wrote; `optimizer` restores its state too,
-    otherwise optimizer state and accumulated gradients start afresh. With `create` the run is made
-    first with the LoRA settings of the source and its optimizer family, or the `family` named."""
+    """Replace a run's weights from what `SaveRun` wrote."""
 
-    op: str
-    run: str
-    source: WeightsRef
-    optimizer: bool
-    create: bool = False
-    family: str | None = None
+    op: str  # the command's name, for its answer
+    run: str  # whose weights are replaced
+    source: WeightsRef  # what `SaveRun` wrote
+    optimizer: bool  # restores its state; otherwise that and gradients start afresh
+    create: bool = False  # the run is made first, with the LoRA settings of the source
+    family: str | None = None  # of its optimizer then; None: as in the source
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,13 +94,13 @@ class AttentionConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatedDeltaConfig:
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
+    key_heads: int  # of queries and of keys
+    value_heads: int  # a multiple of them
+    key_dim: int  # size of a key head
+    value_dim: int  # size of a value head
     conv_width: int
     """Tokens that the convolution sees, the last included."""
-    norm_eps: float
+    norm_eps: float  # of the gated norm
 
     @property
     def key_size(self) -> int:

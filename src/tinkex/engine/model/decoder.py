@@ -33,12 +33,12 @@ from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 class Layer:
     """A layer's blocks, each with the norm of its input and that of its output, where they are."""
 
-    input_norm: Tensor | None
-    mixer: Block
-    post_norm: Tensor | None
-    mlp: Block
-    mixer_norm: Tensor | None = None
-    mlp_norm: Tensor | None = None
+    input_norm: Tensor | None  # of the mixer's input; None: it has none
+    mixer: Block  # attention or a linear layer
+    post_norm: Tensor | None  # of the MLP's input; None: it has none
+    mlp: Block  # dense, or experts
+    mixer_norm: Tensor | None = None  # of the mixer's output, where a family has one
+    mlp_norm: Tensor | None = None  # of the MLP's output, likewise
 
 
 @dataclass(frozen=True, slots=True)

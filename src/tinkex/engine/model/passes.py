@@ -132,13 +132,13 @@ Replayed = Callable[[int], KeptRoutes]
 class Pass:
     """One forward pass, as the blocks of all its layers see it."""
 
-    attend: Attend
-    lora: Lora | None
+    attend: Attend  # attention over what the pass holds
+    lora: Lora | None  # adapters of its rows; None: the base model
     angles: Sequence[Angles | None]
     """By layer; None where a layer rotates nothing."""
-    recur: Recur | None = None
-    on_routes: Routed | None = None
-    replayed: Replayed | None = None
+    recur: Recur | None = None  # linear layers over it; None: there are none
+    on_routes: Routed | None = None  # told where each token was sent
+    replayed: Replayed | None = None  # where each token has to be sent
 
     def takes_few(self, x: Tensor) -> bool:
         """Whether these tokens are so few that experts are better not sorted for: see

@@ -25,7 +25,7 @@ _STATE_WIDTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    parameters: int
+    parameters: int  # of the base model
     active: int
     """Parameters a token meets: of a mixture the experts it is sent to."""
     adapter: int
@@ -34,7 +34,7 @@ class Sizes:
     """Numbers that keys and values of a token take."""
     states: int
     """Bytes of the linear layers' states of a sequence."""
-    context: int
+    context: int  # the most tokens of a sequence
 
 
 def sizes_of(config: ModelConfig) -> Sizes:

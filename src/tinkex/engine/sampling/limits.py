@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SamplerLimits:
-    """`step_tokens` bounds the tokens of one step, `rows` the branches that decode at once and
-    `logit_elements` the largest block of logits. `adapter_bytes` is the budget for served
-    adapters that are not in use, `snapshots` the number of kept states of recurrent layers."""
+    """The most of everything that a sampler holds or computes at once."""
 
-    pages: int
-    max_context: int
-    rows: int = 64
-    step_tokens: int = 256
-    logit_elements: int = 1 << 24
-    adapter_bytes: int = 1 << 30
-    snapshots: int = 32
+    pages: int  # of keys and values in all
+    max_context: int  # the most tokens of a sequence
+    rows: int = 64  # branches that decode at once
+    step_tokens: int = 256  # of one step, prompts included
+    logit_elements: int = 1 << 24  # of the largest block of logits
+    adapter_bytes: int = 1 << 30  # for served adapters that are not in use
+    snapshots: int = 32  # kept states of recurrent layers

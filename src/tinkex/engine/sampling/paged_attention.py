@@ -31,13 +31,14 @@ _FEW_QUERIES = 16
 
 @dataclass(slots=True)
 class _Rectangle:
-    """Single tokens: their rows in the batch, page tables and lengths, one number if all equal."""
+    """Single tokens, each over its own sequence."""
 
-    rows: Tensor | slice
-    count: int
-    table: PageTable
-    lengths: Tensor
-    length: int | None
+    rows: Tensor | slice  # their rows in the batch
+    count: int  # how many they are
+    table: PageTable  # their pages
+    lengths: Tensor  # tokens that each sees
+    length: int | None  # the same for all; None: they differ
+    # By window, made when first needed.
     masks: dict[int | None, Tensor | None] = field(default_factory=dict)
 
 

@@ -48,12 +48,12 @@ class Bucket:
 
 @dataclass(slots=True)
 class _Captured:
-    inputs: Tensor
-    table: LoraTable
-    forward: CUDAGraph
-    hidden: Tensor
-    gradient: Tensor
-    backward: CUDAGraph
+    inputs: Tensor  # tokens, positions and sequences of its rows, written before a replay
+    table: LoraTable  # adapters it reads, written likewise
+    forward: CUDAGraph  # recorded
+    hidden: Tensor  # what the forward leaves
+    gradient: Tensor  # of `hidden`, written before the backward
+    backward: CUDAGraph  # recorded
     tiles: PackedTiles | None
     """Of sequences, in steady mode."""
 

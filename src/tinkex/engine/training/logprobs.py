@@ -49,12 +49,12 @@ class Cells:
 class _Block:
     """Logits of some tokens, and the cells that belong to them, rows counted from the first."""
 
-    x: Tensor
-    logits: Tensor
-    norm: Tensor
-    rows: Tensor
-    targets: Tensor
-    lora: PackedLora
+    x: Tensor  # hidden states of the tokens
+    logits: Tensor  # theirs
+    norm: Tensor  # logarithms of the sums of their exponentials
+    rows: Tensor  # token of each cell, counted from the first
+    targets: Tensor  # token id of each cell
+    lora: PackedLora  # of the tokens, for the head's adapter
 
 
 class Head:

@@ -29,13 +29,13 @@ _GRADIENTS = 8
 class _Parked:
     """A run in the host's memory."""
 
-    layout: AdapterLayout
-    info: RunInfo
-    gathered: float
-    bounds: Bounds | None
-    master: Kept
-    state: dict[str, Kept]
-    gradient: Kept | None
+    layout: AdapterLayout  # of its adapter
+    info: RunInfo  # what the run is known by
+    gathered: float  # as in `Run`
+    bounds: Bounds | None  # as in `Run`
+    master: Kept  # weights in float32
+    state: dict[str, Kept]  # the optimizer's, by name
+    gradient: Kept | None  # None when nothing was gathered
 
     @property
     def parts(self) -> Iterator[Kept]:

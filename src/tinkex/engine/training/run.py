@@ -38,18 +38,15 @@ LARGEST_GRADIENT = 1e18
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One fine-tuning in progress. `gradient` is None when nothing was gathered since a step.
+    """One fine-tuning in progress. `gathered` and `bounds` only decide how carefully the next step
+    is made."""
 
-    `gathered` is what its norm can be at most, `bounds` what weights and mean can be; None says
-    that they have to be measured. They only decide how carefully the next step is made.
-    """
-
-    adapter: Adapter
-    optimizer: Optimizer
-    step: int = 0
-    gradient: Tensor | None = None
-    gathered: float = 0.0
-    bounds: Bounds | None = None
+    adapter: Adapter  # its weights
+    optimizer: Optimizer  # its family and state
+    step: int = 0  # optimizer steps taken
+    gradient: Tensor | None = None  # None when nothing was gathered since a step
+    gathered: float = 0.0  # what the gradient's norm can be at most
+    bounds: Bounds | None = None  # of weights and mean; None: they have to be measured
 
     def gather(self, gradient: Tensor, norm: float) -> None:
         """Add a call's gradient, all of it or nothing. `gradient` is the run's to keep."""

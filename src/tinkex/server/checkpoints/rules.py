@@ -19,13 +19,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@-]*")
 class Save(NamedTuple):
     """What a client asked to keep, under which name and for how long."""
 
-    run: RunRow
-    kind: Kind
-    name: str
-    ttl_seconds: int | None = None
-    overwrite: bool = False
-    user_metadata: Mapping[str, Any] | None = None
-    recipients: tuple[str, ...] = ()
+    run: RunRow  # whose weights they are
+    kind: Kind  # for training or for a sampler
+    name: str  # empty: the server makes one
+    ttl_seconds: int | None = None  # None: kept until deleted
+    overwrite: bool = False  # of the same name, if there is one
+    user_metadata: Mapping[str, Any] | None = None  # the client's own notes
+    recipients: tuple[str, ...] = ()  # whose keys open it; empty: not encrypted
 
     @property
     def path(self) -> str:

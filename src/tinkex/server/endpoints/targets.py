@@ -24,12 +24,12 @@ _CHECKED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Weights on the engines of a model. `name` is what the client called them."""
+    """Weights on the engines of a model."""
 
-    name: str
-    pool: Pool
-    weights: ServedWeights
-    made_by: SampledWeights
+    name: str  # what the client called them
+    pool: Pool  # the model's engines
+    weights: ServedWeights  # what is loaded there
+    made_by: SampledWeights  # where they come from, for the records
     run: str | None = None
     """The asking tenant's own run that made them, if it was one's."""
     context: int | None = None

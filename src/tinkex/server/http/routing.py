@@ -28,16 +28,15 @@ Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """`reads` takes the body, `asks` the query; a text in place of the type of an answer is
-    a media type: bytes that are no JSON. `answers` is by status, `refused` the shape of every
-    refusal. What is `checked_later` fails the future it became, not the request."""
+    """What a route takes and gives, for those who describe it."""
 
-    reads: Reads | None = None
-    asks: Callable[[Query], object] | None = None
+    reads: Reads | None = None  # takes the body; None: there is none
+    asks: Callable[[Query], object] | None = None  # takes the query; None: it is not looked at
+    # Types by status; a text is a media type: bytes that are no JSON.
     answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
-    needs_key: bool = True
-    checked_later: bool = False
-    refused: type[BaseModel] = Refused
+    needs_key: bool = True  # of a tenant
+    checked_later: bool = False  # what is wrong fails the future it became, not the request
+    refused: type[BaseModel] = Refused  # the shape of every refusal
 
     @property
     def readers(self) -> tuple[Reader[Any], ...]:

@@ -30,8 +30,8 @@ Example: TypeAlias = tuple[Datum, Mapping[str, Tensor]]
 class Conclusion:
     """What an operation came to: its outcome, and what else becomes true in the same commit."""
 
-    outcome: Outcome
-    writes: tuple[Work, ...] = ()
+    outcome: Outcome  # what the client is told
+    writes: tuple[Work, ...] = ()  # rows of the same commit
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What was measured, for those who report on it."""
     path: str | None = None
@@ -52,19 +52,15 @@ def _nothing_of(_: Exception) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An operation ready for the engine.
+    """An operation ready for the engine."""
 
-    `commands` are sent in order; the answer to the last one goes to `conclude`. `abandon` cleans up
-    when it is never reached. With `early`, what it gives once the first command is answered is told
-    to those who wait: the rest only makes it last, and `kept_back` is told why if it cannot.
-    """
-
-    commands: tuple[Command, ...]
-    conclude: Callable[[Result], Awaitable[Conclusion]]
-    tokens: int = 0
-    abandon: Callable[[], None] = _nothing
+    commands: tuple[Command, ...]  # sent in order
+    conclude: Callable[[Result], Awaitable[Conclusion]]  # takes the answer to the last one
+    tokens: int = 0  # trained on, for usage and reports
+    abandon: Callable[[], None] = _nothing  # cleans up when `conclude` is never reached
+    # Told once the first is answered: the rest only makes it last.
     early: Callable[[], Awaitable[Outcome]] | None = None
-    kept_back: Callable[[Exception], None] = _nothing_of
+    kept_back: Callable[[Exception], None] = _nothing_of  # told why, if it does not last
 
 
 class Around(NamedTuple):

@@ -52,14 +52,14 @@ class Header(NamedTuple):
 
 
 class ForwardRequest(NamedTuple):
-    """A decoded forward/backward request; `digest` is of its meaning, not its bytes."""
+    """A decoded forward/backward request."""
 
-    data: tuple[Datum, ...]
-    loss_fn: str
-    loss_config: Mapping[str, float | str]
-    forward_only: bool
-    tokens: int
-    digest: bytes
+    data: tuple[Datum, ...]  # in the order of the request
+    loss_fn: str  # a built-in one, or "custom"
+    loss_config: Mapping[str, float | str]  # its settings
+    forward_only: bool  # no gradient is wanted
+    tokens: int  # of all data
+    digest: bytes  # of its meaning, not its bytes
 
 
 def peek(body: bytes) -> Header:

@@ -36,14 +36,14 @@ _TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to look at. Without a `run` it is about the server, without a `tenant` for all."""
+    """Something to look at."""
 
-    kind: Kind
-    severity: Literal["warning", "error"]
-    text: str
-    since: float
-    run: str | None = None
-    tenant: str | None = None
+    kind: Kind  # for programs
+    severity: Literal["warning", "error"]  # error: something has failed
+    text: str  # for people
+    since: float  # Unix seconds
+    run: str | None = None  # None: about the server
+    tenant: str | None = None  # who sees it; None: all
 
 
 @dataclass(frozen=True, slots=True)

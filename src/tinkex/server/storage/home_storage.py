@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class HomeStorage:
     """What outlives the server."""
 
-    store: Store
+    store: Store  # the rows
     blobs: BlobStore
     """Bodies and results too large for a row."""
     weights: Folders

@@ -31,16 +31,15 @@ class KeyProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, without its secret. Keys with the same `name` belong to the same tenant. Who shows
-    an `operator` key sees and may end what belongs to every tenant."""
+    """One key, without its secret."""
 
-    id: str
-    name: str
-    sha256: str
-    created_at: float
-    expires_at: float | None = None
-    revoked_at: float | None = None
-    operator: bool = False
+    id: str  # public; names the key in lists and to revoke it
+    name: str  # of the tenant; keys of one name belong to the same
+    sha256: str  # of the secret, which is kept nowhere
+    created_at: float  # Unix seconds, as those below
+    expires_at: float | None = None  # None: never
+    revoked_at: float | None = None  # None: it was not
+    operator: bool = False  # sees and may end what belongs to every tenant
 
     def active(self, now: float) -> bool:
         if self.revoked_at is not None:

@@ -26,12 +26,12 @@ _TOUCH_EVERY_S = 30.0
 class NewSession(NamedTuple):
     """What a client says about the session it opens."""
 
-    tags: tuple[str, ...]
-    user_metadata: dict[str, Any]
-    sdk_version: str | None
-    project_id: str | None
-    display_name: str | None
-    idempotency_key: str | None
+    tags: tuple[str, ...]  # of the client
+    user_metadata: dict[str, Any]  # the client's own notes
+    sdk_version: str | None  # as the client says
+    project_id: str | None  # the client's grouping of runs
+    display_name: str | None  # for people
+    idempotency_key: str | None  # the same one opens one session
 
 
 class Sessions:

@@ -18,12 +18,12 @@ _PROCESS = 1
 class Span:
     """One request. Times are Unix seconds; `None` means it has not come so far."""
 
-    track: str
-    name: str
-    accepted: float
-    started: float | None = None
-    finished: float | None = None
-    args: Mapping[str, object] = field(default_factory=dict)
+    track: str  # the line it is drawn on
+    name: str  # what was asked
+    accepted: float  # Unix seconds
+    started: float | None = None  # likewise; None: it still waits
+    finished: float | None = None  # likewise; None: it still runs
+    args: Mapping[str, object] = field(default_factory=dict)  # shown beside it
 
 
 def encode(session_id: str, spans: Iterable[Span], now: float) -> bytes:

@@ -33,12 +33,12 @@ _MESSAGE_LIMIT = 300
 class _Since:
     """What a run has done since its last line."""
 
-    at: float
-    steps: int = 0
-    samplers: int = 0
-    tokens: int = 0
-    loss_sum: float = 0.0
-    loss_tokens: float = 0.0
+    at: float  # of the last line, by the server's clock
+    steps: int = 0  # optimizer steps
+    samplers: int = 0  # that were made
+    tokens: int = 0  # trained on
+    loss_sum: float = 0.0  # over tokens
+    loss_tokens: float = 0.0  # that it is over
 
     def passed(self, tokens: int, metrics: Mapping[str, float]) -> None:
         """A forward-backward pass; several may make up a step."""

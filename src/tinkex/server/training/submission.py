@@ -38,15 +38,14 @@ _FRESH_BYTES = 256 * 1024 * 1024
 
 
 class Submission(NamedTuple):
-    """An operation as it came: `digest` is of its meaning, `content` what was made of the body,
-    `draft` the body if it was written ahead."""
+    """An operation as it came."""
 
-    seq_id: int
-    kind: Kind
-    body: bytes
-    digest: bytes
-    content: object | None = None
-    draft: Draft | None = None
+    seq_id: int  # the client's number for it
+    kind: Kind  # of operation
+    body: bytes  # as it came
+    digest: bytes  # of its meaning
+    content: object | None = None  # what was made of the body
+    draft: Draft | None = None  # the body, if it was written ahead
 
 
 class Submissions:

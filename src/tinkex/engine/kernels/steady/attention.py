@@ -37,12 +37,12 @@ class Keys(NamedTuple):
     table a tile's `column` is the first row of its sequence; with one, its page of position p is
     `table[column · column_stride + p // page · page_stride]`."""
 
-    k: Tensor
-    v: Tensor
-    table: Tensor | None = None
-    page: int = 0
-    column_stride: int = 0
-    page_stride: int = 0
+    k: Tensor  # keys
+    v: Tensor  # values
+    table: Tensor | None = None  # pages by column; None: sequences lie end to end
+    page: int = 0  # tokens of a page
+    column_stride: int = 0  # between two columns of the table
+    page_stride: int = 0  # between two pages of a column
 
 
 def split_of(context: int) -> int:

@@ -39,7 +39,7 @@ def can_keep(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> b
 class _Layout:
     """Room for `capacity` tokens in a matrix for every row and key head."""
 
-    capacity: int
+    capacity: int  # tokens of one matrix
     cells: Tensor
     """Where the newest tokens go: of all keys, then of all values."""
     mask: Tensor

@@ -16,13 +16,13 @@ Category = Literal["checkpoints", "projects"]
 class AuditRow:
     """One event, seen by the tenant it concerns."""
 
-    at: float
-    tenant: str
-    category: Category
-    event: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-    model_id: str | None = None
-    path: str | None = None
+    at: float  # Unix seconds
+    tenant: str  # whom it concerns
+    category: Category  # what kind of thing happened
+    event: str  # what happened
+    details: Mapping[str, Any] = field(default_factory=dict)  # its own facts, never a secret
+    model_id: str | None = None  # of the run, if it is about one
+    path: str | None = None  # of the checkpoint, likewise
 
 
 def add(db: Transaction, row: AuditRow) -> None:

@@ -10,15 +10,15 @@ from tinkex.server.storage.database.transactions import Transaction
 
 
 class LossRow(NamedTuple):
-    """`spec` holds the protocol's `inputs` and `graph`."""
+    """A custom loss, as a client declared it."""
 
-    loss_id: str
-    session_id: str
-    tenant: str
-    name: str
-    spec: Mapping[str, Any]
-    digest: bytes
-    created_at: float
+    loss_id: str  # the server's name for it
+    session_id: str  # that declared it
+    tenant: str  # whose it is
+    name: str  # the client's name for it
+    spec: Mapping[str, Any]  # the protocol's `inputs` and `graph`
+    digest: bytes  # of name and spec
+    created_at: float  # Unix seconds
 
 
 def insert_once(db: Transaction, row: LossRow) -> None:

@@ -17,14 +17,14 @@ SERVER = ""
 
 
 class Point(NamedTuple):
-    """Point `n` of a history, 1 for the first."""
+    """One point of a history."""
 
-    n: int
-    seq_id: int
-    step: int
-    at: float
-    done: bool
-    values: Mapping[str, float]
+    n: int  # 1 for the first
+    seq_id: int  # of the operation
+    step: int  # optimizer steps taken by then
+    at: float  # Unix seconds
+    done: bool  # False while later operations may still add to it
+    values: Mapping[str, float]  # by metric
 
 
 _COLUMNS = "n, seq_id, step, at, done, data"

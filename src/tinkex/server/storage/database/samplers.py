@@ -85,14 +85,14 @@ def folders(db: Transaction, ended_before: float) -> set[str]:
 
 
 class Unnamed(NamedTuple):
-    """A sampler whose weights no checkpoint names. `ended`: 1 if its session is over."""
+    """A sampler whose weights no checkpoint names."""
 
-    sampler_id: str
-    session_id: str
-    tenant: str
-    folder: str
-    created_at: float
-    ended: int
+    sampler_id: str  # whose weights they are
+    session_id: str  # that made it
+    tenant: str  # whose it is
+    folder: str  # where they lie
+    created_at: float  # Unix seconds
+    ended: int  # 1 if its session is over
 
 
 def unnamed(db: Transaction, tenant: str | None = None) -> list[Unnamed]:

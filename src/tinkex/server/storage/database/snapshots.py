@@ -11,18 +11,15 @@ from tinkex.server.storage.database.transactions import Transaction
 
 
 class SnapshotRow(NamedTuple):
-    """`folder` holds the run's state after every operation up to and including `seq_id`.
+    """A run's state at one point of its log."""
 
-    `digest` names its manifest; it is empty for one made before there were any.
-    """
-
-    model_id: str
-    seq_id: int
-    folder: str
-    step: int
-    size_bytes: int
-    created_at: float
-    digest: str
+    model_id: str  # of the run
+    seq_id: int  # the last operation it holds
+    folder: str  # state after every operation up to that one
+    step: int  # optimizer steps taken by then
+    size_bytes: int  # of the folder
+    created_at: float  # Unix seconds
+    digest: str  # names its manifest; empty for one made before there were any
 
 
 def put(db: Transaction, row: SnapshotRow, before: SnapshotRow | None) -> list[str]:

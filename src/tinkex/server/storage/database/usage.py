@@ -71,15 +71,15 @@ def between(db: Transaction, tenant: str, start: float, end: float) -> list[Use]
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """A tenant's tokens with one model in the hour that starts at the Unix second `hour`."""
+    """A tenant's tokens with one model in one hour."""
 
-    hour: int
-    tenant: str
-    model: str
-    training: int
-    prefill: int
-    prefill_cached: int
-    sampled: int
+    hour: int  # Unix second at which it starts
+    tenant: str  # who used them
+    model: str  # base model
+    training: int  # tokens trained on
+    prefill: int  # prompt tokens computed
+    prefill_cached: int  # prompt tokens found in the cache
+    sampled: int  # tokens drawn
 
 
 def hourly(db: Transaction, tenant: str | None, since: float) -> list[Hour]:
