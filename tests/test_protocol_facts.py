@@ -1,4 +1,5 @@
-"""The facts of the protocol are written once, in `wire` or `types`; elsewhere they are refused."""
+"""Facts are written once: those of the protocol in `wire` or `types`, where caches lie in `text`,
+what a family of models is in its own module."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tinkex
+from tinkex.engine.model.families import FAMILIES
 from tinkex.types.tinker_path import CHECKPOINT_KINDS, SCHEME, TRAINING_WEIGHTS
 from tinkex.wire import limits
 
@@ -84,3 +86,29 @@ def test_prose_may_name_a_fact(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text('"""tinker:// paths."""\nhelp = "Saved weights: tinker://RUN/weights/NAME"\n')
     assert [*literals(path)] == []
+
+
+def test_where_caches_lie_is_written_once() -> None:
+    """The client's lookup and the server's once differed in whether they knew XDG_CACHE_HOME."""
+    words = ("models--", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE")
+    modules = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    found = {path for path, text in modules.items() if any(word in text for word in words)}
+    assert found == {PACKAGE / "text" / "hub_cache.py"}
+
+
+def test_only_a_family_s_own_module_decides_by_its_name() -> None:
+    families, engine = PACKAGE / "engine" / "model" / "families", PACKAGE / "engine"
+    deciding = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in engine.rglob("*.py")
+        if families not in path.parents
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Compare) and FAMILIES.keys() & set(_texts(node))
+    ]
+    assert deciding == []
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value

@@ -18,8 +18,6 @@ from tinkex.cli.terminal.output import TableOutput
 if TYPE_CHECKING:
     from tinkex.server.engines.model_needs import Needs
 
-_HUB_PREFIX = "models--"
-
 
 @dataclass(frozen=True)
 class LocalModel:
@@ -197,9 +195,9 @@ def _found(environ: dict[str, str]) -> Iterator[LocalModel]:
 
 def _in_hub_cache(hub: Path) -> Iterator[tuple[str, Path]]:
     from tinkex.server.engines.model_sources import downloaded
+    from tinkex.text.hub_cache import models_in
 
-    for repository in sorted(hub.glob(f"{_HUB_PREFIX}*")):
-        name = repository.name.removeprefix(_HUB_PREFIX).replace("--", "/")
+    for name in models_in(hub):
         if snapshot := downloaded(name, hub):
             yield name, snapshot
 

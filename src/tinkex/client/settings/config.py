@@ -261,14 +261,7 @@ def log_level_from_environment(environ: Mapping[str, str] | None = None) -> str 
 
 def user_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     """Where this user's caches live when a configuration names no directory."""
-    env = os.environ if environ is None else environ
-    root = env.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "tinkex"
-
-
-def hub_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the Hugging Face libraries keep downloaded files."""
-    return hub_cache.hub_cache_directory(os.environ if environ is None else environ)
+    return hub_cache.own_cache_directory(os.environ if environ is None else environ)
 
 
 def normalise_url(base_url: str) -> str:

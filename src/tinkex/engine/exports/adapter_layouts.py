@@ -21,9 +21,7 @@ from tinkex.engine.adapters.peft_files import CONFIG, WEIGHTS, adapter_config, a
 from tinkex.engine.errors import UserError
 from tinkex.engine.exports.targets import GATE_UP, Target, targets
 from tinkex.engine.model.config import ModelConfig
-
-_FLAT_IN_VLLM = ("qwen3_5_moe", "qwen3_5_moe_text", "gpt_oss")
-"""Families whose experts vLLM takes flat, as PEFT writes them."""
+from tinkex.engine.model.families import family_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,10 @@ def write_peft(weights: AdapterWeights, base: Base, folder: Path) -> int:
 
 def write_peft_experts(weights: AdapterWeights, base: Base, folder: Path) -> int:
     """With modules for every expert; returns the largest rank of a module."""
-    if base.config.family == "gpt_oss":
+    if not family_of(base.config.family).experts_are_modules:
         raise UserError(
-            "gpt-oss has no modules by expert in any library: export it as peft, vllm or merged"
+            f"{base.config.family} has no modules by expert in any library: export it as peft, "
+            "vllm or merged"
         )
     found = targets(weights, base.config, fused=False)
     _save_tensors(found, "model", 1.0, folder, flat=False)
@@ -62,7 +61,7 @@ def write_peft_experts(weights: AdapterWeights, base: Base, folder: Path) -> int
 
 def write_vllm(weights: AdapterWeights, base: Base, folder: Path) -> int:
     """For `vllm serve --enable-lora`; returns the least `--max-lora-rank`."""
-    flat = base.config.family in _FLAT_IN_VLLM
+    flat = family_of(base.config.family).flat_in_vllm
     found = targets(weights, base.config, fused=flat)
     _save_tensors(found, base.prefix, weights.scaling, folder, flat=flat)
     rank = max(target.rank for target in found)

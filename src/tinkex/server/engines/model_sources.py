@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from tinkex.server.engines.model_check import problem_with
 from tinkex.text import model_files
-from tinkex.text.hub_cache import find_snapshot, hub_cache_directory
+from tinkex.text.hub_cache import find_snapshot, hub_cache_directory, own_cache_directory
 
 DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 BUILT_IN = (
@@ -97,9 +97,8 @@ def declared_context(folder: Path) -> int | None:
 
 def default_cache(environ: Mapping[str, str]) -> Path:
     """The folder where tinkex keeps models it made or unpacked, shared by all homes."""
-    if given := environ.get("TINKEX_CACHE"):
-        return Path(given)
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tinkex"
+    given = environ.get("TINKEX_CACHE")
+    return Path(given) if given else own_cache_directory(environ)
 
 
 def resolve(spec: str, cache: Path, environ: Mapping[str, str]) -> ModelSource:

@@ -22,10 +22,16 @@ class Norms:
 @dataclass(frozen=True, slots=True)
 class Family:
     parse: Callable[[Keys], ModelConfig]
+    """Its configuration, from what `config.json` says."""
     prefixes: tuple[str, ...] = ("model",)
     """Under one of these all tensors but the unembedding lie."""
     norms: Norms = field(default_factory=Norms)
+    """What they are called."""
     unused: tuple[str, ...] = ()
     """Tensors that begin so are no part of the text model."""
     fused: bool = False
     """Whether queries, keys and values are stored as one tensor, and gate and up as another."""
+    experts_are_modules: bool = True
+    """Whether libraries have a module for every expert of a mixture, which an adapter can name."""
+    flat_in_vllm: bool = False
+    """Whether vLLM takes the adapters of its experts flat, as PEFT writes them."""

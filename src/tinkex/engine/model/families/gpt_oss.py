@@ -61,4 +61,4 @@ def _check_quantization(keys: Keys) -> None:
         )
 
 
-FAMILY = Family(parse)
+FAMILY = Family(parse, experts_are_modules=False, flat_in_vllm=True)

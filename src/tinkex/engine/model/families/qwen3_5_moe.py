@@ -28,4 +28,4 @@ def parse(keys: Keys) -> ModelConfig:
     return text.model(layers, tied=keys.flag("tie_word_embeddings"), one_plus_norms=True)
 
 
-FAMILY = replace(qwen3_5.FAMILY, parse=parse)
+FAMILY = replace(qwen3_5.FAMILY, parse=parse, flat_in_vllm=True)
