@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tinkex.engine.process.placement import (
     training_limits,
 )
 from tinkex.engine.process.ranks import Follower, Leader, Rank, agreed_limits, join
+from tinkex.engine.process.start_stages import StartStages
 from tinkex.engine.process.warmup import warm_up
 from tinkex.engine.process.worker import Emit, Worker
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
@@ -33,6 +35,8 @@ from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.settings import WorkerConfig
 from tinkex.engine.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 
 def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
@@ -53,15 +57,18 @@ def follow(config: WorkerConfig, follower: Follower) -> None:
 def _build(
     config: WorkerConfig, emit: Emit, rank: Rank | None, fetch: Fetch | None = None
 ) -> Worker:
+    stages = StartStages()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     placement = choose_placement(config)
     if rank is not None:
         placement = replace(placement, device=join(rank, placement.device))
+    stages.ended("device")
     folder = Path(config.model)
     ranks, dealt = None if rank is None else rank.ranks, bool(config.whole_experts)
     device, dtype, base = placement.device, placement.dtype, placement.base
     decoder = load_decoder(folder, device, dtype, ranks, base, whole_experts=dealt)
+    stages.ended("weights")
 
     def read(path: str) -> AdapterWeights:
         return share_of_weights(read_adapter(Path(path), placement.device), decoder.config)
@@ -70,10 +77,13 @@ def _build(
     sampling = agreed_limits(sampling_limits(config, decoder), decoder.config)
     trainer = Trainer(decoder, limits)
     sampler = Sampler(decoder, read_ending(folder), sampling, read)
+    stages.ended("trainer and sampler")
     if placement.device.type == "cuda":
         if decoder.steady:
             settle(decoder.weights)
-        warm_up(trainer, sampler)
+            stages.ended("steady products")
+        warm_up(trainer, sampler, stages)
+    logger.info("start: %s", stages)
     shard = decoder.config.shard
     whole = decoder.config if shard is None else shard.whole
     emit(

@@ -19,6 +19,7 @@ from tinkex.engine.messages import (
     Sample,
     SamplingParams,
 )
+from tinkex.engine.process.start_stages import StartStages
 from tinkex.engine.sampling.sampler import Sampler
 from tinkex.engine.training.trainer import Trainer
 
@@ -31,7 +32,7 @@ _PASSES = ((1, 8), (4, 30), (2, 600))
 """Sequences and their tokens: small captured passes, and one of the plain path."""
 
 
-def warm_up(trainer: Trainer, sampler: Sampler) -> None:
+def warm_up(trainer: Trainer, sampler: Sampler, stages: StartStages) -> None:
     """Train and sample a little, leaving nothing behind."""
     trainer.create_run(CreateRun(_NAME, _NAME, LoraSpec(32, seed=0)))
     context = trainer.decoder.config.max_context
@@ -44,10 +45,12 @@ def warm_up(trainer: Trainer, sampler: Sampler) -> None:
                 raise outcome
     trainer.optim_step(OptimStep(_NAME, _NAME, "adamw", _ADAM))
     trainer.drop_run(DropRun(_NAME, _NAME))
+    stages.ended("first steps")
     prompt = np.zeros(min(40, sampler.context - 4), np.int32)
     sampler.submit(Sample(_NAME, "", prompt, SamplingParams(max_tokens=3, seed=0, stop=())))
     while sampler.busy:
         sampler.step()
+    stages.ended("first sample")
 
 
 def _datum(length: int) -> Datum:
