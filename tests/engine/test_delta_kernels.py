@@ -1,7 +1,6 @@
 """The kernels of linear attention, and of queries and keys, compute what the CPU's formulas say.
 
-Against float64. On a machine without a GPU they run under Triton's interpreter, in a process of its
-own.
+Against float64. On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from support.interpreted import DEVICE, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, here
 from tinkex.engine.model.block_configs import AttentionConfig, GatedDeltaConfig
 from tinkex.engine.model.blocks.attention import Attention
 from tinkex.engine.model.linear.delta import (
@@ -30,11 +29,6 @@ NEAR = [1, 3, 4, 5, 33, 2]
 """About the four tokens that a convolution sees, and the 16 of which one program makes rows."""
 CONFIG = GatedDeltaConfig(2, 4, 24, 40, 4, 1e-6)
 PLACES = [5, 3, 1, 0, 7, 2]
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @here

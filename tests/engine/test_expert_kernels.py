@@ -1,6 +1,6 @@
 """Kernels of mixtures of experts: adapters by table, the gate between products, sums by token.
 
-On a machine without a GPU they run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.interpreted import DEVICE, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.model.blocks.expert_ops import _gated
@@ -23,11 +23,6 @@ SLOTS = {
     "down": Slot("mlp", INNER, (("w2", HIDDEN),), experts_a=EXPERTS),
 }
 PLACE = {0: 0, 1: 1}
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @here

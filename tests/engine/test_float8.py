@@ -1,6 +1,6 @@
 """FP8 base weights: the nearest matrix of bytes, and the products with it whatever the rows.
 
-On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, INTERPRETED, here
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import block_tensors, with_matrices
@@ -61,11 +61,6 @@ def test_an_old_gpu_and_another_dtype_are_refused_by_name(monkeypatch: pytest.Mo
     capability = (9, 0)
     with pytest.raises(ModelError, match="base: fp8-weights goes with dtype bfloat16"):
         choose_placement(WorkerConfig("", device="cuda", dtype="float32", base="fp8-weights"))
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @here

@@ -1,6 +1,6 @@
 """Adapters of any ranks and modules share launches and get what each gets alone.
 
-On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, INTERPRETED, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import Segment
 from tinkex.engine.model.slots import PlacedSlot, Slot
@@ -31,11 +31,6 @@ ALL = list(itertools.product(WIDTHS, (1, 3), (MIXED, ALIGNED)))
 FEW = [("qkv", 3, MIXED), ("o", 3, ALIGNED), ("gate_up", 1, ALIGNED), ("qkvz", 1, MIXED)]
 CASES = FEW if INTERPRETED else ALL
 """Interpreted, which takes seconds each: every slot once, and every slicing with all ranks."""
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @here

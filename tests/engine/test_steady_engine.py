@@ -1,6 +1,6 @@
 """Steady mode, trainer and sampler as they are: the same bits alone, in company and in each other.
 
-On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from support.interpreted import INTERPRETED, elsewhere, here, run_interpreted
+from support.interpreted import INTERPRETED, here
 from support.replayed_steps import replay_steps
 from support.sampling import DEVICE, make_sampler, prompt_of, results_of, sample
 from support.training import adam_step, call, random_datum, train
@@ -31,11 +31,6 @@ if INTERPRETED:
 LAYER = "model.layers.0"
 VOCAB = 128
 PROMPT = 17
-
-
-@elsewhere
-def test_the_engine_is_steady_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Batch-invariant kernels: what they compute is right, and a row's bits are its own.
 
-On a machine without a GPU the kernels run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from support.interpreted import DEVICE, INTERPRETED, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, INTERPRETED, elsewhere, here
 
 if INTERPRETED:
     from support.ordered_dot import ordered_dots  # noqa: F401 - a fixture
@@ -26,11 +26,6 @@ SPLIT = 64
 """Smaller than any engine's, so that short sequences have several."""
 
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:

@@ -1,12 +1,13 @@
-"""Triton kernels in tests: in this process on a GPU; without one under Triton's interpreter, in a
-process of its own, because whether kernels are interpreted is settled when they are defined."""
+"""Triton kernels in tests: on a GPU, or under Triton's interpreter where the environment says so.
+
+Whether kernels are interpreted is settled when they are defined, so `test_interpreted.py` has that
+done in a process of its own.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,20 +16,11 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 RUNS = torch.cuda.is_available() or INTERPRETED
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by one test of this file")
+here = pytest.mark.skipif(not RUNS, reason="needs a GPU; interpreted by test_interpreted.py")
 """A test of a kernel."""
-
 
 elsewhere = pytest.mark.skipif(
     RUNS or importlib.util.find_spec("triton") is None,
     reason="the kernels run in this process" if RUNS else "needs triton",
 )
-"""The test of a file that has the others of it interpreted."""
-
-
-def run_interpreted(file: str) -> None:
-    plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, file]
-    environ = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+"""A test that goes without kernels of its own."""

@@ -1,7 +1,6 @@
 """The draw kernel draws what `Drawer` draws, of the ids that a row's mask leaves.
 
-On a machine without a GPU it runs under Triton's interpreter, in a process of its own: whether
-kernels are interpreted is settled when they are defined.
+On a machine without a GPU `test_interpreted.py` runs it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.interpreted import DEVICE, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, here
 from tinkex.engine.sampling.draw import SAMPLE, Drawer, Rule, draw_key
 
 HEATS = (0.0, 1.0, 0.7, 1.5)
@@ -54,8 +53,3 @@ def words_of(kept: np.ndarray) -> torch.Tensor:
     bits = np.zeros((rows, -(-vocab // 32) * 32), np.uint8)
     bits[:, :vocab] = kept
     return torch.from_numpy(np.packbits(bits, axis=1, bitorder="little").view(np.int32))
-
-
-@elsewhere
-def test_the_kernel_is_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)

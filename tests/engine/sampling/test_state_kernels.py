@@ -1,6 +1,6 @@
 """Recurrent layers of a sampler's steps by kernels move states as the CPU's steps do.
 
-On a machine without a GPU they run under Triton's interpreter, in a process of its own.
+On a machine without a GPU `test_interpreted.py` runs them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from support.interpreted import DEVICE, elsewhere, here, run_interpreted
+from support.interpreted import DEVICE, here
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates, StepRecurrence
 
@@ -22,11 +22,6 @@ SHAPE = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
     "linear_value_head_dim": 20, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
 }  # fmt: skip
-
-
-@elsewhere
-def test_the_kernels_are_right_under_tritons_interpreter() -> None:
-    run_interpreted(__file__)
 
 
 @here
