@@ -16,6 +16,7 @@ from support.sampling import (
     tiny_decoder,
     tiny_folder,
 )
+from tinkex.engine.cpu.half_weights import FREE_ROWS
 from tinkex.engine.messages import Sample, SampleResult
 from tinkex.engine.sampling.speculation import Past
 
@@ -140,8 +141,7 @@ def run(
 ) -> tuple[int, list[SampleResult]]:
     """How many steps these take, and their results in order."""
     sampler = make_sampler(tiny_decoder(model), tiny_folder(model), max_context=512)
-    if not guessing:
-        sampler._guess_rows = 0
+    sampler._guess_rows = FREE_ROWS if guessing else 0
     steps = 0
     step = sampler.step
 

@@ -108,7 +108,7 @@ class Decoder:
         x = F.embedding(tokens, self.weights.embed)
         if self.config.embed_scale != 1.0:
             x = x * torch.tensor(self.config.embed_scale, dtype=x.dtype)
-        run = Pass(attend, lora, self._angles(positions, x.dtype), recur, on_routes, replayed)
+        run = Pass(attend, lora, self.angles(positions, x.dtype), recur, on_routes, replayed)
         for index in range(len(self.config.layers)):
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(
@@ -154,7 +154,7 @@ class Decoder:
         share = block.forward(index, collectives.enter(normed), torch.zeros_like(normed), run)
         return collectives.summed(share)
 
-    def _angles(self, positions: Tensor, dtype: torch.dtype) -> list[Angles | None]:
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> list[Angles | None]:
         made = [rope.angles(positions, dtype) for rope in self._ropes]
         return [None if rope is None else made[rope] for rope in self._rope_of]
 

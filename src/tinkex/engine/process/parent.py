@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -29,15 +30,17 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "4000",
     "MKL_CBWR": "AUTO,STRICT",
+    **({"OPENBLAS_NUM_THREADS": "1"} if platform.machine() in ("x86_64", "AMD64") else {}),
 }
 """What libraries read as they load, unless the user has said otherwise.
 
 An engine shares its cores with the server and others. Threads that spin for long while they wait
 would take the very core that the awaited one needs, and make everything many times slower; but the
 next product of a decoding step comes within a tenth of a millisecond, too soon to be woken for.
-GNU's runtime follows the count, others the policy. The last makes MKL round a product's rows in one
+GNU's runtime follows the count, others the policy. The third makes MKL round a product's rows one
 way on Intel's processors, however many rows and threads there are: another tenant's tokens in the
-batch, or a replay without them, must not change a bit."""
+batch, or a replay without them, must not change a bit. The last is numpy's library, which makes the
+small products of `sampling.cpu_decode`; elsewhere than here torch may use it too."""
 
 
 class WorkerDied(Exception):

@@ -1,4 +1,5 @@
-"""The passes of a sampler: hidden states of scheduled tokens, and logits of rows of them.
+"""The passes of a sampler: hidden states of scheduled tokens, and logits of rows of them; and the
+short way to steps of single tokens, where there is one.
 
 Knows versions and pages, nothing of requests' results.
 """
@@ -17,15 +18,19 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
-from tinkex.engine.sampling.cache.kept_attention import KeptAttention, can_keep
+from tinkex.engine.sampling.cache.kept_attention import KeptAttention
+from tinkex.engine.sampling.cache.kept_rows import KeptRows, can_keep
 from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
+from tinkex.engine.sampling.cpu_decode.decode import CpuDecode, is_plain
+from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.paged_attention import PagedAttention
 from tinkex.engine.sampling.projection import Projection, Stacks, spans_of
 from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.to_device import to_device
 
 if TYPE_CHECKING:
+    from tinkex.engine.sampling.decode_graph import DecodeGraphs
     from tinkex.engine.sampling.device_attention import DeviceAttention
     from tinkex.engine.sampling.steady.attention import SteadyPagedAttention
 
@@ -38,7 +43,7 @@ class Forward:
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
         keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
-        self._kept = KeptAttention(cache, decoder.config) if keeps else None
+        self._kept = KeptRows(cache, decoder.config) if keeps else None
 
     @property
     def free_rows(self) -> int:
@@ -85,7 +90,7 @@ class Forward:
 
             return SteadyPagedAttention(self._cache, decoder.config, chunks, device)
         if self._kept is not None and len(chunks) == rows and self._kept.follow(chunks):
-            return self._kept
+            return KeptAttention(self._kept)
         if runs_triton(decoder.weights.embed):
             from tinkex.engine.sampling.device_attention import DeviceAttention
 
@@ -102,6 +107,26 @@ class Forward:
             return steady_projection(config, versions, lengths, rows, device)
         spans = spans_of(versions, lengths)
         return Projection(self._frozen, spans, self._stacks, self._decoder.device)
+
+
+def cpu_decode(decoder: Decoder, cache: KeyValueCache) -> CpuDecode | None:
+    """None where the model is not of the kind that has it."""
+    keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
+    return CpuDecode(decoder, cache) if keeps and is_plain(decoder) else None
+
+
+def decode_graphs(
+    decoder: Decoder, cache: KeyValueCache, drawer: Drawer, rows: int, context: int,
+    states: SequenceStates | None,
+) -> DecodeGraphs | None:  # fmt: skip
+    """None where there is no GPU, or no Triton for it."""
+    if decoder.device.type != "cuda":
+        return None
+    try:
+        from tinkex.engine.sampling.decode_graph import DecodeGraphs
+    except ImportError:
+        return None
+    return DecodeGraphs(decoder, cache, drawer, rows, context, states)
 
 
 def _laid_out(chunks: Sequence[Chunk], lengths: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:

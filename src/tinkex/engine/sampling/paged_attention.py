@@ -2,7 +2,8 @@
 
 Single tokens (the next token of a branch) are taken together: branches of similar length as one
 rectangle, keys gathered by page, what lies beyond a branch's end masked. Prompt chunks are taken
-one by one. Everything that does not depend on the layer is prepared once per step.
+one by one, those of one length that begin their prompts side by side. Everything that does not
+depend on the layer is prepared once per step.
 """
 
 from __future__ import annotations
@@ -44,13 +45,29 @@ class _Rectangle:
 
 @dataclass(slots=True)
 class _Stretch:
-    """A prompt chunk: its rows in the batch, its first position, and its pages up to its end."""
+    """Prompt chunks of one length side by side: their rows in the batch, their number, and of a
+    single one that goes on from `first`, its pages up to its end."""
 
-    start: int
-    stop: int
-    first: int
-    table: PageTable | None
-    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+    start: int  # the first row
+    stop: int  # the row after the last
+    first: int  # position of the first token
+    table: PageTable | None  # what was computed before is read from there
+    count: int = 1  # of the chunks
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)  # by window
+
+    @property
+    def length(self) -> int:
+        """Tokens of each chunk."""
+        return (self.stop - self.start) // self.count
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """Rows [N, heads, size] as [chunks, heads, length, size]."""
+        return x.view(self.count, self.length, *x.shape[1:]).transpose(1, 2)
+
+    def joins(self, other: _Stretch) -> bool:
+        """Whether this one can be taken together with those before it."""
+        fresh = self.table is None and other.table is None
+        return fresh and self.start == other.stop and self.length == other.length
 
 
 class PagedAttention:
@@ -72,7 +89,7 @@ class PagedAttention:
             if chunk.stop - chunk.start == 1:
                 singles.append((row, chunk))
             else:
-                self._stretches.append(self._stretch(row, chunk))
+                self._add_stretch(self._stretch(row, chunk))
             row += chunk.stop - chunk.start
         self._rectangles = [self._rectangle(group) for group in _similar(singles)]
 
@@ -118,23 +135,21 @@ class PagedAttention:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, stretch: _Stretch, window: int | None
     ) -> Tensor:
         if stretch.table is None:
-            keys, values = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+            keys, values = stretch.by_head(k), stretch.by_head(v)
         else:
             keys, values = self._cache.read(layer, stretch.table)
-        sinks = q.shape[-1] != k.shape[-1]
+        sinks, grouped = q.shape[-1] != k.shape[-1], q.shape[1] != k.shape[1]
         mask = self._stretch_mask(stretch, window, always=sinks)
         if sinks and mask is not None:
-            found = attend_with_sinks(
-                q.transpose(0, 1)[None], keys, values, mask, k.shape[-1], q.shape[1] != k.shape[1]
-            )
-            return found[0].transpose(0, 1)
-        if mask is not None and len(q) <= _FEW_QUERIES:
+            mixed = attend_with_sinks(stretch.by_head(q), keys, values, mask, k.shape[-1], grouped)
+        elif mask is not None and len(q) <= _FEW_QUERIES and stretch.count == 1:
             return self._attend_few(q, keys, values, mask)
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=mask is None,
-            enable_gqa=q.shape[1] != k.shape[1],
-        )  # fmt: skip
-        return mixed[0].transpose(0, 1)
+        else:
+            mixed = F.scaled_dot_product_attention(
+                stretch.by_head(q), keys, values, attn_mask=mask, is_causal=mask is None,
+                enable_gqa=grouped,
+            )  # fmt: skip
+        return mixed.transpose(1, 2).flatten(0, 1)
 
     def _attend_few(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Each query as a sequence of its own over the same keys, which are not copied for it."""
@@ -169,6 +184,13 @@ class PagedAttention:
             lengths[0] if min(lengths) == max(lengths) else None,
         )
 
+    def _add_stretch(self, stretch: _Stretch) -> None:
+        if self._stretches and stretch.joins(self._stretches[-1]):
+            self._stretches[-1].stop = stretch.stop
+            self._stretches[-1].count += 1
+        else:
+            self._stretches.append(stretch)
+
     def _stretch(self, row: int, chunk: Chunk) -> _Stretch:
         table = None
         if chunk.start:
@@ -188,7 +210,7 @@ class PagedAttention:
 
     def _stretch_mask(self, stretch: _Stretch, window: int | None, always: bool) -> Tensor | None:
         """None where plain causal attention over the chunk alone is right, unless `always`."""
-        count = stretch.stop - stretch.start
+        count = stretch.length
         if not always and stretch.table is None and (window is None or window >= count):
             return None
         if window not in stretch.masks:

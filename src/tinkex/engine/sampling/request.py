@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,13 @@ class Branch:
 
     def __post_init__(self) -> None:
         self.draws = key_state(self.request.seed, SAMPLE, self.index)
+
+    def constrain(self, eos: Iterable[int], vocab_size: int) -> None:
+        """Put it at the start of its request's grammar, if that is there."""
+        request = self.request
+        if request.grammar is not None:
+            ends = request.stopping.ids.union(eos)
+            self.constraint = Constraint(request.grammar, vocab_size, ends)
 
     def draw_key(self, place: int) -> Key:
         """The key of the draw of its token `place`."""

@@ -21,15 +21,15 @@ from tinkex.engine.messages import Done, Event, Failed, Sample
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.sampling.adapters import VersionStore
 from tinkex.engine.sampling.cache.branch_pages import BranchPages
+from tinkex.engine.sampling.cache.kept_rows import Floats
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
 from tinkex.engine.sampling.cache.recurrent_states import states_for
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.checks import check_sample
-from tinkex.engine.sampling.forward import Forward
+from tinkex.engine.sampling.forward import Forward, cpu_decode, decode_graphs
 from tinkex.engine.sampling.grammar.awaited import AwaitedGrammars
 from tinkex.engine.sampling.grammar.compiling import Grammars
-from tinkex.engine.sampling.grammar.constraint import Constraint
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import Ending
 from tinkex.engine.sampling.prompt_scoring import score_prompts
@@ -45,7 +45,7 @@ from tinkex.engine.sampling.stopping import Stopping
 from tinkex.engine.sampling.turns import Turn, drawer_for, drawn
 
 if TYPE_CHECKING:
-    from tinkex.engine.sampling.decode_graph import DecodeGraphs, DecodeStep
+    from tinkex.engine.sampling.decode_graph import DecodeStep
 
 FailKind: TypeAlias = Literal["user", "server", "cancelled"]
 
@@ -74,26 +74,19 @@ class Sampler:
         )
         self._pages = BranchPages(self.pool, self._cache, self._states, self.scheduler)
         self._forward = Forward(decoder, self._cache, self._states)
-        self._guess_rows = self._forward.free_rows
+        self._decode = cpu_decode(decoder, self._cache)
+        self._guess_rows = self._forward.free_rows if self._decode is None else 0
         self._drawer = drawer_for(decoder)
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
         self._compiling = AwaitedGrammars()
-        self._graphs = self._decode_graphs()
+        rows, context = limits.rows, self.context
+        self._graphs = decode_graphs(
+            decoder, self._cache, self._drawer, rows, context, self._states
+        )
         self._ahead: DecodeStep | None = None
         self._requests: dict[str, Request] = {}
         self._arrivals = 0
         self.sampled_tokens = 0
-
-    def _decode_graphs(self) -> DecodeGraphs | None:
-        """None where there is no GPU, or no Triton for it."""
-        if self._decoder.device.type != "cuda":
-            return None
-        try:
-            from tinkex.engine.sampling.decode_graph import DecodeGraphs
-        except ImportError:
-            return None
-        rows, context = self._limits.rows, self.context
-        return DecodeGraphs(self._decoder, self._cache, self._drawer, rows, context, self._states)
 
     @property
     def busy(self) -> bool:
@@ -147,7 +140,8 @@ class Sampler:
         failed: list[Event] = []
         for request, error in self._compiling.done():
             if error is None:
-                self._constrain(request.branches[0])
+                vocab = self._decoder.config.vocab_size
+                request.branches[0].constrain(self._ending.eos, vocab)
                 self.scheduler.add(request.branches[0])
             else:
                 kind: FailKind = "user" if isinstance(error, UserError) else "server"
@@ -195,10 +189,23 @@ class Sampler:
             return self._finish_decode(self._graphs.launch([chunk.branch for chunk in chunks]))
         tokens = sum(chunk.stop - chunk.start for chunk in chunks)
         with threads(threads_for(self._decoder.parameters, tokens)):
-            hidden = self._forward.hidden(chunks)
-            score_prompts(chunks, hidden, self._forward, self._drawer, self._block)
-            events = self._draw(chunks, hidden)
+            events = self._computed(chunks)
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
+
+    def _computed(self, chunks: Sequence[Chunk]) -> list[Event]:
+        """Compute these and draw what can be drawn after them."""
+        singles, rest = ((), chunks) if self._decode is None else self._decode.parted(chunks)
+        branches = [chunk.branch for chunk in singles]
+        logits = self._decode.logits(singles) if self._decode is not None and singles else None
+        self._decoded(branches)
+        events: list[Event] = []
+        if rest:
+            hidden = self._forward.hidden(rest)
+            score_prompts(rest, hidden, self._forward, self._drawer, self._block)
+            events = self._draw(rest, hidden)
+        if logits is not None:
+            self._draw_singles(branches, logits, events)
+        return events
 
     # ---- one step
 
@@ -227,7 +234,7 @@ class Sampler:
                 self._graphs.draw(step, live)
             if self._states is not None:  # what is kept of states the next step would move on
                 self._decoded(branches)
-            if len(live) == step.rows and self._room_ahead(branches):
+            if len(live) == step.rows and self._pages.room_ahead(branches):
                 self._ahead = self._graphs.launch(branches, after=step)
             if self._states is None:
                 self._decoded(branches)
@@ -247,6 +254,19 @@ class Sampler:
             events.extend(self._draw_from(turns, step.logits(part.start, part.stop)))
         return events
 
+    def _draw_singles(
+        self, branches: Sequence[Branch], logits: Floats, events: list[Event]
+    ) -> None:
+        """Draw after the last token of each of these."""
+        assert self._decode is not None
+        drawn = self._decode.drawn(branches, logits)
+        if drawn is None:
+            turns = [Turn(branch, branch.length - 1) for branch in branches]
+            events.extend(self._draw_from(turns, torch.from_numpy(logits)))
+            return
+        for branch, token, logprob in zip(branches, *drawn, strict=True):
+            self._append(branch, token, logprob, events)
+
     def _decoded(self, branches: Sequence[Branch]) -> None:
         for branch in branches:
             self._pages.computed(branch, branch.length)
@@ -255,15 +275,6 @@ class Sampler:
         # The same name may stand for another request by now.
         request = branch.request
         return branch.reason is None and self._requests.get(request.command.op) is request
-
-    def _room_ahead(self, branches: Sequence[Branch]) -> bool:
-        """Whether the step after the next can start now: nobody waits, nobody is sure to end, and
-        there are pages for all. They are taken here."""
-        if self.scheduler.waiting or len(branches) != len(self.scheduler.active):
-            return False
-        if any(len(b.generated) + 1 >= b.request.stopping.max_tokens for b in branches):
-            return False
-        return self._pages.room_ahead(branches)
 
     def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
         """Record what was computed, draw every next token that can be, and fork new samples."""
@@ -359,15 +370,7 @@ class Sampler:
 
     def _branch(self, request: Request, index: int) -> Branch:
         branch = Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
-        return self._constrain(branch)
-
-    def _constrain(self, branch: Branch) -> Branch:
-        """Put it at the start of its request's grammar, if that is there."""
-        request = branch.request
-        if request.grammar is not None:
-            ends = request.stopping.ids.union(self._ending.eos)
-            vocab = self._decoder.config.vocab_size
-            branch.constraint = Constraint(request.grammar, vocab, ends)
+        branch.constrain(self._ending.eos, self._decoder.config.vocab_size)
         return branch
 
     def _fail(self, request: Request, kind: FailKind, message: str) -> Failed:

@@ -77,7 +77,12 @@ class BranchPages:
         self._scheduler.activate(branch)
 
     def room_ahead(self, branches: Sequence[Branch]) -> bool:
-        """Whether all these can have room for one token more; the pages are taken here."""
+        """Whether the step after the next can start now: nobody waits, nobody is sure to end, and
+        there are pages for all. They are taken here."""
+        if self._scheduler.waiting or len(branches) != len(self._scheduler.active):
+            return False
+        if any(len(b.generated) + 1 >= b.request.stopping.max_tokens for b in branches):
+            return False
         short = [branch for branch in branches if branch.length >= len(branch.pages) * PAGE_SIZE]
         if len(short) > self._pool.available:
             return False

@@ -1,0 +1,1 @@
+"""Steps of single tokens of small models on a CPU."""
