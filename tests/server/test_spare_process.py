@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 from typing import Any
 
 import pytest
@@ -13,14 +14,22 @@ from tinkex.server.engines.worker import WorkerDied
 
 
 class _Remote:
-    """A child process in name only."""
+    """A child process in name only, whose events always have to be waited for."""
 
     pid = 1
 
     def __init__(self, device: str) -> None:
+        self._stream, self._other = socket.socketpair()
+        self._other.send(b"!")
         ready = Ready("FakeForCausalLM", 1000, 4096, 1, device, "float32", 64)
         self._events: queue.Queue[Event | None] = queue.Queue()
         self._events.put(ready)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def receive_at_once(self) -> Event | None:
+        return None
 
     def receive(self) -> Event:
         event = self._events.get()
@@ -30,6 +39,8 @@ class _Remote:
 
     def close(self, _: float) -> None:
         self._events.put(None)
+        self._stream.close()
+        self._other.close()
 
     def die(self) -> None:
         self._events.put(None)

@@ -24,7 +24,8 @@ from tinkex.cluster.away import Folders, elsewhere
 from tinkex.cluster.parts import Parts, from_parts, to_parts
 from tinkex.engine.errors import EngineError
 from tinkex.engine.messages import Event, Failed
-from tinkex.engine.process.parent import ENVIRONMENT, STARTUP_OP
+from tinkex.engine.process.at_once import STARTUP_OP
+from tinkex.engine.process.parent import ENVIRONMENT
 from tinkex.engine.settings import WorkerConfig
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from tinkex.cluster.placement import Placement
 from tinkex.engine.frames import Closed, send_frame
 from tinkex.engine.messages import Command, Event
+from tinkex.engine.process.at_once import AtOnce
 from tinkex.engine.process.parent import read_event
 from tinkex.server.engines.child_process import ProcessWorker, worker_config
 from tinkex.server.engines.worker import EngineSpec, Launch, Worker, WorkerDied
@@ -125,13 +126,14 @@ class Gateway:
             self._process = None
 
 
-class RemoteEngine:
+class RemoteEngine(AtOnce):
     """One engine's end of its stream. `send` and `receive` may be called from two threads."""
 
     def __init__(self, gateway: Gateway, placement: Placement) -> None:
         """Ask for the engine and return at once; its first events say what it waits for."""
         self._gateway = gateway
         self._stream = gateway.open()
+        self._sending = threading.Lock()
         self._is_open = True
         self.send(placement)
 
@@ -142,7 +144,8 @@ class RemoteEngine:
     def send(self, value: Command | Placement) -> None:
         """Hand over a command, in order. Raises `WorkerDied`."""
         try:
-            send_frame(self._stream, value)
+            with self._sending:
+                send_frame(self._stream, value)
         except (Closed, OSError):
             raise WorkerDied(self._how_it_ended()) from None
 

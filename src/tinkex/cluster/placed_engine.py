@@ -21,7 +21,7 @@ from tinkex.cluster.placement import Placement
 from tinkex.cluster.served_folders import NotServed, ServedFolders, content_of
 from tinkex.engine.frames import Closed, receive_frame, receive_parts, send_frame, send_parts
 from tinkex.engine.messages import Failed, Waiting
-from tinkex.engine.process.parent import STARTUP_OP
+from tinkex.engine.process.at_once import STARTUP_OP
 
 SILENCE_S = float(os.environ.get("TINKEX_RAY_SILENCE_S") or 20.0)
 """An engine that says nothing for so long is taken for dead: its node, or the way to it. Whatever

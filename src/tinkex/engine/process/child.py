@@ -18,7 +18,8 @@ import threading
 from tinkex.engine.errors import EngineError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Event, Failed
-from tinkex.engine.process.parent import SPARE, STARTUP_OP
+from tinkex.engine.process.at_once import STARTUP_OP
+from tinkex.engine.process.parent import SPARE
 
 logger = logging.getLogger("tinkex.engine")
 

@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterator
 
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Command, Event, Failed, Ready
+from tinkex.engine.process.at_once import STARTUP_OP, AtOnce
 from tinkex.engine.settings import WorkerConfig
-
-STARTUP_OP = ""
-"""The `op` of the `Failed` a child sends when it cannot start at all."""
 
 SPARE = "spare"
 """The argument of a child that is to load its libraries before it is told anything."""
@@ -95,7 +93,7 @@ def read_event(
     return event
 
 
-class RemoteWorker:
+class RemoteWorker(AtOnce):
     """One child process for one model. `send` and `receive` may be called from two threads."""
 
     def __init__(self, config: WorkerConfig, spare: Child | None = None) -> None:

@@ -1,4 +1,5 @@
-"""The engine's own process handle as a `Worker`: threads that block, so that the loop does not.
+"""The engine's own process handle as a `Worker`: small messages cross without a wait, and threads
+wait for the others, so that the loop does not.
 
 The engine is found by name when the first worker starts; this floor imports only its messages.
 Beside an engine on a GPU a spare process waits with its libraries loaded: if the engine dies, the
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import importlib
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from tinkex.engine.messages import Command, Event, Ready, Waiting
+from tinkex.engine.messages import Command, Event, ForwardBackward, Ready, Waiting
 from tinkex.server.engines.worker import EngineSpec, Launch, Tell, Worker, WorkerDied
 from tinkex.server.settings import Settings
 
@@ -23,6 +24,8 @@ _SPARE_RUNS = 8
 """An engine takes some more than the server ever sends: the server's count is what is kept."""
 _WITH_SPARE = "cuda"
 """Devices whose hosts have half a gigabyte to spare for a process that waits."""
+_FEW_DATA = 32
+"""Of a forward pass, which are made bytes of one by one."""
 _CLOSE_S = 2.0
 """For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
 
@@ -104,16 +107,18 @@ class Spare:
 
 
 class ProcessWorker:
-    """An engine's process driven by one thread that sends and one that receives."""
+    """An engine's process driven by the loop and, where something has to be waited for, by one
+    thread that sends and one that receives."""
 
     def __init__(self, start: Callable[[], Any], spare: Reserve) -> None:
         self._start = start
         self._spare = spare
-        self._is_lost = False
+        self._is_lost = self._is_stopping = False
         self._remote: Any = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="tinkex-engine-send")
+        self._receiver = ThreadPoolExecutor(1, thread_name_prefix="tinkex-engine-receive")
+        self._unsent: set[Future[None]] = set()
         self._events: asyncio.Queue[Event | WorkerDied] = asyncio.Queue()
-        self._receiver: threading.Thread | None = None
 
     @property
     def pid(self) -> int | None:
@@ -122,10 +127,7 @@ class ProcessWorker:
     async def start(self, tell: Tell) -> Ready:
         loop = asyncio.get_running_loop()
         self._remote = await loop.run_in_executor(self._sender, self._start)
-        self._receiver = threading.Thread(
-            target=self._receive, args=(loop,), name="tinkex-engine-receive", daemon=True
-        )
-        self._receiver.start()
+        self._listen(loop)
         while isinstance(event := await self._next(), Waiting):
             tell(event.reason)
         assert isinstance(event, Ready)
@@ -134,8 +136,12 @@ class ProcessWorker:
         return event
 
     async def send(self, command: Command) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._sender, self._send, command)
+        if not self._unsent and _is_small(command) and self._remote.send_at_once(command):
+            return
+        sending = self._sender.submit(self._send, command)
+        self._unsent.add(sending)
+        sending.add_done_callback(self._unsent.discard)
+        await asyncio.wrap_future(sending)
 
     async def receive(self) -> Sequence[Event]:
         return [await self._next()]
@@ -143,13 +149,14 @@ class ProcessWorker:
     async def stop(self) -> None:
         """A process that was lost leaves the spare one to the next life."""
         loop = asyncio.get_running_loop()
+        self._is_stopping = True
         if not self._is_lost:
             await loop.run_in_executor(None, self._spare.close)
         if self._remote is not None:
+            loop.remove_reader(self._remote.fileno())
             await loop.run_in_executor(None, self._remote.close, _CLOSE_S)
-        if self._receiver is not None:
-            await loop.run_in_executor(None, self._receiver.join)
         self._sender.shutdown(wait=False)
+        await loop.run_in_executor(None, self._receiver.shutdown)
 
     async def _next(self) -> Event:
         event = await self._events.get()
@@ -164,15 +171,36 @@ class ProcessWorker:
         except Exception as error:
             raise WorkerDied(str(error)) from error
 
-    def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
-        event: Event | WorkerDied
-        while True:
-            try:
-                event = self._remote.receive()
-            except Exception as error:
-                event = WorkerDied(str(error))
-            if loop.is_closed():
-                return
-            loop.call_soon_threadsafe(self._events.put_nowait, event)
-            if isinstance(event, WorkerDied):
-                return
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_stopping:
+            loop.add_reader(self._remote.fileno(), self._readable, loop)
+
+    def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take an event that is there; have one that has to be waited for waited for."""
+        event = self._remote.receive_at_once()
+        if event is not None:
+            self._events.put_nowait(event)
+            return
+        loop.remove_reader(self._remote.fileno())
+        awaited = loop.run_in_executor(self._receiver, self._receive)
+        awaited.add_done_callback(functools.partial(self._received, loop))
+
+    def _receive(self) -> Event | WorkerDied:
+        try:
+            event: Event = self._remote.receive()
+        except Exception as error:
+            return WorkerDied(str(error))
+        return event
+
+    def _received(
+        self, loop: asyncio.AbstractEventLoop, awaited: asyncio.Future[Event | WorkerDied]
+    ) -> None:
+        event = awaited.result()
+        self._events.put_nowait(event)
+        if not isinstance(event, WorkerDied):
+            self._listen(loop)
+
+
+def _is_small(command: Command) -> bool:
+    """Whether it is soon made bytes of."""
+    return not isinstance(command, ForwardBackward) or len(command.data) <= _FEW_DATA
