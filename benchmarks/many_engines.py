@@ -5,59 +5,70 @@
 For each engine two runs train at once, each result awaited, and then sixteen prompts are sampled at
 once, by one client process. Client, server and engine of the alternative have one core between
 them, those of two engines two. Two more rows give one engine both cores: there client and server
-work beside it, and what a second engine adds is what they leave.
+work beside it, and what a second engine adds is what they leave. All are started first and then
+take turns, SECONDS each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import json
+import itertools
 import os
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from report import Row, write
-from served_process import ServedProcess, serving
+from served_process import ServedProcess, processor_s, serving
 
 RUNS, SEQUENCES, LENGTH = 2, 8, 128
 PROMPTS, NEW = 16, 64
 """Runs and prompts are for each engine: half a batch takes a small model nearly as long."""
+SHAPES = ((1, 1), (1, 2), (2, 2))
+"""Engines and cores."""
+KINDS = ("training", "sampling")
+ROUNDS, MOST_ROUNDS = 4, 9
+LEAD_S, OTHERS = 0.7, 0.05
 NOTE = f"""
 The alternative is one engine of one thread with the same work, all processes on one core, or where
 it says so on both. For each engine: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an optimizer
-step, each result awaited; {PROMPTS} samples of {NEW} tokens at a time. Tokens are those of whole
-calls that ended in the time measured.
+step, each result awaited; {PROMPTS} samples of up to {NEW} tokens at a time. They take turns; the
+medians of each one's turns. Of a run, steps are counted from the second one's beginning to the
+last one's; of samples, those that end in the time measured, with as many under way before and
+after. A turn in which processes that are none of ours took more than
+{OTHERS:.0%} of both cores does not count: the alternative leaves them a core, two engines do not.
 """
 
 
-def train(sdk: Any, service: Any, model: str, seconds: float, runs: int) -> float:
+def train(sdk: Any, clients: list[Any], seconds: float) -> float:
     """Tokens a second of several runs, each awaiting its own results."""
-    counts = [0] * runs
-    clients = [service.create_lora_training_client(model, rank=8, seed=n) for n in range(runs)]
     datum = _datum(sdk)
-    begin = threading.Barrier(runs + 1)
+    rates = [0.0] * len(clients)
+    begin = threading.Barrier(len(clients))
 
     def live(number: int) -> None:
-        client = clients[number]
-        _step(sdk, client, datum)
         begin.wait()
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            _step(sdk, client, datum)
-            counts[number] += SEQUENCES * LENGTH * (time.monotonic() < end)
+        end, begun = time.monotonic() + LEAD_S + seconds, []
+        while (now := time.monotonic()) < end or len(begun) < 3:
+            _step(sdk, clients[number], datum)
+            begun.append(now)
+        rates[number] = SEQUENCES * LENGTH * (len(begun) - 2) / (begun[-1] - begun[1])
 
-    threads = [threading.Thread(target=live, args=(number,)) for number in range(runs)]
+    threads = [threading.Thread(target=live, args=(number,)) for number in range(len(clients))]
     for thread in threads:
         thread.start()
-    begin.wait()
     for thread in threads:
         thread.join()
-    return sum(counts) / seconds
+    return sum(rates)
 
 
 def _datum(sdk: Any) -> Any:
@@ -75,94 +86,128 @@ def _step(sdk: Any, client: Any, datum: Any) -> None:
     update.result()
 
 
-def sample(sdk: Any, service: Any, model: str, seconds: float, prompts: int) -> float:
+def sample(sdk: Any, client: Any, seconds: float, prompts: int) -> float:
     """Tokens a second of many samples at once, of the base model."""
-    client = service.create_sampling_client(base_model=model)
     params = sdk.types.SamplingParams(max_tokens=NEW, temperature=1.0)
+    begin = time.monotonic() + LEAD_S
+    end = begin + seconds
 
-    async def live(number: int, end: float) -> int:
+    async def live(number: int) -> int:
+        prompt = sdk.types.ModelInput.from_ints([(number * 31 + i) % 100 for i in range(32)])
         done = 0
         while time.monotonic() < end:
-            prompt = sdk.types.ModelInput.from_ints([(number * 31 + i) % 100 for i in range(32)])
             found = await client.sample_async(prompt, 1, params)
-            if time.monotonic() < end:
-                done += len(found.sequences[0].tokens)
+            done += len(found.sequences[0].tokens) * (begin <= time.monotonic() < end)
         return done
 
-    async def all_of(span: float) -> int:
-        end = time.monotonic() + span
-        return sum(await asyncio.gather(*(live(number, end) for number in range(prompts))))
+    async def all_of() -> int:
+        return sum(await asyncio.gather(*(live(number) for number in range(prompts))))
 
-    asyncio.run(all_of(1.0))
-    return asyncio.run(all_of(seconds)) / seconds
+    return asyncio.run(all_of()) / seconds
 
 
-def measured(engines: int, cores: int, seconds: float, model: str, sdk: str) -> dict[str, float]:
-    """Training and sampling with so many engines, driven by a client of its own process, and the
-    parts of the processors' time that client, server and engines took."""
+@dataclass
+class Side:
+    """A server with its engines, on its cores, and the client process that drives it when told."""
+
+    engines: int
+    server: ServedProcess
+    client: subprocess.Popen[str]
+    rates: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    spent: Counter[str] = field(default_factory=Counter)
+
+    def take_turn(self, kind: str) -> None:
+        assert self.client.stdin is not None
+        assert self.client.stdout is not None
+        before, then = self._busy(), machine()
+        self.client.stdin.write(f"{kind}\n")
+        self.client.stdin.flush()
+        rate = float(self.client.stdout.readline())
+        spent = {name: now - before[name] for name, now in self._busy().items()}
+        busy, whole = (now - once for now, once in zip(machine(), then, strict=True))
+        if busy - sum(spent.values()) <= OTHERS * whole:
+            self.rates[kind].append(rate)
+            self.spent.update(spent)
+
+    def _busy(self) -> dict[str, float]:
+        """Seconds of a processor so far."""
+        engines = sum(map(processor_s, self.server.engines))
+        mine = {"server": self.server.pid, "client": self.client.pid}
+        return {"engines": engines} | {name: processor_s(pid) for name, pid in mine.items()}
+
+
+def machine() -> tuple[float, float]:
+    """Seconds of all processors so far: those anybody used, and all there were."""
+    line = Path("/proc/stat").read_text().partition("\n")[0]
+    ticks = [int(each) / os.sysconf("SC_CLK_TCK") for each in line.split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+@contextmanager
+def side(engines: int, cores: int, seconds: float, model: str, sdk: str) -> Iterator[Side]:
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(every)[:cores]))  # for those who are started here
-    try:
-        options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
-        with serving(*options, "--engine", "threads=1") as server:
-            before = _busy(server)
-            client = [
-                sys.executable,
-                __file__,
-                "client",
-                server.url,
-                model,
-                str(seconds),
-                sdk,
-                str(engines),
-            ]
-            found = subprocess.run(client, check=True, capture_output=True, text=True)
-            after = _busy(server)
-    finally:
+    options = ("--model", model, "--device", "cpu", "--engines", str(engines), "--quiet")
+    with serving(*options, "--engine", "threads=1") as server:
+        command = [sys.executable, __file__, "client", server.url, model, str(seconds), sdk]
+        client = subprocess.Popen(
+            [*command, str(engines)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         os.sched_setaffinity(0, every)
-    values: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
-    spent = {name: after[name] - before[name] for name in before} | {"client": values["cpu_s"]}
-    total = sum(spent.values())
-    return values | {name: seconds / total for name, seconds in spent.items()}
-
-
-def _busy(server: ServedProcess) -> dict[str, float]:
-    """Seconds of a processor so far."""
-    return {"server": cpu_s(server.pid), "engines": sum(map(cpu_s, server.engines))}
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        assert client.stdout is not None
+        client.stdout.readline()
+        yield Side(engines, server, client)
+        client.communicate()
 
 
 def client(url: str, model: str, seconds: float, name: str, engines: int) -> None:
+    """Do what each line says, and answer with tokens a second."""
     sdk = importlib.import_module(name)
     service = sdk.ServiceClient(base_url=url, api_key="tml-bench")
-    trained = train(sdk, service, model, seconds, RUNS * engines)
-    sampled = sample(sdk, service, model, seconds, PROMPTS * engines)
-    print(json.dumps({"training": trained, "sampling": sampled, "cpu_s": time.process_time()}))
-
-
-def main(seconds: float = 8.0, model: str = "tinkex/tiny-llama", sdk: str = "tinkex") -> None:
-    load = os.getloadavg()[0]
-    shapes = ((1, 1), (1, 2), (2, 2))
-    one, roomy, two = (measured(*shape, seconds, model, sdk) for shape in shapes)
-    kinds = ("training", "sampling")
-    rows = [
-        *(
-            Row(f"{kind}, two engines", two[kind], "tokens/s", one[kind], True, "≥1.8×")
-            for kind in kinds
-        ),
-        *(
-            Row(f"{kind}, the alternative on both cores", two[kind], "tokens/s", roomy[kind], True)
-            for kind in kinds
-        ),
+    runs = [
+        service.create_lora_training_client(model, rank=8, seed=n) for n in range(RUNS * engines)
     ]
-    parts = ", ".join(f"{name} {two[name]:.0%}" for name in ("engines", "server", "client"))
+    sampler = service.create_sampling_client(base_model=model)
+    sample(sdk, sampler, LEAD_S, PROMPTS * engines)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "training":
+            print(train(sdk, runs, seconds), flush=True)
+        else:
+            print(sample(sdk, sampler, seconds, PROMPTS * engines), flush=True)
+
+
+def main(seconds: float = 3.5, model: str = "tinkex/tiny-llama", sdk: str = "tinkex") -> None:
+    load = os.getloadavg()[0]
+    with ExitStack() as stack:
+        sides = [stack.enter_context(side(*shape, seconds, model, sdk)) for shape in SHAPES]
+        for _, kind, each in itertools.product(range(MOST_ROUNDS), KINDS, sides):
+            if len(each.rates[kind]) < ROUNDS:
+                each.take_turn(kind)
+    one, roomy, two = sides
+    rows = [row for kind in KINDS for row in rows_of(kind, one, two, "two engines", "≥1.8×")]
+    rows += [
+        row
+        for kind in KINDS
+        for row in rows_of(kind, roomy, two, "the alternative on both cores", "")
+    ]
+    total = sum(two.spent.values())
+    parts = ", ".join(f"{name} {spent / total:.0%}" for name, spent in two.spent.items())
     said = f"Of the processors' time with two engines: {parts}. "
+    turns = sum(len(each.rates[kind]) for each in sides for kind in KINDS)
+    said += f"{turns} of at most {MOST_ROUNDS * len(SHAPES) * len(KINDS)} turns counted. "
     said += f"When it began, {load:.1f} processes wanted the {os.cpu_count()} cores."
     write("many_engines", f"Two engines against one ({model}, {sdk})", rows, NOTE + said)
+
+
+def rows_of(kind: str, one: Side, two: Side, what: str, target: str) -> list[Row]:
+    """The median turns; and the worst of two engines' against the best of one's."""
+    median, ours, theirs = statistics.median, two.rates[kind], one.rates[kind]
+    worst = f"{kind}, {what}: the worst turn against the best"
+    return [
+        Row(f"{kind}, {what}", median(ours), "tokens/s", median(theirs), True, target),
+        Row(worst, min(ours), "tokens/s", max(theirs), True),
+    ]
 
 
 if __name__ == "__main__":
