@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from support.sampling import (
     prompt_of,
     sample,
 )
+from tinkex.engine.frames import send_frame
 from tinkex.engine.messages import (
     Command,
     CreateRun,
@@ -139,3 +141,27 @@ def drain(receive: Callable[[], Event]) -> None:
             receive()
     except WorkerDied:
         return
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_an_engine_that_still_loads_when_its_server_dies_does_not_stay(
+    spare: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a torch whose import never ends."""
+    begun = tmp_path / "begun"
+    loading = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(3600)\n"
+    (tmp_path / "torch.py").write_text(loading)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = Child(spare=spare)
+    try:
+        if not spare:
+            send_frame(child.stream, WorkerConfig("nothing"))
+        while not begun.exists():
+            assert child.is_alive
+            time.sleep(0.05)
+        child.stream.close()
+        assert child.process.wait(timeout=60) == 0
+    finally:
+        child.process.kill()
+        child.process.wait()
+        child.stream.close()

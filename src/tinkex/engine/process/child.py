@@ -21,6 +21,7 @@ from tinkex.engine.errors import EngineError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Event, Failed
 from tinkex.engine.process.at_once import STARTUP_OP
+from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.process.parent import SPARE
 
 logger = logging.getLogger("tinkex.engine")
@@ -52,9 +53,10 @@ def serve(stream: socket.socket) -> int:
     except Closed:
         return 0
     try:
-        from tinkex.engine.process.building import build_worker
+        with ending_with_parent(stream):
+            from tinkex.engine.process.building import build_worker
 
-        worker = build_worker(config, outbox)
+            worker = build_worker(config, outbox)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
         if not isinstance(error, EngineError):  # else the parent says all there is to say
             logger.exception("the engine could not start")
@@ -93,9 +95,10 @@ def main() -> None:
     )
     # An interrupt typed at a terminal reaches the whole group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A spare process has the time for those of a GPU too, before anybody waits for it.
-    load_libraries([_BUILDING, *(_ON_GPU if SPARE in sys.argv[2:] else ())])
     with socket.socket(fileno=int(sys.argv[1])) as stream:
+        with ending_with_parent(stream):
+            # A spare process has the time for those of a GPU too, before anybody waits for it.
+            load_libraries([_BUILDING, *(_ON_GPU if SPARE in sys.argv[2:] else ())])
         status = serve(stream)
     sys.exit(status)
 

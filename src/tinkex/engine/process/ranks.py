@@ -27,6 +27,7 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.settings import WorkerConfig
 
@@ -146,9 +147,10 @@ def agreed_limits(limits: L, config: ModelConfig) -> L:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from tinkex.engine.process.building import follow
+    # All its life: what it waits for may be the leader's part of a sum, which never comes.
+    with socket.socket(fileno=int(sys.argv[1])) as stream, ending_with_parent(stream):
+        from tinkex.engine.process.building import follow
 
-    with socket.socket(fileno=int(sys.argv[1])) as stream:
         follower = Follower(stream)
         with contextlib.suppress(Closed):
             follow(follower.config, follower)
