@@ -112,6 +112,19 @@ def test_the_cache_fits_its_memory_and_the_context_the_model() -> None:
         sampling_limits(config(max_context=5000), decoder)
 
 
+def test_an_engine_beside_others_plans_its_cache_in_its_share_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = tiny_decoder()
+    monkeypatch.setattr(placement, "memory_of", lambda _: 8 << 30)
+    alone, beside = (
+        sampling_limits(config(memory_share=share), decoder).pages for share in (1.0, 0.25)
+    )
+    assert alone // beside == 4
+    with pytest.raises(ModelError, match=r"memory_share: 1.5 is not above 0 and at most 1"):
+        sampling_limits(config(memory_share=1.5), decoder)
+
+
 @pytest.mark.parametrize(
     ("program", "survives"),
     [("pass", True), ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", False)],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -188,6 +190,30 @@ async def test_a_pinned_folder_outlives_its_checkpoint_until_it_is_dropped(
     again.keep_only([])
     assert await again.find("run:3") is None
     assert store.found("pins/") == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"folder": 3}', b'{"folder": "../x"}'])
+def test_a_damaged_pin_is_named_and_left_as_it_is(
+    damage: bytes, store: ObjectStore, tmp_path: Path
+) -> None:
+    cache = Cache(ROOM)
+    made = ObjectFolders(tmp_path / "w", store, "weights", cache)
+    store.put("pins/run-3", damage)
+    with pytest.raises(BadStore, match=r"/pins/run-3 is damaged: .* Restore it"):
+        ObjectPins(store, "pins", made, cache).open()
+    assert store.get("pins/run-3") == damage
+
+
+def test_a_server_with_a_damaged_pin_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "shared" / "pins").mkdir(parents=True)
+    (tmp_path / "shared" / "pins" / "run-3").write_text("{")
+    words = ["serve", "--model", "tinkex/tiny-llama", "--device", "cpu", "--port", "0", "--quiet"]
+    places = ["--home", str(tmp_path / "home"), "--objects", f"file://{tmp_path}/shared"]
+    command = [sys.executable, "-m", "tinkex", *words, *places]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 1
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith(f"tinkex serve: file://{tmp_path}/shared/pins/run-3 is damaged: ")
 
 
 def test_blobs_are_there_when_put_returns_and_orphans_are_swept(store: ObjectStore) -> None:

@@ -64,6 +64,15 @@ def test_engines_on_a_cpu_share_its_threads_and_one_alone_takes_what_there_is(
     assert alone.threads is None
 
 
+def test_engines_of_one_machine_share_its_memory(tmp_path: Path) -> None:
+    specs = engine_specs(Settings(tmp_path, (ONE, TWO), engines=2))
+    assert [spec.memory_share for spec in specs] == [0.25] * 4
+    [alone] = engine_specs(Settings(tmp_path, (ONE,)))
+    assert alone.memory_share == 1.0
+    on_ray = engine_specs(Settings(tmp_path, (ONE,), engines=3, ray="auto"))
+    assert {spec.memory_share for spec in on_ray} == {1.0}
+
+
 def test_engines_of_all_models_are_dealt_to_the_gpus_in_turn(tmp_path: Path) -> None:
     gpus = tuple(f"cuda:{number}" for number in range(4))
     specs = engine_specs(Settings(tmp_path, (ONE, TWO), engines=2, devices=gpus))

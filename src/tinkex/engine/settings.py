@@ -26,6 +26,7 @@ class WorkerConfig:
     run_bytes: int | None = None  # of training runs on the device
     host_run_bytes: int | None = None  # of the host, for runs not in use
     sampling_share: float = 0.5  # of the time when both have work
+    memory_share: float = 1.0  # of the host's memory, which other engines have their shares of
     threads: int | None = None  # of the CPU; several engines on one machine share its cores
     ranks: int = 1  # devices that share the model: GPUs from `device` on, or processes of one CPU
     whole_experts: int = 0  # 1: each rank has some of a mixture's experts, not a part of every one

@@ -48,6 +48,7 @@ from tinkex.server.http.routes import (
 from tinkex.server.http.routing import ByPath
 from tinkex.server.settings import Settings
 from tinkex.server.storage.home import Home
+from tinkex.server.storage.objects.store import BadStore, StoreDown
 
 ROUTES: list[BaseRoute] = [
     *config.ROUTES,
@@ -94,6 +95,9 @@ def create_app(
             await core.start()
             doorway.open()
             yield
+        except (BadStore, StoreDown) as error:
+            app.state.problem = str(error)
+            raise
         finally:
             await doorway.close()
             close_endpoints(app)

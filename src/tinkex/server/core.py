@@ -48,6 +48,7 @@ from tinkex.server.settings import Settings
 from tinkex.server.storage import recovery
 from tinkex.server.storage.blobs import SegmentBlobs
 from tinkex.server.storage.database import open_store
+from tinkex.server.storage.database_watch import DatabaseWatch
 from tinkex.server.storage.disk_watch import DiskWatch
 from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home import Home
@@ -220,7 +221,7 @@ class Core:
             self.engines, self.scheduler, self.sampling.lanes, self.rolling, clock, settings
         )
         self.results = StoredResults(storage, self.listening, clock, settings.timings)
-        self.reasons = QueueReasons(self.runs, self.engines, clock, self._store_trouble)
+        self.reasons = QueueReasons(self.runs, self.engines, clock, self.store_trouble)
         self.futures = Futures(
             self.promises,
             self.results,
@@ -251,6 +252,7 @@ class Core:
         )
         self.maintenance = Maintenance(self.listening, self._duties())
         self.integrity = Integrity(storage)
+        self.database = DatabaseWatch(self.store, clock)
         self.disk = DiskWatch(self.home.root, self._relieve, clock)
         live = LiveParts(self.engines, self.runs, self.sampling, self.reasons, clock)
         self.watch = Watch(self.store, self.samples, self.meter, live)
@@ -296,7 +298,8 @@ class Core:
             remote.cache.held = self.sampling.lanes.loaded
             await at_store(remote.open)
 
-    def _store_trouble(self) -> str | None:
+    def store_trouble(self) -> str | None:
+        """Why what needs the object store waits, in words."""
         return None if self.storage.remote is None else self.storage.remote.trouble
 
     def dismiss_polls(self) -> None:

@@ -150,7 +150,7 @@ def _shares(model: ModelConfig) -> _Shares:
 def _host_run_bytes(config: WorkerConfig) -> int:
     if config.host_run_bytes is not None:
         return config.host_run_bytes
-    return int(_available_bytes() * _HOST_RUN_SHARE)
+    return int(_available_bytes() * _HOST_RUN_SHARE * _share(config))
 
 
 def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -200,7 +200,7 @@ def longest_training(decoder: Decoder, limits: Limits) -> int:
 def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
     gpu = decoder.device.type == "cuda"
     size = page_bytes(decoder.config, decoder.dtype)
-    memory = config.kv_bytes or _kv_bytes(decoder)
+    memory = config.kv_bytes or _kv_bytes(decoder, _share(config))
     if memory < size:
         raise ModelError(f"kv_bytes: {memory} is less than one page, {size} bytes")
     rows = config.max_rows or (256 if gpu else 64)
@@ -249,8 +249,14 @@ def memory_of(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _kv_bytes(decoder: Decoder) -> int:
+def _share(config: WorkerConfig) -> float:
+    if not 0 < config.memory_share <= 1:
+        raise ModelError(f"memory_share: {config.memory_share} is not above 0 and at most 1")
+    return config.memory_share
+
+
+def _kv_bytes(decoder: Decoder, share: float) -> int:
     if decoder.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(decoder.device)
         return int(free * _shares(decoder.config).cache)
-    return min(_CPU_KV_BYTES, int(memory_of(decoder.device) * _CPU_KV_SHARE))
+    return min(_CPU_KV_BYTES, int(memory_of(decoder.device) * _CPU_KV_SHARE * share))

@@ -59,6 +59,7 @@ def worker_config(spec: EngineSpec, settings: Settings) -> Any:
     chosen: dict[str, Any] = {
         "max_runs": settings.scheduling.resident_runs,
         "threads": spec.threads,
+        "memory_share": spec.memory_share,
         **settings.engine,
     }
     chosen["max_runs"] += _SPARE_RUNS

@@ -132,10 +132,10 @@ def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
 
 def engine_specs(settings: Settings) -> list[EngineSpec]:
     """Every engine of a server."""
-    share = _share(settings)
+    threads, memory = _threads(settings), _memory_share(settings)
     devices = _deal(settings)
     return [
-        EngineSpec(model, index, next(devices), share)
+        EngineSpec(model, index, next(devices), threads, memory)
         for model in settings.models
         for index in range(settings.engines)
     ]
@@ -147,7 +147,12 @@ def _deal(settings: Settings) -> Iterator[str]:
         yield from devices
 
 
-def _share(settings: Settings) -> int | None:
+def _memory_share(settings: Settings) -> float:
+    """Of this machine's, where all engines are on it. Ray deals out its nodes' itself."""
+    return 1.0 if settings.ray else 1 / (settings.engines * len(settings.models))
+
+
+def _threads(settings: Settings) -> int | None:
     """Threads of one engine where several of a model share the cores of this machine."""
     if settings.engines == 1 or settings.devices or settings.ray:
         return None

@@ -20,12 +20,14 @@ Tell: TypeAlias = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine of a pool: the model it serves, its number among that model's engines, and what
-    of the machine is its own. Without `threads` it takes what there is."""
+    of the machine is its own. Without `threads` it takes what there are; of the host's memory it
+    plans with its share."""
 
     model: ModelSpec
     index: int = 0
     device: str = "auto"
     threads: int | None = None
+    memory_share: float = 1.0
 
     @property
     def name(self) -> str:

@@ -60,17 +60,27 @@ async def _run(settings: Settings, home: Home, listener: socket.socket) -> int:
     server = _Server(config(app), lambda: app.state.core.dismiss_polls())
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, server.interrupt)
+    # What can be said in a line needs no traceback of the web server's beside it.
+    logging.getLogger("uvicorn.error").addFilter(lambda _: _problem(app) is None)
     print(_greeting(settings), flush=True)
     starting = asyncio.create_task(_watch_start(server, app))
     watching = asyncio.create_task(_slow_clients(server, app, settings).live())
-    await server.serve([listener])
+    with contextlib.suppress(SystemExit):  # the web server's, where the application did not start
+        await server.serve([listener])
     watching.cancel()
     if not server.started:
-        print("tinkex serve: the server could not start; see the error above", file=sys.stderr)
+        problem = _problem(app) or "the server could not start; see the error above"
+        print(f"tinkex serve: {problem}", file=sys.stderr)
     starting.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         return await starting or 0
     return 0 if server.started else 1
+
+
+def _problem(app: Starlette) -> str | None:
+    """Why the application could not start, where that is known in words."""
+    found: str | None = getattr(app.state, "problem", None)
+    return found
 
 
 class _Server(WebServer):

@@ -52,9 +52,11 @@ class EngineHealth(Answer):
 
 
 class Health(Answer):
-    """Every model can serve; and how each engine is."""
+    """Every model can serve; what goes on with less than it should have, in words; and how each
+    engine is."""
 
     status: Literal["ok"]
+    degraded: list[str]
     engines: list[EngineHealth]
 
 

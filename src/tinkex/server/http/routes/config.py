@@ -60,9 +60,12 @@ async def dynamic_config(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 only when every model can serve, at once or on demand, and each engine's state; needs no
-    key."""
+    """200 only when every model can serve, at once or on demand, and the database takes writes;
+    each engine's state, and what goes on with less than it should have. Needs no key."""
     core = core_of(request)
+    trouble, degraded = await core.database.trouble(), core.store_trouble()
+    if trouble is not None:
+        raise Unavailable(trouble, 1.0)
     for pool in core.engines.pools:
         if not pool.takes_work and not pool.is_asleep:
             raise Unavailable(f"{pool.spec.name}: {pool.reason}", 1.0)
@@ -70,7 +73,8 @@ async def health(request: Request) -> Response:
         {"engine": each.name, "state": each.state, "reason": each.condition}
         for each in core.engines
     ]
-    return answer({"status": "ok", "engines": engines})
+    said = {"status": "ok", "degraded": [degraded] if degraded else [], "engines": engines}
+    return answer(said)
 
 
 async def capabilities(request: Request) -> Response:

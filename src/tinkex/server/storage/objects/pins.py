@@ -13,7 +13,7 @@ from pathlib import Path
 from tinkex.engine.messages import WeightsRef
 from tinkex.server.storage.objects.cache import Cache
 from tinkex.server.storage.objects.folders import ObjectFolders
-from tinkex.server.storage.objects.store import ObjectStore, StoreDown, patiently
+from tinkex.server.storage.objects.store import BadStore, ObjectStore, StoreDown, patiently
 from tinkex.server.storage.pins import pin_name
 from tinkex.server.storage.store_threads import at_store
 
@@ -30,10 +30,22 @@ class ObjectPins:
         self._due: set[str] = set()
 
     def open(self) -> None:
-        """Learn what is pinned."""
+        """Learn what is pinned. Raises `BadStore` for what cannot be read."""
         for found in self._objects.found(f"{self._prefix}/"):
-            name = found.key[len(self._prefix) + 1 :]
-            self._enter(name, json.loads(self._objects.get(found.key))["folder"])
+            self._enter(found.key[len(self._prefix) + 1 :], self._read(found.key))
+
+    def _read(self, key: str) -> str:
+        try:
+            folder = json.loads(self._objects.get(key))["folder"]
+            if isinstance(folder, str) and folder == Path(folder).name:
+                return folder
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise BadStore(
+            f"{self._objects.url}/{key} is damaged: it says which weights an operation reads that "
+            "may have to be repeated. Restore it from a backup or an older version of the object; "
+            "delete it only if that checkpoint still exists"
+        )
 
     async def find(self, request_id: str) -> WeightsRef | None:
         folder = self._folders.get(pin_name(request_id))
