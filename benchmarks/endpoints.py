@@ -1,7 +1,7 @@
 """The OpenAI-style routes against native sampling, through the same `tinkex serve`, in one run.
 
-    python benchmarks/endpoints.py [--parts throughput grammar costs streams] [--clients 1 8 32]
-    python benchmarks/endpoints.py --model HuggingFaceTB/SmolLM2-135M-Instruct --parts throughput
+    python benchmarks/endpoints.py [--parts throughput first grammar …] [--clients 1 8 32]
+    python benchmarks/endpoints.py --model HuggingFaceTB/SmolLM2-135M-Instruct --tokens 24 …
 
 A tiny model shows what surrounds a token; a small real one what a user sees of it.
 
@@ -9,8 +9,11 @@ Clients are connections of this process that read bytes and parse nothing but wh
 that it is the server that is measured: `asample_stream` natively, `completions` and
 `chat/completions` beside it, each against native sampling of the very tokens it samples after. Then
 answers of a JSON schema against free ones, what a request costs before its first token, and a
-thousand streams that stay open: how long any of them was silent. Of the tiny model only a run of
-all parts is written down; another model has a page of its own.
+thousand streams that stay open: how long any of them was silent.
+
+All ways take turns, every other turn backwards, and native sampling runs twice in each: what it
+differs by from itself is what cannot be told apart here. A part or a number of clients is a piece
+that takes less than two minutes; rows of a page that were not taken now stay.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ import os
 import resource
 import statistics
 import time
-import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from report import Row, write
+from endpoint_ways import KEY, PROMPT, Exchange, Http, chat, chat_tokens, completions, native
+from report import Row, update
 from served_process import ServedProcess, serving
 
 import tinkex
@@ -37,167 +40,186 @@ from tinkex.server.engines.model_sources import DEFAULT_MODEL, default_cache, re
 from tinkex.text.formats.chosen import parser
 from tinkex.text.model_text import ModelText
 
-TINY, KEY = "tinkex/tiny-llama", "tml-bench"
-PROMPT = list(b"It was a dark and stormy night; the rain fell in torrents, except at ")
-MESSAGES = [{"role": "user", "content": bytes(PROMPT[:40]).decode()}]
+TINY = "tinkex/tiny-llama"
 TOKENS = 64
 FIRST = 4
 """Tokens of the answers whose first is timed."""
-ROUNDS = {1: 10, 8: 5, 32: 3}
-FIRST_ROUNDS = {1: 60, 8: 16, 32: 6}
-NUMBERS = itertools.count(1)
-PARTS = ("throughput", "grammar", "costs", "streams")
+ROUNDS = {1: 8, 8: 6, 32: 4}
+FIRST_ROUNDS = {1: 300, 8: 50, 32: 15}
+REAL_ROUNDS = {1: 6, 8: 4, 32: 2}
+REAL_FIRST_ROUNDS = {1: 24, 8: 10, 32: 4}
+"""Of a model that takes its time."""
+PARTS = ("throughput", "first", "grammar", "costs", "streams")
 ENDLESS = {"type": "array", "items": {"type": "string"}, "minItems": 1000}
 STREAMS = 1000
 OPEN_S = 21.0
 NOTE = """
-Ours is the endpoint, the alternative the native route, interleaved round by round; better by is
-theirs over ours for times. Time to the first token is from the request to the first token's bytes.
-Chat is against native sampling after the same tokens, which need no template there. An answer of a
-JSON schema, whose every step has a mask, is against a free one of the same conversation.
+Ours is the endpoint, the alternative the native route, both medians over turns; better by is theirs
+over ours for times. "Least" is the best turn of each. Time to the first token is from the request
+to the first token's bytes. Chat is against native sampling after the same tokens, which need no
+template there. "Native against itself" is a second native way in the same turns: how far from 1 its
+ratio lies is how much of any other is noise. An answer of a JSON schema, whose every step has a
+mask, is against a free one of the same conversation.
 Processor time is of server and engine together, on a machine with two cores for them and the
-clients: what they take of it is what throughput there hangs on, and other work disturbs it less.
+clients, whose own is told too: what they take of it is what throughput there hangs on.
 A thousand streams: the engine decodes 64 rows at once, so most of them wait; silence is the longest
 time in which any of them got neither a token nor a heartbeat, which is due after 10 s.
 """
 
-Exchange = Callable[[], Awaitable[tuple[float, float]]]
+
+@dataclass(frozen=True)
+class Load:
+    """So many clients at once, each for so many tokens, for so many turns."""
+
+    clients: int
+    tokens: int
+    turns: int
 
 
-class Http:
-    """Requests to one server and model, each on a connection of its own."""
+class Turns:
+    """What ways gave turn by turn: in each, all of them, every other one backwards."""
 
-    def __init__(self, url: str, model: str) -> None:
-        self.model, parts = model, urlsplit(url)
-        self._host, self._port = parts.hostname, parts.port
+    def __init__(self, ways: Mapping[str, Exchange], load: Load) -> None:
+        self._ways = ways
+        self.load = load
+        self.found: dict[str, list[Taken]] = {name: [] for name in ways}
 
-    async def open(self, path: str, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
-        data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\nconnection: close\r\n"
-        writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
-        return reader, writer
+    async def take(self, served: ServedProcess) -> None:
+        for turn in range(self.load.turns + 1):
+            names = list(self._ways)
+            for name in names if turn % 2 else reversed(names):
+                taken = await self._once(self._ways[name], served)
+                if turn:  # the first fills caches
+                    self.found[name].append(taken)
 
-    async def exchange(self, path: str, body: Any) -> tuple[float, float]:
-        """(seconds to the first token, seconds in all)."""
-        begun = time.perf_counter()
-        reader, writer = await self.open(path, body)
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert b" 200 " in head[:20], head
-        seen, first = b"", 0.0
-        while part := await reader.read(1 << 16):
-            seen += part
-            if not first and (b'"text"' in seen or b'"content"' in seen or b'"tokens"' in seen):
-                first = time.perf_counter() - begun
-        writer.close()
-        return first, time.perf_counter() - begun
+    async def _once(self, ask: Exchange, served: ServedProcess) -> Taken:
+        begun, used, own = time.perf_counter(), served.processor_s(), time.process_time()
+        each = await asyncio.gather(*(ask() for _ in range(self.load.clients)))
+        seconds, used = time.perf_counter() - begun, served.processor_s() - used
+        tokens = self.load.clients * self.load.tokens
+        own = time.process_time() - own
+        first = statistics.median(first for first, _ in each)
+        return Taken(tokens / seconds, 1e3 * used / tokens, 1e3 * own / tokens, 1e3 * first)
 
+    def row(self, what: str, name: str, against: str, of: Figure) -> list[Row]:
+        """Medians, and the best turn of each."""
+        ours, theirs = ([of.get(it) for it in self.found[each]] for each in (name, against))
+        best = max if of.higher else min
+        return [
+            Row(what, *_two(statistics.median, ours, of.unit, theirs), of.higher, of.target),
+            Row(f"{what}, least", *_two(best, ours, of.unit, theirs), of.higher),
+        ]
 
-def native(http: Http, sampler: str, prompt: list[int], tokens: int = TOKENS) -> Exchange:
-    def ask() -> Awaitable[tuple[float, float]]:
-        body = {
-            "sampling_session_id": sampler,
-            "seq_id": next(NUMBERS),
-            "prompt": {"chunks": [{"type": "encoded_text", "tokens": prompt}]},
-            "sampling_params": {"max_tokens": tokens, "stop": []},
-        }
-        return http.exchange("/api/v1/asample_stream", body)
-
-    return ask
-
-
-def completions(http: Http, stream: bool, tokens: int = TOKENS) -> Exchange:
-    body = {"model": http.model, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True}
-    return lambda: http.exchange("/v1/completions", {**body, "stream": stream})
-
-
-def chat(http: Http, **asked: Any) -> Exchange:
-    body = {"model": http.model, "messages": MESSAGES, "max_tokens": TOKENS, **asked}
-    return lambda: http.exchange("/v1/chat/completions", {**body, "stream": True})
+    def used(self, what: str, name: str, against: str) -> list[Row]:
+        """Processor time of a token: means, for a clock of a hundredth of a second."""
+        told = (("", lambda it: it.used_ms), (" in the client", lambda it: it.own_ms))
+        found, other = self.found[name], self.found[against]
+        return [
+            Row(
+                f"processor time of a token{where}, {what}",
+                *_two(statistics.mean, list(map(get, found)), "ms", list(map(get, other))),
+            )
+            for where, get in told
+        ]
 
 
-def chat_tokens(url: str, model: str) -> list[int]:
-    """The tokens a chat is sampled after."""
-    body = {"model": model, "messages": MESSAGES, "max_tokens": 1, "return_token_ids": True}
-    headers = {"x-api-key": KEY}
-    asked = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(asked) as answer:
-        found: list[int] = json.load(answer)["prompt_token_ids"]
-    return found
+def _two(
+    of: Callable[[list[float]], float], ours: list[float], unit: str, theirs: list[float]
+) -> tuple[float, str, float]:
+    return of(ours), unit, of(theirs)
 
 
-async def rates(
-    ways: Mapping[str, Exchange], clients: int, served: ServedProcess
-) -> dict[str, tuple[float, float]]:
-    """(tokens per second, milliseconds of processor time per token of server and engine) of so
-    many at once, taken in turns: medians."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for turn in range(ROUNDS[clients] + 1):
-        for name, ask in ways.items():
-            begun, used = time.perf_counter(), served.processor_s()
-            await asyncio.gather(*(ask() for _ in range(clients)))
-            seconds, used = time.perf_counter() - begun, served.processor_s() - used
-            if turn:  # the first fills caches
-                tokens = clients * TOKENS
-                found[name].append((tokens / seconds, 1e3 * used / tokens))
-    return {
-        name: (statistics.median(rate for rate, _ in each), statistics.mean(ms for _, ms in each))
-        for name, each in found.items()
-    }
+class Taken(NamedTuple):
+    """One turn of one way."""
+
+    rate: float  # tokens a second
+    used_ms: float  # processor time of server and engine for a token
+    own_ms: float  # and of this process
+    first_ms: float  # to the first token, the median of the clients
 
 
-async def firsts(ways: Mapping[str, Exchange], clients: int) -> dict[str, float]:
-    """Milliseconds to the first token of so many at once, taken in turns: medians."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(FIRST_ROUNDS[clients] + 1):
-        for name, ask in ways.items():
-            each = await asyncio.gather(*(ask() for _ in range(clients)))
-            if turn:
-                found[name] += [first * 1e3 for first, _ in each]
-    return {name: statistics.median(each) for name, each in found.items()}
+class Figure(NamedTuple):
+    """What of a turn is told."""
+
+    get: Callable[[Taken], float]
+    unit: str
+    higher: bool
+    target: str
 
 
-async def throughput(served: ServedProcess, model: str, sampler: str, clients: int) -> list[Row]:
+RATE = Figure(lambda taken: taken.rate, "tokens/s", True, "≥0.98×")
+FIRST_TOKEN = Figure(lambda taken: taken.first_ms, "ms", False, "≥0.98×")
+BOUND_RATE = RATE._replace(target="≥0.95×")
+ITSELF = "native again"
+
+
+def native_for(name: str) -> str:
+    return "native, chat's prompt" if "chat" in name else "native"
+
+
+async def throughput(served: ServedProcess, model: str, sampler: str, load: Load) -> list[Row]:
     http, chats = Http(served.url, model), chat_tokens(served.url, model)
-    ways = {
-        "native": native(http, sampler, PROMPT),
-        "native, chat's prompt": native(http, sampler, chats),
-        "completions": completions(http, stream=False),
-        "completions, streamed": completions(http, stream=True),
-        "chat, streamed": chat(http, ignore_eos=True),
-    }
-    short = {
-        "native": native(http, sampler, PROMPT, FIRST),
-        "native, chat's prompt": native(http, sampler, chats, FIRST),
-        "completions, streamed": completions(http, True, FIRST),
-        "chat, streamed": chat(http, ignore_eos=True, max_tokens=FIRST),
-    }
-    rate, first = await rates(ways, clients, served), await firsts(short, clients)
+    tokens = load.tokens
+    turns = Turns(
+        {
+            "native": native(http, sampler, PROMPT, tokens),
+            "completions": completions(http, False, tokens),
+            "native, chat's prompt": native(http, sampler, chats, tokens),
+            "completions, streamed": completions(http, True, tokens),
+            "chat, streamed": chat(http, ignore_eos=True, max_tokens=tokens),
+            ITSELF: native(http, sampler, PROMPT, tokens),
+        },
+        load,
+    )
+    await turns.take(served)
     rows = []
     for name in ("completions", "completions, streamed", "chat, streamed"):
-        against = "native, chat's prompt" if "chat" in name else "native"
-        what = f"{name}, {clients} at once"
-        rows.append(Row(what, rate[name][0], "tokens/s", rate[against][0], True, "≥0.98×"))
-        used = rate[name][1], rate[against][1]
-        rows.append(Row(f"processor time of a token, {what}", used[0], "ms", used[1]))
-        if name in short:
-            told = f"first token, {what}"
-            rows.append(Row(told, first[name], "ms", first[against], False, "≥0.98×"))
-    return rows
+        what = f"{name}, {load.clients} at once"
+        rows += turns.row(what, name, native_for(name), RATE)
+        rows += turns.used(what, name, native_for(name))
+    what = f"native against itself, {load.clients} at once"
+    return rows + turns.row(what, ITSELF, "native", RATE._replace(target=""))
 
 
-async def grammar(served: ServedProcess, model: str, clients: int) -> list[Row]:
+async def first(served: ServedProcess, model: str, sampler: str, load: Load) -> list[Row]:
+    http, chats = Http(served.url, model), chat_tokens(served.url, model)
+    tokens = load.tokens
+    turns = Turns(
+        {
+            "native": native(http, sampler, PROMPT, tokens),
+            "completions, streamed": completions(http, True, tokens),
+            "native, chat's prompt": native(http, sampler, chats, tokens),
+            "chat, streamed": chat(http, ignore_eos=True, max_tokens=tokens),
+            ITSELF: native(http, sampler, PROMPT, tokens),
+        },
+        load,
+    )
+    await turns.take(served)
+    rows = []
+    for name in ("completions, streamed", "chat, streamed"):
+        what = f"first token, {name}, {load.clients} at once"
+        rows += turns.row(what, name, native_for(name), FIRST_TOKEN)
+    what = f"first token, native against itself, {load.clients} at once"
+    return rows + turns.row(what, ITSELF, "native", FIRST_TOKEN._replace(target=""))
+
+
+async def grammar(served: ServedProcess, model: str, _: str, load: Load) -> list[Row]:
     """An answer that a schema holds at every token, against one that may be anything."""
     http = Http(served.url, model)
     schema = {"name": "answer", "schema": ENDLESS, "strict": True}
     asked = {"response_format": {"type": "json_schema", "json_schema": schema}}
-    ways = {"bound": chat(http, **asked), "free": chat(http, ignore_eos=True)}
-    bound, free = (await rates(ways, clients, served)).values()
-    what = f"chat of a JSON schema, streamed, {clients} at once"
-    return [
-        Row(what, bound[0], "tokens/s", free[0], True, "≥0.95×"),
-        Row(f"processor time of a token, {what}", bound[1], "ms", free[1]),
-    ]
+    limit = {"max_tokens": load.tokens}
+    rows = []
+    for how, stream in (("streamed", True), ("whole", False)):
+        free = chat(http, stream, ignore_eos=True, **limit)
+        ways = {"free": free, "bound": chat(http, stream, **asked, **limit), "free again": free}
+        turns = Turns(ways, load)
+        await turns.take(served)
+        what = f"chat of a JSON schema, {how}, {load.clients} at once"
+        rows += turns.row(what, "bound", "free", BOUND_RATE) + turns.used(what, "bound", "free")
+        what = f"free chat against itself, {how}, {load.clients} at once"
+        rows += turns.row(what, "free again", "free", RATE._replace(target=""))
+    return rows
 
 
 def costs() -> list[Row]:
@@ -268,25 +290,36 @@ async def open_streams(url: str, model: str) -> list[Row]:
     ]
 
 
-def through_the_door(model: str, parts: list[str], clients: list[int]) -> list[Row]:
-    rows: list[Row] = []
+def load_of(part: str, clients: int, model: str, tokens: int) -> Load:
+    if part == "first":
+        return Load(clients, FIRST, (FIRST_ROUNDS if model == TINY else REAL_FIRST_ROUNDS)[clients])
+    return Load(clients, tokens, (ROUNDS if model == TINY else REAL_ROUNDS)[clients])
+
+
+MEASURED = {"throughput": throughput, "first": first, "grammar": grammar}
+
+
+def through_the_door(asked: argparse.Namespace) -> Iterator[list[Row]]:
+    """Rows, piece by piece."""
+    model = asked.model
     with serving("--model", model) as served:
         with tinkex.ServiceClient(base_url=served.url, api_key=KEY) as service:
             sampler = service.create_sampling_client(base_model=model)._sampling_session_id
-            for count in clients if "throughput" in parts else []:
-                rows += told(asyncio.run(throughput(served, model, sampler, count)))
-            for count in clients if "grammar" in parts else []:
-                rows += told(asyncio.run(grammar(served, model, count)))
-        if "streams" in parts:
-            rows += told(asyncio.run(open_streams(served.url, model)))
-    return rows
+            for part, count in itertools.product(asked.parts, asked.clients):
+                if part in MEASURED:
+                    load = load_of(part, count, model, asked.tokens)
+                    yield asyncio.run(MEASURED[part](served, model, sampler, load))
+        if "streams" in asked.parts:
+            yield asyncio.run(open_streams(served.url, model))
 
 
-def told(rows: list[Row]) -> list[Row]:
-    """The same; whoever waits sees them."""
-    for row in rows:
-        print("  ".join(row.cells()), flush=True)
-    return rows
+def keep(model: str, rows: list[Row]) -> None:
+    """Write what a piece gave, lest it be lost with the next."""
+    title, name = "OpenAI-style endpoints against native sampling", "endpoints"
+    if model != TINY:
+        short = model.rpartition("/")[2]
+        title, name = f"{title}, {short}", f"{name}_{short.lower()}"
+    update(name, title, rows, NOTE, whole=False)
 
 
 def main() -> None:
@@ -294,18 +327,15 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--clients", type=int, nargs="+", choices=ROUNDS, default=list(ROUNDS))
     parser.add_argument("--model", default=TINY)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of an answer")
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    rows = told(costs()) if "costs" in asked.parts else []
+    if "costs" in asked.parts:
+        keep(asked.model, costs())
     if set(asked.parts) - {"costs"}:
-        rows = through_the_door(asked.model, asked.parts, asked.clients) + rows
-    title = "OpenAI-style endpoints against native sampling"
-    if asked.model != TINY:
-        short = asked.model.rpartition("/")[2]
-        write(f"endpoints_{short.lower()}", f"{title}, {short}", rows, NOTE)
-    elif len(asked.parts) == len(PARTS):
-        write("endpoints", title, rows, NOTE)
+        for rows in through_the_door(asked):
+            keep(asked.model, rows)
 
 
 if __name__ == "__main__":

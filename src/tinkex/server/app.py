@@ -20,6 +20,7 @@ from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
 from tinkex.server.endpoints.routes import ROUTES as ENDPOINTS
 from tinkex.server.endpoints.routes import close as close_endpoints
+from tinkex.server.endpoints.routes import unserved
 from tinkex.server.engines.worker import Launch
 from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
@@ -116,7 +117,9 @@ def create_app(
     return app
 
 
-async def _plain(_: Request, error: Exception) -> Response:
+async def _plain(request: Request, error: Exception) -> Response:
     """Unknown paths and methods, in the shape of every other refusal."""
     assert isinstance(error, HTTPException)
-    return answer({"detail": error.detail}, error.status_code)
+    status = error.status_code
+    told = unserved(request.method, request.url.path, status)
+    return told or answer({"detail": error.detail}, status)

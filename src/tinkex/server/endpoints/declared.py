@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from tinkex.server.endpoints.errors import Unfit
+from tinkex.server.endpoints.values import MEDIA, TEXT_ONLY
 from tinkex.server.protocol import problems
 from tinkex.server.protocol.json_body import parse
 from tinkex.types.strictness import Strict
@@ -94,5 +95,19 @@ def _unfit(error: ValidationError, values: Mapping[str, Any]) -> Unfit:
     if found["type"] == _NOT_SERVED:
         place = (*place, found["ctx"]["name"])
         sentence = f"is not served here: {found['ctx']['why']}"
+    if (media := _media(place, values)) is not None:
+        sentence = f"is {media!r}, which is not served here: {TEXT_ONLY}"
     param = problems.shown(place)
     return Unfit(f"{param} {sentence}", param)
+
+
+def _media(place: problems.Place, values: Any) -> str | None:
+    """What kind of part a message has there, if that is what is wrong with it."""
+    if place[-1:] != ("type",):
+        return None
+    try:
+        for step in place:
+            values = values[step]
+    except (KeyError, TypeError):  # there is no type
+        return None
+    return values if isinstance(values, str) and values in MEDIA else None

@@ -25,6 +25,7 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("authentication_error", "invalid_api_key"),
     404: ("invalid_request_error", "model_not_found"),
+    405: ("invalid_request_error", None),
     413: ("invalid_request_error", "request_too_large"),
     429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("server_error", "overloaded"),
@@ -33,6 +34,7 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
+    405: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
@@ -82,6 +84,16 @@ class Unfit(Refusal):
         super().__init__(detail)
         self.param = param
         self.code = code
+
+
+class Unserved(Refusal):
+    """A path or a method that there is not below a base address of these APIs."""
+
+    code = "unknown_url"
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
 class Failure(Refusal):

@@ -87,4 +87,5 @@ async def target_of(request: Request, name: str) -> Target:
 
 
 def new_id(prefix: str) -> str:
-    return f"{prefix}-{secrets.token_hex(12)}"
+    """`prefix` as the API in question begins such names, with its hyphen or underscore."""
+    return f"{prefix}{secrets.token_hex(12)}"

@@ -14,6 +14,21 @@ TOKEN_LIMIT = MAX_TOKEN_ID
 MESSAGES_LIMIT = 10_000
 TOOLS_LIMIT = 512
 TEXT_ONLY = "the served models read text only"
+MEDIA = frozenset(
+    (
+        "image",
+        "image_url",
+        "input_image",
+        "audio",
+        "input_audio",
+        "video",
+        "video_url",
+        "file",
+        "input_file",
+        "document",
+    )
+)
+"""What parts of messages are called, in all of these APIs, that are no text."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Sized)

@@ -28,7 +28,7 @@ class MessageAnswer:
     def __init__(self, asked: MessagesRequest, talk: Talk) -> None:
         self._asked = asked
         self._talk = talk
-        self._id = new_id("msg")
+        self._id = new_id("msg_")
 
     def whole(self, result: SampleResult) -> dict[str, Any]:
         answer = self._talk.answer()
@@ -152,7 +152,7 @@ def blocks_of(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 
 def _block(kind: str, name: str) -> dict[str, Any]:
     if kind == "tool_use":
-        return {"type": kind, "id": new_id("toolu"), "name": name, "input": {}}
+        return {"type": kind, "id": new_id("toolu_"), "name": name, "input": {}}
     return {"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}
 
 

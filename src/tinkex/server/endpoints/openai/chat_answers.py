@@ -26,7 +26,7 @@ class ChatCompletion:
     def __init__(self, asked: ChatRequest, talk: Talk) -> None:
         self._asked = asked
         self._talk = talk
-        self._head = {"id": new_id("chatcmpl"), "created": int(time.time()), "model": asked.model}
+        self._head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": asked.model}
         self._chunks = Chunks({**self._head, "object": "chat.completion.chunk"})
         self._tail: dict[str, Any] = {"tinkex": {"weights": talk.target.told}}
         if asked.return_token_ids:
@@ -132,7 +132,7 @@ class _StreamedChoice:
             case Call(name):
                 self._calls += 1
                 function = {"name": name, "arguments": ""}
-                head = {"id": new_id("call"), "type": "function"}
+                head = {"id": new_id("call_"), "type": "function"}
                 return {"tool_calls": [{"index": self._calls - 1, **head, "function": function}]}
             case Arguments(text):
                 function = {"arguments": text}
@@ -155,7 +155,7 @@ def tool_calls(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     for piece in pieces:
         if isinstance(piece, Call):
             function = {"name": piece.name, "arguments": ""}
-            calls.append({"id": new_id("call"), "type": "function", "function": function})
+            calls.append({"id": new_id("call_"), "type": "function", "function": function})
         elif isinstance(piece, Arguments) and calls:
             calls[-1]["function"]["arguments"] += piece.text
     return calls

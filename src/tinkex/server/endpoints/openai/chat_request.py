@@ -160,15 +160,13 @@ class ChatRequest(SamplingFields):
         if self.top_logprobs and not self.logprobs:
             raise Unfit("top_logprobs needs logprobs: true", "top_logprobs")
         tools = [] if self.tool_choice == "none" else [tool.told() for tool in self.tools]
-        limits = (self.max_completion_tokens, self.max_tokens)
-        most = next((limit for limit in limits if limit is not None), None)
         return Conversation(
             model=self.model,
             messages=[message.told() for message in self.messages],
             size=size,
             tools=tools,
             variables=self.chat_template_kwargs,
-            params=self.params(most),
+            params=self.params(self._most_tokens()),
             controls=self.controls(),
             n=self.n,
             top_logprobs=self.top_logprobs,
@@ -181,6 +179,16 @@ class ChatRequest(SamplingFields):
             effort=self.reasoning_effort,
             must=self._must(tools),
         )
+
+    def _most_tokens(self) -> int | None:
+        old, new = self.max_tokens, self.max_completion_tokens
+        if old is not None and new is not None and old != new:
+            raise Unfit(
+                f"max_tokens is {old} and max_completion_tokens {new}: they are two names of one "
+                "limit, give one",
+                "max_tokens",
+            )
+        return old if new is None else new
 
     def _must(self, tools: list[dict[str, Any]]) -> Must:
         choice, schema = self.tool_choice, self.response_format.schema_wanted

@@ -36,7 +36,7 @@ class Completion:
         self._asked = asked
         self._prompts = prompts
         self._head: dict[str, Any] = {
-            "id": new_id("cmpl"),
+            "id": new_id("cmpl-"),
             "object": "text_completion",
             "created": int(time.time()),
             "model": asked.model,

@@ -32,7 +32,7 @@ class ResponseAnswer:
         self._items = Items()
         self._numbers = 0
         self._head = {
-            "id": new_id("resp"),
+            "id": new_id("resp_"),
             "object": "response",
             "created_at": int(time.time()),
             "model": asked.model,
@@ -62,7 +62,7 @@ class ResponseAnswer:
             result = (await draw.results())[0]
             for each in self._told(answer.end()):
                 yield each
-            for values in self._items.close():
+            for values in self._items.close(_status(result)):
                 yield self._event(values)
             ended = self._ended(result)
             yield self._event({"type": f"response.{ended['status']}", "response": ended})
@@ -81,17 +81,17 @@ class ResponseAnswer:
         return event({**values, "sequence_number": number}, values["type"])
 
     def _ended(self, result: SampleResult) -> dict[str, Any]:
-        for _ in self._items.close():
+        for _ in self._items.close(_status(result)):
             pass
-        sequence = result.sequences[0]
+        sequence, status = result.sequences[0], _status(result)
         if self._asked.scored:
             tokens, best = sequence.tokens.tolist(), likeliest(sequence.topk)
             self._items.score(entries(self._talk.text, tokens, sequence.logprobs, best))
-        cut = sequence.stop_reason == "length"
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             **self._head,
-            "status": "incomplete" if cut else "completed",
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "status": status,
+            "incomplete_details": cut,
             "completed_at": int(time.time()),
             "output": self._items.done,
             "usage": self._usage(result),
@@ -110,6 +110,11 @@ class ResponseAnswer:
             "output_tokens_details": {"reasoning_tokens": min(thoughts, drawn)},
             "total_tokens": read + drawn,
         }
+
+
+def _status(result: SampleResult) -> str:
+    """Of the response, and of the item that was open when it ended."""
+    return "incomplete" if result.sequences[0].stop_reason == "length" else "completed"
 
 
 def _said_back(asked: ResponsesRequest) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class Items:
         elif isinstance(piece, Reasoning):
             yield self._delta("response.reasoning_text.delta", piece.text)
 
-    def close(self) -> Iterator[Event]:
-        """The open item is complete."""
+    def close(self, status: str = "completed") -> Iterator[Event]:
+        """The open item is complete, or all there will be of it."""
         if self._item is None:
             return
         item, text = self._item, self._text
@@ -60,7 +60,7 @@ class Items:
             else:
                 inside = {**place, "content_index": 0, "text": text}
                 yield {"type": "response.reasoning_text.done", **inside}
-        item["status"] = "completed"
+        item["status"] = status
         yield {
             "type": "response.output_item.done",
             "output_index": len(self.done),
@@ -96,11 +96,11 @@ class Items:
 
 def _item(kind: str, name: str) -> dict[str, Any]:
     if kind == "function_call":
-        call = {"call_id": new_id("call"), "name": name, "arguments": ""}
-        return {"type": kind, "id": new_id("fc"), "status": "in_progress", **call}
+        call = {"call_id": new_id("call_"), "name": name, "arguments": ""}
+        return {"type": kind, "id": new_id("fc_"), "status": "in_progress", **call}
     if kind == "reasoning":
-        return {"type": kind, "id": new_id("rs"), "summary": [], "content": []}
-    head = {"type": kind, "id": new_id("msg"), "status": "in_progress"}
+        return {"type": kind, "id": new_id("rs_"), "summary": [], "content": []}
+    head = {"type": kind, "id": new_id("msg_"), "status": "in_progress"}
     return {**head, "role": "assistant", "content": []}
 
 

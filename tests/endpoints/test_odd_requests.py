@@ -1,0 +1,103 @@
+"""Odd requests, each answered as the API in question would, or refused by the name it used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from endpoints.conftest import KEY, MODEL, QUESTION, World
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+
+
+def post(world: World, path: str, **body: Any) -> httpx.Response:
+    headers = {"x-api-key": KEY}
+    return httpx.post(f"{world.url}{path}", json={"model": MODEL, **body}, headers=headers)
+
+
+def error(answer: httpx.Response) -> dict[str, Any]:
+    found: dict[str, Any] = answer.json()["error"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (CHAT, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
+        (CHAT, {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}),
+        (RESPONSES, {"type": "input_image", "image_url": "data:image/png;base64,AA"}),
+        (MESSAGES, {"type": "document", "source": {"type": "text", "data": "AA"}}),
+    ],
+)
+def test_media_are_refused_by_their_name(world: World, path: str, part: dict[str, Any]) -> None:
+    turn = [{"role": "user", "content": [part]}]
+    held = {"input": turn} if path == RESPONSES else {"messages": turn, "max_tokens": 1}
+    answer = post(world, path, **held)
+    assert answer.status_code == 400
+    assert repr(part["type"]) in error(answer)["message"]
+    assert "text only" in error(answer)["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/v1/chat/completions", 404),
+        ("GET", CHAT, 405),
+        ("POST", "/oai/api/v1/images/generations", 404),
+    ],
+)
+def test_what_is_not_served_is_told_in_the_shape_that_clients_read(
+    world: World, method: str, path: str, status: int
+) -> None:
+    answer = httpx.request(method, f"{world.url}{path}", headers={"x-api-key": KEY})
+    assert answer.status_code == status
+    assert error(answer)["code"] == "unknown_url"
+    assert f"{method} {path}" in error(answer)["message"]
+    assert "chat/completions, completions" in error(answer)["message"]
+
+
+def test_a_path_beside_messages_is_told_as_that_api_tells_it(world: World) -> None:
+    answer = httpx.get(f"{world.url}/anthropic/api/v1/files", headers={"x-api-key": KEY})
+    assert answer.status_code == 404
+    assert answer.json()["type"] == "error"
+    assert error(answer)["type"] == "not_found_error"
+
+
+def test_two_limits_that_disagree_are_refused(world: World) -> None:
+    limits = {"max_tokens": 2, "max_completion_tokens": 3}
+    answer = post(world, CHAT, messages=QUESTION, **limits)
+    assert answer.status_code == 400
+    assert error(answer)["param"] == "max_tokens"
+    same = post(world, CHAT, messages=QUESTION, max_tokens=1, max_completion_tokens=1)
+    assert same.json()["usage"]["completion_tokens"] == 1
+
+
+def test_a_response_that_was_cut_off_ends_with_an_incomplete_item(world: World) -> None:
+    client = openai.OpenAI(base_url=f"{world.url}/v1", api_key=KEY)
+    with client:
+        whole = client.responses.create(model=MODEL, input="x", max_output_tokens=8)
+        events = list(
+            client.responses.create(model=MODEL, input="x", max_output_tokens=8, stream=True)
+        )
+    assert (whole.status, whole.output[0].status) == ("incomplete", "incomplete")
+    done = [event for event in events if event.type == "response.output_item.done"]
+    assert [event.item.status for event in done] == ["incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("path", "begins"),
+    [(CHAT, "chatcmpl-"), (RESPONSES, "resp_"), (MESSAGES, "msg_"), ("/v1/completions", "cmpl-")],
+)
+def test_answers_are_numbered_as_each_api_numbers_them(
+    world: World, path: str, begins: str
+) -> None:
+    held = {
+        CHAT: {"messages": QUESTION, "max_tokens": 1},
+        MESSAGES: {"messages": QUESTION, "max_tokens": 1},
+        RESPONSES: {"input": "x", "max_output_tokens": 1},
+    }.get(path, {"prompt": "x", "max_tokens": 1})
+    assert post(world, path, **held).json()["id"].startswith(begins)
