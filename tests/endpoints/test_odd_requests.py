@@ -67,6 +67,38 @@ def test_a_path_beside_messages_is_told_as_that_api_tells_it(world: World) -> No
     assert error(answer)["type"] == "not_found_error"
 
 
+BAD = {"$ref": "#/$defs/nowhere"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": BAD}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "field", "held"),
+    [
+        (
+            CHAT,
+            "response_format",
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": BAD}}},
+        ),
+        (CHAT, "tools", {"tools": [TOOL], "tool_choice": "required"}),
+        (RESPONSES, "text.format", {"text": {"format": {"type": "json_schema", "schema": BAD}}}),
+        (
+            MESSAGES,
+            "output_config.format",
+            {"output_config": {"format": {"type": "json_schema", "schema": BAD}}},
+        ),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_is_refused_by_the_field_it_came_in(
+    world: World, path: str, field: str, held: dict[str, Any], stream: bool
+) -> None:
+    asked = {"input": "x"} if path == RESPONSES else {"messages": QUESTION, "max_tokens": 4}
+    answer = post(world, path, **asked, **held, stream=stream)
+    assert answer.status_code == 400
+    assert error(answer)["message"].startswith(f"{field}: failed to compile JSON schema")
+    assert error(answer).get("param", field) == field
+
+
 def test_two_limits_that_disagree_are_refused(world: World) -> None:
     limits = {"max_tokens": 2, "max_completion_tokens": 3}
     answer = post(world, CHAT, messages=QUESTION, **limits)

@@ -51,6 +51,7 @@ class Conversation:
     format: Format | None = None  # of tool calls; None: as the template teaches
     effort: str | None = None  # of reasoning, for templates that know it
     must: Must = field(default_factory=Must)  # what an answer is held to
+    schema_field: str = "response_format"  # what the request calls the schema in that
 
 
 class Answer:
@@ -181,7 +182,9 @@ async def begin(request: Request, asked: Conversation) -> Talk:
         grammar=grammar(asked.must, name, asked.tools, chat.thinking),
     )
     draws = endpoints_of(request).draws
-    draw = draws.begin(tenant_of(request), target, [command], stream=asked.stream)
+    held = "tools" if asked.must.call else asked.schema_field
+    tenant, stream = tenant_of(request), asked.stream
+    draw = draws.begin(tenant, target, [command], stream=stream, grammar=held)
     if asked.stream:
         try:
             await draw.begun(HEARTBEAT_S)

@@ -80,12 +80,19 @@ class Draws:
         self._samples = samples
 
     def begin(
-        self, tenant: str, target: Target, commands: Sequence[Sample], *, stream: bool = False
+        self,
+        tenant: str,
+        target: Target,
+        commands: Sequence[Sample],
+        *,
+        stream: bool = False,
+        grammar: str = "grammar",
     ) -> Draw:
-        """Queue the samples of one request; raises `Busy` where there is no room for them."""
+        """Queue the samples of one request; raises `Busy` where there is no room for them.
+        `grammar` is the field that theirs came from."""
         self._admission.check(tenant, sum(command.prompt.nbytes for command in commands))
         parts = self._lanes, self._admission, self._meter, self._samples
-        return Draw(*parts, tenant, target, commands, stream)
+        return Draw(*parts, tenant, target, commands, stream, grammar)
 
 
 class Draw:
@@ -101,8 +108,10 @@ class Draw:
         target: Target,
         commands: Sequence[Sample],
         stream: bool,
+        grammar: str,
     ) -> None:
         self.target = target
+        self._grammar = grammar
         self._lanes = lanes
         self._admission = admission
         self._meter = meter
@@ -151,7 +160,7 @@ class Draw:
         try:
             return [await asyncio.shield(ride.result) for ride in self._rides]
         except CommandFailed as failed:
-            raise from_engine(failed) from None
+            raise from_engine(failed, self._grammar) from None
 
     async def begun(self, seconds: float) -> None:
         """Wait until there is news or an end, at most so long; raises if that is a failure. Of what

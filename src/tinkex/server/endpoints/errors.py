@@ -102,12 +102,14 @@ class Failure(Refusal):
     status = 500
 
 
-def from_engine(failed: CommandFailed) -> Refusal:
-    """What the engine said, as a refusal: its own mistakes are not the client's."""
+def from_engine(failed: CommandFailed, grammar: str = "grammar") -> Refusal:
+    """What the engine said, as a refusal: its own mistakes are not the client's. `grammar` is the
+    field that the sample's came from."""
     if failed.kind != "user":
         return Failure(failed.message)
     named, message = _NAMED.match(failed.message), failed.message
-    field = _FIELDS.get(named[1], named[1]) if named else None
+    names = {**_FIELDS, "grammar": grammar}
+    field = names.get(named[1], named[1]) if named else None
     if named and field != named[1]:
         message = f"{field}: {message[named.end() :]}"
     code = _CONTEXT if "context window" in message else None

@@ -207,6 +207,7 @@ class MessagesRequest(CountRequest):
             size=size,
             tools=tools,
             must=self.tool_choice.must(tools, None if wanted is None else wanted.schema_),
+            schema_field="output_config.format",
             params=self._params(),
             stream=self.stream,
             stops=self.stop_sequences,

@@ -198,6 +198,7 @@ class ResponsesRequest(Declared):
             stream=self.stream,
             effort=self.reasoning.effort,
             must=self._must(tools),
+            schema_field="text.format",
         )
 
     def _must(self, tools: list[dict[str, Any]]) -> Must:
