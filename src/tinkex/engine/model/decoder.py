@@ -86,30 +86,43 @@ class Decoder:
         self._rope_of = [None if r is None else _distinct(wanted).index(r) for r in wanted]
 
     def hidden(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, lora: Lora | None = None,
+        recur: Recur | None = None, on_routes: Routed | None = None,
+    ) -> Tensor:  # fmt: skip
+        """[N] ids at [N] positions to [N, hidden_size], after the final norm. `recur` is needed
+        where layers keep a state of every sequence; `on_routes` is told which experts tokens go
+        to."""
+        x, run = self.entered(tokens, positions, attend, lora, recur, on_routes)
+        return self.left(self.through(x, run, range(len(self.config.layers))))
+
+    def entered(
         self,
         tokens: Tensor,
         positions: Tensor,
         attend: Attend,
         lora: Lora | None = None,
-        recompute: bool = False,
-        keep_attention: bool = False,
-        on_routes: Routed | None = None,
         recur: Recur | None = None,
+        on_routes: Routed | None = None,
         replayed: Replayed | None = None,
-    ) -> Tensor:
-        """[N] ids at [N] positions to [N, hidden_size], after the final norm.
-
-        `recompute` keeps only each layer's input for the backward pass and computes the rest
-        again: about a third more time for a fraction of the memory. `keep_attention` keeps what
-        attention gives too, which of long sequences takes longest to compute. `on_routes` is told
-        which experts tokens go to, `replayed` says where they must go. `recur` is needed where
-        layers keep a state of every sequence.
-        """
+    ) -> tuple[Tensor, Pass]:
+        """The stream before the first layer, and what every layer needs to know of the pass.
+        `replayed` says which experts tokens must go to."""
         x = F.embedding(tokens, self.weights.embed)
         if self.config.embed_scale != 1.0:
             x = x * torch.tensor(self.config.embed_scale, dtype=x.dtype)
-        run = Pass(attend, lora, self.angles(positions, x.dtype), recur, on_routes, replayed)
-        for index in range(len(self.config.layers)):
+        return x, Pass(attend, lora, self.angles(positions, x.dtype), recur, on_routes, replayed)
+
+    def through(
+        self, x: Tensor, run: Pass, layers: range, recompute: bool = False,
+        keep_attention: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """The stream after these layers.
+
+        `recompute` keeps only each layer's input for the backward pass and computes the rest
+        again: about a third more time for a fraction of the memory. `keep_attention` keeps what
+        attention gives too, which of long sequences takes longest to compute.
+        """
+        for index in layers:
             if recompute and torch.is_grad_enabled():
                 x = checkpoint(
                     self._layer, index, x, run, use_reentrant=False, preserve_rng_state=False,
@@ -117,6 +130,10 @@ class Decoder:
                 )  # fmt: skip
             else:
                 x = self._layer(index, x, run)
+        return x
+
+    def left(self, x: Tensor) -> Tensor:
+        """What the head is given: the stream after the last layer and the final norm."""
         return rms_norm(x, self.weights.final_norm, self.config.norm_eps)
 
     def unembed(self, hidden: Tensor, lora: Lora | None = None) -> Tensor:

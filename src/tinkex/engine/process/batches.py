@@ -16,7 +16,7 @@ from tinkex.engine.training.batch import Batch, Deferred
 from tinkex.engine.training.trainer import Trainer
 
 AT_ONCE = 4
-"""Batches under way, taking turns by micro-batch."""
+"""Batches under way, taking turns by unit: a micro-batch, or a stretch of a long one."""
 
 MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
@@ -61,8 +61,8 @@ class Batches:
         return {command.run for underway in self._underway for command in underway.commands}
 
     def begin(self, busy: Container[str]) -> None:
-        """Begin one of what waits, also beside those that have several micro-batches to go: they
-        take turns, so that a short call waits for a micro-batch of a long one, not for all."""
+        """Begin one of what waits, also beside those that have several units to go: they take
+        turns, so that a short call waits for a unit of a long one, not for all."""
         if len(self._underway) >= AT_ONCE or any(u.batch.remaining <= 1 for u in self._underway):
             return
         room = MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
@@ -93,9 +93,9 @@ class Batches:
         self._deferred.append((command, deferred))
         deferred.notify(self._wake)
 
-    def run_micro_batch(self) -> None:
+    def run_unit(self) -> None:
         """One of the batch whose turn it is; after its last one, the answers."""
-        underway = self._underway.popleft()
+        underway = self._next()
         batch = underway.batch
         next(batch, None)
         if batch.remaining:
@@ -110,3 +110,11 @@ class Batches:
                 self._emit(failure(command.op, outcome))
             else:
                 self._emit(Done(command.op, outcome, seconds))
+
+    def _next(self) -> _Underway:
+        """The batch whose turn it is. Memory is planned for one pass: while one is made in part,
+        the others' turns come when it is done, but for those that need little."""
+        if any(underway.batch.is_open for underway in self._underway):
+            while not (self._underway[0].batch.is_open or self._underway[0].batch.is_light):
+                self._underway.rotate(-1)
+        return self._underway.popleft()

@@ -311,7 +311,7 @@ class Worker:
     # ---- units of work
 
     def _train(self) -> None:
-        """One unit: a command that goes alone, else a micro-batch of the batch whose turn it is."""
+        """One unit: a command that goes alone, else one of the batch whose turn it is."""
         busy = self._batches.runs
         command = self._runs.take_single(busy)
         if command is None:
@@ -322,7 +322,7 @@ class Worker:
         if command is not None:
             self._serve(command)
         elif self._batches:
-            self._batches.run_micro_batch()
+            self._batches.run_unit()
             self._runs.new_round()
 
     def _sample(self) -> None:

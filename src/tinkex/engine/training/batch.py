@@ -1,4 +1,4 @@
-"""One packed batch of training calls, run a micro-batch at a time.
+"""One packed batch of training calls, run unit by unit: a micro-batch, or a stretch of a long one.
 
 Calls are checked first, each on its own; those that fail are out before anything runs. Gradients
 gather in a vector per call and reach the runs only at the end, so a batch that breaks on the way
@@ -102,8 +102,20 @@ class _Span:
         return [self.call.data[piece.datum] for piece in self.pieces]
 
 
+@dataclass(slots=True)
+class _OpenMicroBatch:
+    """One that is begun."""
+
+    work: Iterator[None]
+    tokens: int
+    units: int  # to go
+
+
+_ENDED = object()
+
+
 class Batch(Iterator[int]):
-    """Each `next` runs one micro-batch and returns its number of tokens.
+    """Each `next` runs one unit of work and returns the tokens of the micro-batch it belongs to.
 
     When it is exhausted `outcomes` has an entry per call, in order, and the runs have their
     gradients. An exception on the way is stored for every call; none is raised.
@@ -114,22 +126,19 @@ class Batch(Iterator[int]):
         self._calls = calls
         self.outcomes: list[Ending] = []
         self._waiting = self._plan()
+        self._open: _OpenMicroBatch | None = None
         self._staged = False
         self._done = False
         mixtures = self._decoder.config.mixtures.values()
         self._loads = ExpertLoads(next((mixture.routed for mixture in mixtures), 0))
 
     def __next__(self) -> int:
-        if self._waiting:
-            micro = self._waiting.pop(0)
-            tokens = sum(piece.length for piece in micro)
+        if self._open is not None or self._waiting:
             try:
-                with threads(threads_for(self._decoder.parameters, tokens)):
-                    self._run(micro)
+                return self._advance()
             except Exception as error:
                 self._break(error)
                 raise StopIteration from None
-            return tokens
         if not self._done:
             self._done = True
             try:
@@ -143,8 +152,40 @@ class Batch(Iterator[int]):
 
     @property
     def remaining(self) -> int:
-        """Micro-batches still to run. At 0 one more `next` makes the outcomes."""
-        return len(self._waiting)
+        """Units still to run. At 0 one more `next` makes the outcomes."""
+        begun = 0 if self._open is None else self._open.units
+        return begun + sum(map(self._units, self._waiting))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a micro-batch is made in part, and holds memory."""
+        return self._open is not None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its next unit is a whole micro-batch that needs little memory."""
+        micro = self._waiting[0] if self._waiting else ()
+        return (
+            not self.is_open and self._units(micro) <= 1 and self._passes.is_light(_tokens(micro))
+        )
+
+    def _advance(self) -> int:
+        if self._open is None:
+            micro = self._waiting.pop(0)
+            self._open = _OpenMicroBatch(self._run(micro), _tokens(micro), self._units(micro))
+        opened = self._open
+        with threads(threads_for(self._decoder.parameters, opened.tokens)):
+            ended = next(opened.work, _ENDED) is _ENDED
+        opened.units -= 1
+        self._open = None if ended else opened
+        return opened.tokens
+
+    def _units(self, micro: Sequence[Piece]) -> int:
+        """Of a micro-batch: its stretches forwards, its losses, its stretches backwards."""
+        calls = {piece.call: self._calls[piece.call] for piece in micro}
+        cuts = self._passes.stretches([piece.length for piece in micro], len(calls))
+        training = any(isinstance(call, Call) and not call.forward_only for call in calls.values())
+        return 1 if cuts == 1 else 1 + cuts * (2 if training else 1)
 
     def _plan(self) -> list[MicroBatch]:
         kinds: dict[bool, list[Piece]] = {False: [], True: []}
@@ -156,21 +197,25 @@ class Batch(Iterator[int]):
         budget = self._passes.micro_batch_tokens
         return pack(kinds[False], budget) + pack(kinds[True], budget)
 
-    def _run(self, micro: MicroBatch) -> None:
+    def _run(self, micro: MicroBatch) -> Iterator[None]:
         spans = self._spans(micro)
         training = not spans[0].call.forward_only
         data = [datum for span in spans for datum in span.data]
         segments = self._segments(spans, training)
         tokens = [datum.tokens for datum in data]
         replayed = replay_of(data, self._decoder.config, self._decoder.device)
-        done = self._passes.run(tokens, segments, training, self._loads.note, replayed)
+        done = yield from self._passes.run(tokens, segments, training, self._loads.note, replayed)
+        if self._units(micro) > 1:
+            yield
         rows = max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
-        head = Head(self._decoder, PackedLora(segments, done.hidden.device), _cells(data), rows)
+        head = Head(self._decoder, PackedLora(segments, done.hidden.device), Cells.of(data), rows)
         gradient = torch.zeros_like(done.hidden) if training else None
         logprobs = self._losses(head, done.hidden, _sharing(spans, rows), gradient)
         counts = not all(span.call.is_out for span in spans)
         if counts and gradient is not None:
-            done.backward(gradient)
+            if self._units(micro) > 1:
+                yield
+            yield from done.backward(gradient)
         self._collect(spans, logprobs)
         self._loads.settle((id(span.call), span.rows) for span in spans)
 
@@ -264,9 +309,13 @@ class Batch(Iterator[int]):
         return ForwardBackwardResult(outputs, metrics)
 
     def _break(self, error: Exception) -> None:
-        self._waiting, self._done = [], True
+        self._waiting, self._open, self._done = [], None, True
         failure = _failure(error)
         self.outcomes = [c if isinstance(c, EngineError) else failure for c in self._calls]
+
+
+def _tokens(micro: Sequence[Piece]) -> int:
+    return sum(piece.length for piece in micro)
 
 
 def _sharing(spans: Sequence[_Span], block_rows: int) -> list[list[_Span]]:
@@ -341,13 +390,3 @@ def _take_out(call: Call, error: Exception) -> None:
 
 def _known_slopes(start: int, values: Tensor) -> Slopes:
     return lambda first, last, logprobs: values[first - start : last - start]
-
-
-def _cells(data: Sequence[CheckedDatum]) -> Cells:
-    widths = np.concatenate([np.full(len(d.tokens), d.targets.size // len(d.tokens)) for d in data])
-    return Cells(
-        rows=np.repeat(np.arange(len(widths)), widths),
-        targets=np.concatenate([datum.targets for datum in data]),
-        starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
-        live=np.concatenate([datum.live for datum in data]),
-    )

@@ -9,7 +9,7 @@ Triton.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,11 +65,12 @@ class CapturedPass:
         self._captured = captured
         self.hidden = captured.hidden[:count].detach()
 
-    def backward(self, gradient: Tensor) -> None:
-        """Add the adapters' gradients, given the loss's by the hidden states."""
+    def backward(self, gradient: Tensor) -> Iterable[None]:
+        """Add the adapters' gradients, given the loss's by the hidden states, at once."""
         self._captured.gradient.zero_()
         self._captured.gradient[: len(gradient)].copy_(gradient)
         self._captured.backward.replay()
+        return ()
 
 
 class CapturedPasses:
@@ -81,9 +82,13 @@ class CapturedPasses:
         # All share it: a pass is over, backward too, before another one begins.
         self._pool = torch.cuda.graph_pool_handle()
 
+    def takes(self, rows: int, segments: int) -> bool:
+        """Whether there are captured graphs for so many tokens of so many segments."""
+        return rows <= max(self._buckets, default=0) and segments <= GROUPS[-1]
+
     def bucket(self, rows: int, segments: Sequence[Segment]) -> Bucket | None:
         """The bucket of so many tokens; None if it is none for captured graphs."""
-        if rows > max(self._buckets, default=0) or len(segments) > GROUPS[-1]:
+        if not self.takes(rows, len(segments)):
             return None
         return Bucket(
             next(size for size in self._buckets if size >= rows),

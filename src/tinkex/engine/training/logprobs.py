@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tinkex.engine.adapters.packed import PackedLora, Segment, add_gradients
 from tinkex.engine.cpu.threads import logsumexp
 from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.losses.inputs import CheckedDatum
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.matrices import frozen
@@ -43,6 +44,19 @@ class Cells:
     targets: NDArray[np.int64]
     starts: NDArray[np.int64]
     live: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, data: Sequence[CheckedDatum]) -> Cells:
+        """Of these sequences, laid end to end."""
+        widths = np.concatenate(
+            [np.full(len(d.tokens), d.targets.size // len(d.tokens)) for d in data]
+        )
+        return cls(
+            rows=np.repeat(np.arange(len(widths)), widths),
+            targets=np.concatenate([datum.targets for datum in data]),
+            starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
+            live=np.concatenate([datum.live for datum in data]),
+        )
 
 
 @dataclass(slots=True)

@@ -1,12 +1,13 @@
 """Training passes: hidden states of packed tokens, and the backward pass that follows.
 
 Small ones are replays of captured graphs where there is a GPU for it, all others run operation by
-operation. Knows segments and adapters, nothing of calls or losses.
+operation, in several stretches of layers where it takes long. Knows segments and adapters, nothing
+of calls or losses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Attend, Replayed, Routed
 from tinkex.engine.to_device import to_device
 from tinkex.engine.training.attention import LONG, PackedAttention
+from tinkex.engine.training.eager_pass import EagerPass, Stretches
 from tinkex.engine.training.long_attention import LongAttention, tried
 from tinkex.engine.training.recurrence import packed_recurrence
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 _LEAST_TOKENS = 2048
 
+_LIGHT = 8
+"""So many light passes have room in the memory that is planned for one."""
+
 
 class Pass(Protocol):
     """A forward pass over packed tokens, and the backward pass that may follow."""
@@ -37,8 +42,9 @@ class Pass(Protocol):
     @property
     def hidden(self) -> Tensor: ...
 
-    def backward(self, gradient: Tensor) -> None:
-        """Add the adapters' gradients, given the loss's by the hidden states."""
+    def backward(self, gradient: Tensor) -> Iterable[None]:
+        """Add the adapters' gradients, given the loss's by the hidden states, as far as what this
+        returns is gone through; somebody else may use the device at each step."""
         ...
 
 
@@ -48,6 +54,7 @@ class Passes:
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
         self._long: LongAttention | None = None
+        self._stretches = Stretches(decoder.config, decoder.device)
         self._recurs = bool(decoder.config.recurrent)
         self._mixes = decoder.config.mixes
 
@@ -68,32 +75,44 @@ class Passes:
         known, self._long = self._long, self._for_long()
         return known is None
 
+    def stretches(self, lengths: Sequence[int], segments: int = 1) -> int:
+        """How many parts a pass over sequences of these lengths is made in, of so many segments."""
+        small = self._captured is not None and self._captured.takes(sum(lengths), segments)
+        return 1 if small else self._stretches.of(lengths)
+
+    def is_light(self, tokens: int) -> bool:
+        """Whether a pass needs so little memory that it may be made while another one waits."""
+        return tokens * self._kept * _LIGHT <= self._limits.activation_bytes
+
     def run(
         self, tokens: Sequence[NDArray[np.int64]], segments: Sequence[Segment], training: bool,
         on_routes: Routed, replayed: Replayed | None = None,
-    ) -> Pass:  # fmt: skip
-        """The forward pass over these sequences, packed. `training` allows a backward pass."""
+    ) -> Generator[None, None, Pass]:  # fmt: skip
+        """The forward pass over these sequences, packed. `training` allows a backward pass. Between
+        its stretches, where it yields, somebody else may use the device."""
         lengths = [len(part) for part in tokens]
         count = sum(lengths)
         bucket = None if self._captured is None else self._captured.bucket(count, segments)
         if self._captured is not None and bucket is not None:
             return self._captured.run(bucket, tokens, segments)
-        device = self.decoder.device
+        device, long = self.decoder.device, max(lengths) >= LONG
         with torch.set_grad_enabled(training):
-            hidden = self.decoder.hidden(
+            x, facts = self.decoder.entered(
                 to_device(np.concatenate(tokens), device),
                 to_device(np.concatenate([np.arange(length) for length in lengths]), device),
                 self._attention(lengths),
                 self._lora(segments, count),
-                recompute=training and self._heavy(count),
-                keep_attention=max(lengths) >= LONG
-                and self._for_long().kept
-                and self._has_room_for_attention(count),
-                on_routes=on_routes,
-                recur=packed_recurrence(lengths, device, self._triton) if self._recurs else None,
-                replayed=replayed,
+                packed_recurrence(lengths, device, self._triton) if self._recurs else None,
+                on_routes,
+                replayed,
             )
-        return _EagerPass(hidden)
+        eager = EagerPass(
+            self.decoder, facts, training,
+            recompute=training and self._heavy(count),
+            keep_attention=long and self._for_long().kept and self._has_room_for_attention(count),
+        )  # fmt: skip
+        yield from eager.forward(x, self.stretches(lengths, len(segments)))
+        return eager
 
     def _attention(self, lengths: Sequence[int]) -> Attend:
         config, device = self.decoder.config, self.decoder.device
@@ -158,13 +177,3 @@ class Passes:
     def _kept(self) -> int:
         """Bytes that a pass keeps per token for its backward pass."""
         return self.decoder.config.kept * self.decoder.dtype.itemsize
-
-
-class _EagerPass:
-    def __init__(self, hidden: Tensor) -> None:
-        self._hidden = hidden
-        self.hidden = hidden.detach()
-
-    def backward(self, gradient: Tensor) -> None:
-        if self._hidden.requires_grad:
-            torch.autograd.backward([self._hidden], [gradient])
