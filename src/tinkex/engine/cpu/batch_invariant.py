@@ -33,6 +33,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return onednn.linear(x, weight, bias)
 
 
+def linear_into(out: Tensor, x: Tensor, weight: Tensor) -> None:
+    """out = x @ weight.T, without gradients."""
+    if _takes(x, weight):
+        out.copy_(onednn.linear(x, weight))
+    else:
+        torch.mm(x, weight.T, out=out)
+
+
 def times(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight, without gradients."""
     return onednn.linear(x, weight.T) if _takes(x, weight) else x @ weight

@@ -65,18 +65,17 @@ class Routes:
 
             summed: Tensor = kernel.combine(rows.contiguous(), self.places.view_as(self.experts))
             return summed
-        found = rows.index_select(0, self.places)
-        return found.view(*self.experts.shape, rows.shape[1]).sum(1)
+        return F.embedding_bag(self.places.view_as(self.experts), rows, mode="sum")
 
     @functools.cached_property
     def known_experts(self) -> Tensor:
         """Each row's expert, or for nobody's some other: to look things up by."""
         return self.row_experts.clamp(max=self.count - 1) if self.partial else self.row_experts
 
-    def blank(self, x: Tensor, width: int) -> Tensor:
+    def blank(self, like: Tensor, width: int) -> Tensor:
         """Rows to be filled by expert; nobody's are zero."""
-        shape = (len(x), width)
-        return x.new_zeros(shape) if self.partial else x.new_empty(shape)
+        shape = (len(self.tokens), width)
+        return like.new_zeros(shape) if self.partial else like.new_empty(shape)
 
     def clear(self, rows: Tensor) -> Tensor:
         """The same rows, nobody's made zero."""
@@ -99,11 +98,11 @@ class Routes:
 
 def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     """Each row times its expert's matrix: x[row] @ weight[expert].T."""
-    if _groups(x, weight):
-        return routes.clear(_grouped(x, weight.mT, routes))
+    if takes_groups(x, weight):
+        return grouped_products(x, weight, routes)
     out = routes.blank(x, weight.shape[1])
     for expert, start, stop in routes.bounds:
-        out[start:stop] = _steady(x[start:stop], weight[expert])
+        _product_into(out[start:stop], x[start:stop], weight[expert])
     return out
 
 
@@ -112,43 +111,22 @@ def products_back(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     return products(x, weight.mT, routes)
 
 
-def thin_products(x: Tensor, factor: Tensor, routes: Routes) -> Tensor:
-    """The same as `products` for the factors of one adapter, whose rows all are its own."""
-    if _groups(x, factor):
-        return routes.clear(_grouped(x, factor.mT, routes))
-    out = routes.blank(x, factor.shape[1])
-    for expert, start, stop in routes.bounds:
-        torch.mm(x[start:stop], factor[expert].T, out=out[start:stop])
-    return out
-
-
-def add_sums(total: Tensor, left: Tensor, right: Tensor, routes: Routes, scaling: float) -> None:
-    """total[expert] += scaling · left.T @ right over the expert's rows, in the total's float32."""
-    if _groups(left, right):
-        total.add_(_grouped(left.mT, right, routes), alpha=scaling)
-        return
-    for expert, start, stop in routes.bounds:
-        part, other = left[start:stop].T, right[start:stop]
-        if part.dtype == total.dtype:
-            total[expert].addmm_(part, other, alpha=scaling)
-        else:
-            total[expert].add_(part @ other, alpha=scaling)
-
-
-def _steady(x: Tensor, weight: Tensor) -> Tensor:
-    short = STEADY_ROWS - len(x)
-    if short <= 0 or not x.is_cpu:
-        return batch_invariant.linear(x, weight, None)
-    return batch_invariant.linear(F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)]
-
-
-def _groups(x: Tensor, other: Tensor) -> bool:
+def takes_groups(x: Tensor, other: Tensor) -> bool:
     """Whether one grouped kernel takes these: bfloat16 on a GPU, widths it can read."""
     widths = (x.shape[-1], other.shape[-1], *other.shape[1:-1])
     aligned = all(width % _ALIGNMENT == 0 for width in widths)
     return x.is_cuda and x.dtype == other.dtype == torch.bfloat16 and aligned
 
 
-def _grouped(left: Tensor, right: Tensor, routes: Routes) -> Tensor:
-    result: Tensor = F.grouped_mm(left, right, offs=routes.ends)
-    return result
+def grouped_products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    """`products` in one kernel."""
+    return routes.clear(F.grouped_mm(x, weight.mT, offs=routes.ends))
+
+
+def _product_into(out: Tensor, x: Tensor, weight: Tensor) -> None:
+    """out = x @ weight.T, whose bits do not depend on how many rows there are."""
+    short = STEADY_ROWS - len(x)
+    if short <= 0 or not x.is_cpu:
+        batch_invariant.linear_into(out, x, weight)
+    else:
+        out.copy_(batch_invariant.linear(F.pad(x, (0, 0, 0, short)), weight, None)[: len(x)])
