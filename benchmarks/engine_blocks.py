@@ -1,56 +1,125 @@
 """A packed training step of a hybrid model and of mixtures of experts against transformers + PEFT.
 
-    python benchmarks/engine_blocks.py
+    python benchmarks/engine_blocks.py [MODEL ...]
 
 The built-in tiny models. Both sides: float32, rank 32 on all that is adapted, next-token loss,
-AdamW, the same sequences of mixed lengths; theirs are padded. Steps alternate; medians of the CPU
-time of one thread, so that what else the machine does counts for little.
+AdamW, the same sequences of mixed lengths; theirs are padded. Each in a process of its own, as its
+users run it: ours with the environment that the server starts an engine with, theirs without. Steps
+alternate; medians of the CPU time of one thread, so that what else the machine does counts for
+little.
 """
 
 from __future__ import annotations
 
+import os
+import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-import peft
 import torch
-from engine_training import CACHE, RANK, EngineTrainer, medians
-from peft_baseline import MODULES, PeftTrainer
+from numpy.typing import NDArray
 from report import Row, write
 
 from tinkex.engine.builtin.tiny import ensure_tiny
-from tinkex.engine.training import batch
+from tinkex.engine.process.parent import ENVIRONMENT
 
 LENGTHS = (256, 224, 192, 160, 128, 96, 64, 32)
-_ATTENTION = [name for name in MODULES if name[0] in "qkvol"]
+RANK = 32
+ROUNDS = 9
+OURS, THEIRS = "ours", "theirs"
+_ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj", "lm_head"]
+_MLP = ["gate_proj", "up_proj", "down_proj"]
 _EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 CONFIGS = {
     "tinkex/tiny-qwen3.5": {
-        "target_modules": [*MODULES, "in_proj_qkv", "in_proj_z", "out_proj"],
+        "target_modules": [*_ATTENTION, *_MLP, "in_proj_qkv", "in_proj_z", "out_proj"],
     },
     "tinkex/tiny-qwen3-moe": {"target_modules": _ATTENTION, "target_parameters": _EXPERTS},
     "tinkex/tiny-gpt-oss": {"target_modules": _ATTENTION, "target_parameters": _EXPERTS},
 }
 
 
+class Steps(Protocol):
+    def step(self, sequences: Sequence[NDArray[np.int64]]) -> float: ...
+
+
+class Side:
+    """A process that makes a step whenever it is asked to."""
+
+    def __init__(self, side: str, model: str, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--side", side, model],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**environment, **os.environ},
+        )  # fmt: skip
+
+    def step(self) -> tuple[float, float]:
+        """Its loss, and the seconds of CPU time it took."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(file=self._process.stdin, flush=True)
+        loss, seconds = self._process.stdout.readline().split()
+        return float(loss), float(seconds)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
 def main() -> None:
-    torch.set_num_threads(1)
-    batch.threads_for = lambda *_: 1
-    rows, notes = [], []
+    if sys.argv[1:2] == ["--side"]:
+        answer(*sys.argv[2:])
+        return
+    rows, notes, alike = [], [], []
     for name in sys.argv[1:] or CONFIGS:
-        folder = ensure_tiny(name, Path(CACHE))
-        config = peft.LoraConfig(r=RANK, lora_alpha=32, **CONFIGS[name])
-        ours, theirs = EngineTrainer(folder), PeftTrainer(folder, RANK, config=config)
-        rng = np.random.default_rng(0)
-        data = [rng.integers(0, 256, length) for length in LENGTHS]
-        notes.append(f"{name} {abs(ours.step(data) / theirs.step(data) - 1):.1e}")
-        own, other = medians(ours.step, theirs.step, data, time.process_time)
-        told = f"step, {name}, 8 of 32…256"
-        rows.append(Row(told, own * 1e3, "ms", against=other * 1e3, target="≥2×"))
-    note = f"The first losses agree: {', '.join(notes)} (B starts at zero on both sides)."
+        sides = [Side(OURS, name, ENVIRONMENT), Side(THEIRS, name, {}),
+                 Side(THEIRS, name, ENVIRONMENT)]  # fmt: skip
+        first = [side.step()[0] for side in sides]
+        times = [[side.step()[1] * 1e3 for side in sides] for _ in range(ROUNDS + 1)][1:]
+        own, other, with_ours = (statistics.median(column) for column in zip(*times, strict=True))
+        rows.append(Row(f"step, {name}, 8 of 32…256", own, "ms", against=other, target="≥2×"))
+        notes.append(f"{name} {abs(first[0] / first[1] - 1):.1e}")
+        alike.append(f"{name} {with_ours:.1f} ms ({with_ours / own:.2f}×)")
+        for side in sides:
+            side.close()
+    note = (
+        f"The first losses agree: {', '.join(notes)} (B starts at zero on both sides).\n\n"
+        f"The alternative in the engine's environment, too: {', '.join(alike)}."
+    )
     write("engine_blocks", "Packed training step of hybrids and mixtures", rows, note)
+
+
+def answer(side: str, model: str) -> None:
+    """A step for every line that comes in."""
+    trainer = made(side, model)
+    rng = np.random.default_rng(0)
+    data = [rng.integers(0, 256, length) for length in LENGTHS]
+    for _ in sys.stdin:
+        start = time.process_time()
+        loss = trainer.step(data)
+        print(loss, time.process_time() - start, flush=True)
+
+
+def made(side: str, model: str) -> Steps:
+    """Each side loads what it needs."""
+    torch.set_num_threads(1)
+    folder = ensure_tiny(model, Path.home() / ".cache" / "tinkex" / "models")
+    if side == OURS:
+        from engine_training import EngineTrainer
+
+        from tinkex.engine.training import batch
+
+        batch.threads_for = lambda *_: 1
+        return EngineTrainer(folder)
+    import peft
+    from peft_baseline import PeftTrainer
+
+    config = peft.LoraConfig(r=RANK, lora_alpha=32, **CONFIGS[model])
+    return PeftTrainer(folder, RANK, config=config)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ an adapter's rows of one expert lie side by side in the batch: they are read and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,13 +31,16 @@ class Share:
     def of(cls, routes: Routes, start: int, stop: int) -> Share:
         return cls(start, stop, *routes.within(start, stop))
 
-    def pieces(self) -> Iterator[tuple[int, slice, slice]]:
-        """(expert, its rows among ours, the same among the batch's)."""
-        bounds = self.routes.bounds
-        firsts = [start for _, start, _ in bounds]
-        there = firsts if self.rows is None else self.rows[firsts].tolist()
-        for (expert, start, stop), first in zip(bounds, there, strict=True):
-            yield expert, slice(start, stop), slice(first, first + stop - start)
+    def pieces(self, rows: Tensor) -> Sequence[Tensor]:
+        """Views of our rows among the batch's, one for each expert that got any."""
+        if self.rows is None:
+            return self.routes.pieces(rows)
+        bounds, sizes, end = self.routes.bounds, [], 0
+        firsts = self.rows[[start for _, start, _ in bounds]].tolist()
+        for first, (_, start, stop) in zip(firsts, bounds, strict=True):
+            sizes += [first - end, stop - start]
+            end = first + stop - start
+        return rows.split_with_sizes([*sizes, len(rows) - end])[1::2]
 
     def take(self, rows: Tensor) -> Tensor:
         return rows if self.rows is None else rows.index_select(0, self.rows)
@@ -56,10 +59,8 @@ def add_expanded(
     """Add B (A x) to the share's rows of `y`, `x` being its tokens; returns A x by token."""
     place = factors.place[layer]
     inner = x @ factors.a[place].T
-    spread = share.routes.rows(inner).chunk(len(factors.b), dim=1)
-    columns = y.split_with_sizes([b.shape[-2] for b in factors.b], dim=1)
-    for own, b, part in zip(spread, factors.b, columns, strict=True):
-        _add_products(share, own, b[place], part, scaling)
+    for b, own, part in _by_module(factors, share.routes.rows(inner), y):
+        _add_products(share, part, own, b[place], scaling)
     return inner
 
 
@@ -68,19 +69,17 @@ def add_expanded_gradients(
     x: Tensor, inner: Tensor, dy: Tensor, dx: Tensor | None,
 ) -> None:  # fmt: skip
     """Add the share's part to the factors' gradients and, unless None, to its tokens' `dx`."""
-    place, routes, modules = factors.place[layer], share.routes, len(factors.b)
+    place, routes = factors.place[layer], share.routes
     spread = routes.rows(inner)
     d_spread = routes.blank(spread, spread.shape[1])
-    columns = dy.split_with_sizes([b.shape[-2] for b in factors.b], dim=1)
-    ranks = zip(spread.chunk(modules, dim=1), d_spread.chunk(modules, dim=1), strict=True)
-    for index, (part, (own, d_own)) in enumerate(zip(columns, ranks, strict=True)):
-        b, total = factors.b[index][place], None if grads is None else grads.b[index][place]
-        for expert, mine, there in share.pieces():
-            torch.mm(part[there], b[expert], out=d_own[mine])
-            if total is not None:
-                _accumulate(total[expert], part[there], own[mine], scaling)
+    for b, own, part in _by_module(factors, d_spread, dy):
+        _own_products(share, own, part, b[place].mT)
     d_inner = routes.combine(d_spread)
     if grads is not None:
+        for total, own, part in _by_module(grads, spread, dy):
+            _add_sums(
+                routes.matrices(total[place]), share.pieces(part), routes.pieces(own), scaling
+            )
         _accumulate(grads.a[place], d_inner, x, scaling)
     if dx is not None:
         dx.addmm_(d_inner, factors.a[place], alpha=scaling)
@@ -90,8 +89,13 @@ def add_contracted(
     share: Share, factors: Factors, layer: int, scaling: float, x: Tensor, y: Tensor
 ) -> Tensor:
     """Add B Σ (A x) to the share's tokens `y`, `x` being all rows; returns Σ A x by token."""
-    place = factors.place[layer]
-    inner = share.routes.combine(_own_products(share, x, factors.a[place]))
+    place, a = factors.place[layer], factors.a[factors.place[layer]]
+    if takes_groups(x, a):
+        rows = grouped_products(share.take(x), a, share.routes)
+    else:
+        rows = share.routes.blank(x, a.shape[1])
+        _own_products(share, rows, x, a)
+    inner = share.routes.combine(rows)
     y.addmm_(inner, factors.b[0][place].T, alpha=scaling)
     return inner
 
@@ -101,34 +105,46 @@ def add_contracted_gradients(
     x: Tensor, inner: Tensor, dy: Tensor, dx: Tensor | None,
 ) -> None:  # fmt: skip
     """Add the share's part to the factors' gradients and, unless None, to its rows of `dx`."""
-    place = factors.place[layer]
-    d_rows, a = share.routes.rows(dy @ factors.b[0][place]), factors.a[place]
+    place, routes = factors.place[layer], share.routes
+    d_rows = routes.rows(dy @ factors.b[0][place])
     if grads is not None:
         _accumulate(grads.b[0][place], dy, inner, scaling)
-    for expert, mine, there in share.pieces():
-        if grads is not None:
-            _accumulate(grads.a[place][expert], d_rows[mine], x[there], scaling)
-        if dx is not None:
-            dx[there].addmm_(d_rows[mine], a[expert], alpha=scaling)
+        _add_sums(routes.matrices(grads.a[place]), routes.pieces(d_rows), share.pieces(x), scaling)
+    if dx is not None:
+        _add_products(share, dx, d_rows, factors.a[place].mT, scaling)
 
 
-def _add_products(share: Share, own: Tensor, factor: Tensor, y: Tensor, scaling: float) -> None:
+def _by_module(
+    factors: Factors, ranks: Tensor, columns: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each module's B, its ranks and its columns."""
+    parts = columns.split_with_sizes([b.shape[-2] for b in factors.b], dim=1)
+    return zip(factors.b, ranks.chunk(len(parts), dim=1), parts, strict=True)
+
+
+def _add_products(share: Share, y: Tensor, own: Tensor, factor: Tensor, scaling: float) -> None:
     """y[ours] += scaling · own @ factor[expert].T."""
     if takes_groups(own, factor):
         share.add(y, grouped_products(own.contiguous(), factor, share.routes), scaling)
         return
-    for expert, mine, there in share.pieces():
-        y[there].addmm_(own[mine], factor[expert].T, alpha=scaling)
+    matrices = share.routes.matrices(factor.mT)
+    for part, rows, one in zip(share.pieces(y), share.routes.pieces(own), matrices, strict=True):
+        part.addmm_(rows, one, alpha=scaling)
 
 
-def _own_products(share: Share, x: Tensor, factor: Tensor) -> Tensor:
-    """x[ours] @ factor[expert].T."""
-    if takes_groups(x, factor):
-        return grouped_products(share.take(x), factor, share.routes)
-    out = share.routes.blank(x, factor.shape[1])
-    for expert, mine, there in share.pieces():
-        torch.mm(x[there], factor[expert].T, out=out[mine])
-    return out
+def _own_products(share: Share, own: Tensor, x: Tensor, factor: Tensor) -> None:
+    """own = x[ours] @ factor[expert].T."""
+    matrices = share.routes.matrices(factor.mT)
+    for rows, part, one in zip(share.routes.pieces(own), share.pieces(x), matrices, strict=True):
+        torch.mm(part, one, out=rows)
+
+
+def _add_sums(
+    totals: Sequence[Tensor], left: Sequence[Tensor], right: Sequence[Tensor], scaling: float
+) -> None:
+    """Each total += scaling · left.T @ right."""
+    for total, one, other in zip(totals, left, right, strict=True):
+        _accumulate(total, one, other, scaling)
 
 
 def _accumulate(total: Tensor, left: Tensor, right: Tensor, scaling: float) -> None:

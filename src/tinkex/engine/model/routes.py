@@ -8,6 +8,7 @@ order of its choices: neither depends on who else is in the batch.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,6 +54,18 @@ class Routes:
         ends = self.ends.tolist()
         starts = [0, *ends[:-1]]
         return [(e, a, b) for e, (a, b) in enumerate(zip(starts, ends, strict=True)) if a < b]
+
+    def pieces(self, rows: Tensor) -> Sequence[Tensor]:
+        """Views of the rows of each expert that got any."""
+        bounds = self.bounds
+        if self.partial:
+            rows = rows[: bounds[-1][2] if bounds else 0]
+        return rows.split_with_sizes([stop - start for _, start, stop in bounds])
+
+    def matrices(self, stack: Tensor) -> list[Tensor]:
+        """Of a stack by expert, those of the experts that got any."""
+        every = stack.unbind(0)
+        return [every[expert] for expert, _, _ in self.bounds]
 
     def rows(self, x: Tensor) -> Tensor:
         """Each row's own token of [N, width]."""
@@ -101,8 +114,9 @@ def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     if takes_groups(x, weight):
         return grouped_products(x, weight, routes)
     out = routes.blank(x, weight.shape[1])
-    for expert, start, stop in routes.bounds:
-        _product_into(out[start:stop], x[start:stop], weight[expert])
+    parts = zip(routes.pieces(out), routes.pieces(x), routes.matrices(weight), strict=True)
+    for part, rows, one in parts:
+        _product_into(part, rows, one)
     return out
 
 

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tinkex.engine.model.attention_sinks import attend_with_sinks, sink_queries
 from tinkex.engine.to_device import to_device
+from tinkex.engine.training import causal_rectangles
 from tinkex.engine.training.packing import rectangles
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,14 @@ class PackedAttention:
         if self._order is not None:
             there, back = self._order
             q, k, v = (_permute(x, there, back) for x in (q, k, v))
+        out = self._mixed(q, k, v, window)
+        return out if self._order is None else _permute(out, back, there)
+
+    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        """Of sequences in the order of the rectangles."""
+        unwindowed = window is None or window >= self._longest
+        if q.is_cpu and unwindowed and q.shape[-1] == k.shape[-1]:
+            return causal_rectangles.attend(q, k, v, self._rectangles)
         sizes = [count * length for count, length in self._rectangles]
         parts = zip(
             q.split_with_sizes(sizes),
@@ -93,8 +102,7 @@ class PackedAttention:
             strict=True,
         )
         mixed = [_rectangle(qs, ks, vs, *shape, window) for qs, ks, vs, shape in parts]
-        out = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-        return out if self._order is None else _permute(out, back, there)
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
 def _flash(

@@ -72,8 +72,7 @@ class Attention:
         heads = qkv.view(qkv.shape[0], -1, config.head_dim)
         turned, v = heads.split_with_sizes([config.heads + config.kv_heads, config.kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
-            turned = torch.cat([self._normed(q, self.q_norm), self._normed(k, self.k_norm)], dim=1)
+            turned = self._normed(turned, self.q_norm, self.k_norm)
         if angles is not None:
             assert config.rope is not None
             turned = _rotated(turned, config.rope.head_dim, *angles)
@@ -82,10 +81,15 @@ class Attention:
             q = q * (config.scale * config.head_dim**0.5)
         return q, k, v
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+    def _normed(self, x: Tensor, q_norm: Tensor, k_norm: Tensor) -> Tensor:
+        """Queries and keys [N, heads, D], each with its norm: of a head, or of all as one."""
+        counts, eps = [self.config.heads, self.config.kv_heads], self.config.norm_eps
         if not self.config.wide_norms:
-            return rms_norm(x, weight, self.config.norm_eps)
-        return rms_norm(x.flatten(1), weight, self.config.norm_eps).view(x.shape)
+            weights = [w.expand(n, -1) for w, n in zip((q_norm, k_norm), counts, strict=True)]
+            return rms_norm(x, torch.cat(weights), eps)
+        q, k = x.split_with_sizes(counts, dim=1)
+        q, k = (rms_norm(x.flatten(1), w, eps).view(x.shape) for x, w in ((q, q_norm), (k, k_norm)))
+        return torch.cat([q, k], dim=1)
 
 
 def _rotated(x: Tensor, size: int, cos: Tensor, sin: Tensor) -> Tensor:
