@@ -4,9 +4,9 @@
 
 The built-in tiny models. Both sides: float32, rank 32 on all that is adapted, next-token loss,
 AdamW, the same sequences of mixed lengths; theirs are padded. Each in a process of its own, as its
-users run it: ours with the environment that the server starts an engine with, theirs without. Steps
-alternate; medians of the CPU time of one thread, so that what else the machine does counts for
-little.
+users run it: ours as the server starts an engine, which sets some variables and keeps freed memory;
+theirs without that, and for comparison with it. Steps alternate; medians of the CPU time of one
+thread, so that what else the machine does counts for little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from report import Row, write
 
 from tinkex.engine.builtin.tiny import ensure_tiny
+from tinkex.engine.process.allocator import keep_freed_memory
 from tinkex.engine.process.parent import ENVIRONMENT
 
 LENGTHS = (256, 224, 192, 160, 128, 96, 64, 32)
@@ -51,11 +52,11 @@ class Steps(Protocol):
 class Side:
     """A process that makes a step whenever it is asked to."""
 
-    def __init__(self, side: str, model: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, side: str, model: str, as_engine: bool = True) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--side", side, model],
+            [sys.executable, __file__, "--side", side, model, *(["--engine"] if as_engine else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**environment, **os.environ},
+            env=(ENVIRONMENT if as_engine else {}) | os.environ,
         )  # fmt: skip
 
     def step(self) -> tuple[float, float]:
@@ -76,8 +77,7 @@ def main() -> None:
         return
     rows, notes, alike = [], [], []
     for name in sys.argv[1:] or CONFIGS:
-        sides = [Side(OURS, name, ENVIRONMENT), Side(THEIRS, name, {}),
-                 Side(THEIRS, name, ENVIRONMENT)]  # fmt: skip
+        sides = [Side(OURS, name), Side(THEIRS, name, as_engine=False), Side(THEIRS, name)]
         first = [side.step()[0] for side in sides]
         times = [[side.step()[1] * 1e3 for side in sides] for _ in range(ROUNDS + 1)][1:]
         own, other, with_ours = (statistics.median(column) for column in zip(*times, strict=True))
@@ -88,13 +88,15 @@ def main() -> None:
             side.close()
     note = (
         f"The first losses agree: {', '.join(notes)} (B starts at zero on both sides).\n\n"
-        f"The alternative in the engine's environment, too: {', '.join(alike)}."
+        f"The alternative started as an engine is, too: {', '.join(alike)}."
     )
     write("engine_blocks", "Packed training step of hybrids and mixtures", rows, note)
 
 
-def answer(side: str, model: str) -> None:
+def answer(side: str, model: str, *as_engine: str) -> None:
     """A step for every line that comes in."""
+    if as_engine:
+        keep_freed_memory()
     trainer = made(side, model)
     rng = np.random.default_rng(0)
     data = [rng.integers(0, 256, length) for length in LENGTHS]

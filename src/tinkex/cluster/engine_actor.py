@@ -24,6 +24,7 @@ from tinkex.cluster.away import Folders, elsewhere
 from tinkex.cluster.parts import Parts, from_parts, to_parts
 from tinkex.engine.errors import EngineError
 from tinkex.engine.messages import Event, Failed
+from tinkex.engine.process.allocator import keep_freed_memory
 from tinkex.engine.process.at_once import STARTUP_OP
 from tinkex.engine.process.parent import ENVIRONMENT
 from tinkex.engine.settings import WorkerConfig
@@ -52,6 +53,7 @@ class EngineActor:
     def __init__(self) -> None:
         for name, value in ENVIRONMENT.items():  # read when torch is loaded, which is later
             os.environ.setdefault(name, value)
+        keep_freed_memory()
         # Arrays from the object store cannot be written to, and the engine does not.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         self._events: queue.SimpleQueue[Parts] = queue.SimpleQueue()

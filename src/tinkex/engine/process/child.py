@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from tinkex.engine.errors import EngineError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.messages import Event, Failed
+from tinkex.engine.process.allocator import keep_freed_memory
 from tinkex.engine.process.at_once import STARTUP_OP
 from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.process.parent import SPARE
@@ -47,6 +48,7 @@ class _Outbox:
 
 def serve(stream: socket.socket) -> int:
     """Run one engine over `stream` until the other side closes; returns the exit status."""
+    keep_freed_memory()
     outbox = _Outbox(stream)
     try:
         config = receive_frame(stream)

@@ -29,9 +29,8 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-"""The last two for glibc: large values are given back when freed. In its heap, the holes they leave
+"""The last for glibc: large values are given back when freed. In its heap, the holes they leave
 between small ones are a few bytes too short for the next, and the process would grow for ever."""
 
 
