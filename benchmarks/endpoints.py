@@ -46,7 +46,7 @@ FIRST = 4
 """Tokens of the answers whose first is timed."""
 ROUNDS = {1: 8, 8: 6, 32: 4}
 FIRST_ROUNDS = {1: 300, 8: 50, 32: 15}
-REAL_ROUNDS = {1: 6, 8: 4, 32: 2}
+REAL_ROUNDS = {1: 4, 8: 3, 32: 2}
 REAL_FIRST_ROUNDS = {1: 24, 8: 10, 32: 4}
 """Of a model that takes its time."""
 PARTS = ("throughput", "first", "grammar", "costs", "streams")
