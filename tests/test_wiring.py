@@ -1,4 +1,4 @@
-"""How the server's parts are joined: none of them needs to know many others."""
+"""How parts are joined: none of them needs to know many others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import tinkex
 
-SERVER = Path(tinkex.__file__).parent / "server"
+PACKAGE = Path(tinkex.__file__).parent
 MOST = 6
 
 
 def test_no_part_is_made_of_more_than_six_others() -> None:
     found = [
-        f"{path.relative_to(SERVER)}: {name} takes {len(others)}: {', '.join(others)}"
-        for path in sorted(SERVER.rglob("*.py"))
+        f"{path.relative_to(PACKAGE)}: {name} takes {len(others)}: {', '.join(others)}"
+        for path in sorted(PACKAGE.rglob("*.py"))
         for name, others in _collaborators(ast.parse(path.read_text()))
         if len(others) > MOST
     ]
@@ -33,7 +33,7 @@ class C:
 
 
 def _collaborators(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
-    """(class, the arguments of its constructor that are parts of the server or call into them)."""
+    """(class, the arguments of its constructor that are parts of tinkex or call into them)."""
     parts = {"Callable", *_imported(module)}
     for each in ast.walk(module):
         if isinstance(each, ast.ClassDef):
@@ -47,7 +47,7 @@ def _imported(module: ast.Module) -> set[str]:
     return {
         alias.asname or alias.name
         for node in ast.walk(module)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tinkex.server")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tinkex.")
         for alias in node.names
     }
 
