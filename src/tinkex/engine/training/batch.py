@@ -163,11 +163,8 @@ class Batch(Iterator[int]):
 
     @property
     def is_light(self) -> bool:
-        """Whether its next unit is a whole micro-batch that needs little memory."""
-        micro = self._waiting[0] if self._waiting else ()
-        return (
-            not self.is_open and self._units(micro) <= 1 and self._passes.is_light(_tokens(micro))
-        )
+        """Whether it would begin a micro-batch that needs little memory."""
+        return bool(self._waiting) and self._passes.is_light(_tokens(self._waiting[0]))
 
     def _advance(self) -> int:
         if self._open is None:

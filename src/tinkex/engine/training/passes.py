@@ -77,7 +77,10 @@ class Passes:
 
     def stretches(self, lengths: Sequence[int], segments: int = 1) -> int:
         """How many parts a pass over sequences of these lengths is made in, of so many segments."""
-        small = self._captured is not None and self._captured.takes(sum(lengths), segments)
+        count = sum(lengths)
+        small = self._captured is not None and self._captured.takes(count, segments)
+        # A light one on a GPU is soon over, and has no more than its room beside another.
+        small = small or (self.decoder.device.type == "cuda" and self.is_light(count))
         return 1 if small else self._stretches.of(lengths)
 
     def is_light(self, tokens: int) -> bool:
