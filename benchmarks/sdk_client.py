@@ -168,6 +168,35 @@ class User:
             steps += 1
         return steps / (time.perf_counter() - begun)
 
+    def timed_steps(self, seconds: float, sequences: int, tokens: int) -> list[float]:
+        """Seconds of each step, as many as there is time for."""
+        end, found = time.perf_counter() + seconds, []
+        while time.perf_counter() < end:
+            found.append(self._step(self._data(sequences, tokens), pipelined=True))
+        return found
+
+    def many_runs(self, runs: int, rank: int, seconds: float, sequences: int, tokens: int) -> int:
+        """Steps of new runs that take turns, as many as there is time for."""
+        kept, steps = self._training, 0
+        make = self._service.create_lora_training_client
+        made = [make(self._model, rank=rank, seed=seed) for seed in range(runs)]
+        end = time.perf_counter() + seconds
+        for self._training in itertools.cycle(made):
+            self._step(self._data(sequences, tokens), pipelined=True)
+            steps += 1
+            if time.perf_counter() > end:
+                break
+        self._training = kept
+        return steps
+
+    def refused(self, tokens: int) -> str:
+        """What is said to a sequence that should not be taken."""
+        try:
+            self._training.forward_backward(self._data(1, tokens), "cross_entropy").result()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "taken"
+
     def samples(self, rounds: int, at_once: int, prompt: int, new: int) -> list[list[float]]:
         """For each round the seconds it took and the tokens that came."""
         params = self._types.SamplingParams(max_tokens=new, temperature=1.0, stop=[])
