@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from support.sampling import (
     tiny_folder,
     write_random_adapter,
 )
-from tinkex.engine.messages import Failed, SampleResult
+from tinkex.engine.messages import AnswerForm, Failed, Grammar, SampleResult, SamplingControls
 from tinkex.engine.sampling.cpu_decode import matrices
 from tinkex.engine.sampling.cpu_decode.decode import CpuDecode, is_plain
 
@@ -64,6 +65,32 @@ def test_numpy_draws_what_the_decoder_draws(model: str, rules: list[dict[str, An
         results_of(sampler_of(model, numpy=numpy), *commands) for numpy in (True, False)
     )
     assert_same(found, wanted)
+
+
+def _with_grammar(sampler: Any, grammar: Grammar, commands: list[Any]) -> list[SampleResult]:
+    sampler.grammars.compiled(grammar, "").result()
+    try:
+        return results_of(sampler, *commands)
+    finally:
+        sampler.grammars.close()
+
+
+def test_numpy_draws_what_a_mask_leaves_as_the_decoder_does() -> None:
+    """Of a grammar, of allowed tokens, and of rows that may draw anything beside them."""
+    grammar = Grammar((AnswerForm(schema='{"type": "array", "items": {"type": "string"}}'),))
+    some = SamplingControls(allowed_tokens=(65, 70, 200))
+    commands = [
+        replace(sample("0", prompt_of(0, 9), max_tokens=20, seed=1), grammar=grammar),
+        replace(sample("1", prompt_of(1, 12), max_tokens=20, seed=2), controls=some),
+        sample("2", prompt_of(2, 15), max_tokens=20, seed=3),
+        replace(sample("3", prompt_of(3, 18), max_tokens=20, temperature=0.0), grammar=grammar),
+    ]
+    found, wanted = (
+        _with_grammar(sampler_of("tinkex/tiny-llama", numpy=numpy), grammar, commands)
+        for numpy in (True, False)
+    )
+    assert_same(found, wanted)
+    assert set(found[1].sequences[0].tokens.tolist()) <= {65, 70, 200}
 
 
 @pytest.mark.parametrize("room", [1 << 26, 0], ids=["kept", "too many to be kept"])

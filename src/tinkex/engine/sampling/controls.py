@@ -128,20 +128,20 @@ def _masked(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
     """A copy in which no row can draw what its mask leaves out; one pass over all rows."""
     if all(change.mask is None for change in changes):
         return logits.clone()
-    allowed = to_device(_allowed(changes, logits.shape[1]), logits.device)
-    return torch.where(allowed, logits, -torch.inf)
+    bits = torch.from_numpy(allowed([change.mask for change in changes], logits.shape[1]))
+    return torch.where(to_device(bits, logits.device), logits, -torch.inf)
 
 
-def _allowed(changes: Sequence[Changes], size: int) -> Tensor:
+def allowed(masks: Sequence[NDArray[np.int32] | None], size: int) -> NDArray[np.bool_]:
     """Which ids each row may draw, as [R, V]."""
-    masks = np.zeros((len(changes), (size + 31) // 32), np.int32)
-    for row, change in enumerate(changes):
-        if change.mask is None:
-            masks[row] = -1
+    words = np.zeros((len(masks), (size + 31) // 32), np.int32)
+    for row, mask in enumerate(masks):
+        if mask is None:
+            words[row] = -1
         else:
-            masks[row, : len(change.mask)] = change.mask[: masks.shape[1]]
-    bits = np.unpackbits(masks.view(np.uint8), axis=1, count=size, bitorder="little")
-    return torch.from_numpy(bits.view(np.bool_))
+            words[row, : len(mask)] = mask[: words.shape[1]]
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=size, bitorder="little")
+    return bits.view(np.bool_)
 
 
 def _add_bias(logits: Tensor, changes: Sequence[Changes]) -> None:

@@ -92,8 +92,8 @@ class CpuDecode:
         self, branches: Sequence[Branch], logits: Floats
     ) -> tuple[list[int], list[float]] | None:
         """What these draw next, and the logprobs; None if they draw from other than the model's
-        own distribution."""
-        if any(branch.request.shaped or branch.steered for branch in branches):
+        own distribution, or a part of it."""
+        if any(branch.request.shaped for branch in branches):
             return None
         with np.errstate(all="ignore"):
             return self._draw.drawn(branches, logits)

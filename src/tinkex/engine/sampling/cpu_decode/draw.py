@@ -1,7 +1,8 @@
 """Draws of a decode step's tokens, in numpy: the race of `sampling.draw`, over the same numbers.
 
-For samples that draw from the model's own distribution at some temperature. What shapes a draw
-further, or asks for more than a token and its logprob, takes the `Drawer`.
+For samples that draw from the model's own distribution, or from what a mask leaves of it, at some
+temperature. What shapes a draw further, or asks for more than a token and its logprob, takes the
+`Drawer`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tinkex.engine.sampling.cache.kept_rows import Floats
+from tinkex.engine.sampling.controls import allowed
 from tinkex.engine.sampling.draw import Drawer, Key
 from tinkex.engine.sampling.request import Branch
 
@@ -25,7 +27,7 @@ class CpuDraw:
 
     def drawn(self, branches: Sequence[Branch], logits: Floats) -> tuple[list[int], list[float]]:
         """The next token of each, and its logprob."""
-        tokens = self._tokens(branches, logits)
+        tokens = self._tokens(branches, _masked(branches, logits))
         highest = logits.max(-1, keepdims=True)
         total = np.add.reduce(np.exp(logits - highest), axis=-1)
         picked = logits[np.arange(len(tokens)), tokens]
@@ -60,6 +62,14 @@ class CpuDraw:
         np.log(uniform, out=uniform)
         np.negative(uniform, out=uniform)
         return uniform
+
+
+def _masked(branches: Sequence[Branch], logits: Floats) -> Floats:
+    """The logits of what each may draw; the model's own where all may draw anything."""
+    masks = [branch.mask() for branch in branches]
+    if all(mask is None for mask in masks):
+        return logits
+    return np.where(allowed(masks, logits.shape[1]), logits, np.float32(-np.inf))
 
 
 def _column(values: Sequence[float]) -> Floats:
