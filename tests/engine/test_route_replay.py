@@ -93,17 +93,17 @@ def test_a_trainer_follows_the_routes_of_a_sampler_that_decided_otherwise(model:
     (plain,), _, _ = trained(decoder, datum_of(sequence))
     trainer = Trainer(decoder)
     trainer.create_run(CreateRun("op", "run", LoraSpec(4, seed=1)))
-    hidden = decoder.hidden
+    entered = decoder.entered
 
     def watched(*given: Any, on_routes: Any, **rest: Any) -> Any:
         def both(layer: int, experts: torch.Tensor) -> None:
             seen[layer] = experts.clone()
             on_routes(layer, experts)
 
-        return hidden(*given, on_routes=both, **rest)
+        return entered(*given, on_routes=both, **rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder, "hidden", watched)
+        patch.setattr(decoder, "entered", watched)
         datum = datum_of(sequence, sequence.routes)
         (result,) = train(trainer, call("run", datum, loss="importance_sampling"))
     for place, layer in enumerate(decoder.config.mixtures):

@@ -20,8 +20,8 @@ from tinkex.client.api.call_policies import Purpose
 from tinkex.client.errors import APIError, NotFoundError, TokenizerError
 from tinkex.client.http import HttpRequest, TransportError
 from tinkex.client.redaction import redact_text
-from tinkex.client.settings.config import Config, user_cache_directory
-from tinkex.text.hub_cache import find_snapshot, hub_cache_directory
+from tinkex.client.settings.config import Config, hub_cache_directory, user_cache_directory
+from tinkex.text.hub_cache import find_snapshot
 from tinkex.text.model_files import TOKENIZER, TOKENIZER_SETTINGS
 from tinkex.wire.routes import TOKENIZER as TOKENIZER_ROUTE
 
@@ -90,7 +90,7 @@ class TokenizerFiles:
         return None
 
     def _hub_cache(self, name: str, model_name: str, tried: list[str]) -> Path | None:
-        hub = hub_cache_directory(os.environ)
+        hub = hub_cache_directory()
         if folder := find_snapshot(name, hub, lambda path: (path / TOKENIZER).is_file()):
             return folder
         tried.append("Hugging Face cache")

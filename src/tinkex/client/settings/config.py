@@ -264,6 +264,11 @@ def user_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     return hub_cache.own_cache_directory(os.environ if environ is None else environ)
 
 
+def hub_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the Hugging Face libraries keep downloaded files."""
+    return hub_cache.hub_cache_directory(os.environ if environ is None else environ)
+
+
 def normalise_url(base_url: str) -> str:
     """The URL without a trailing slash, its scheme and host in lower case; "local" stays itself."""
     if base_url == LOCAL_BASE_URL:

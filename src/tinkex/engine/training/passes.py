@@ -106,8 +106,8 @@ class Passes:
                 self._attention(lengths),
                 self._lora(segments, count),
                 packed_recurrence(lengths, device, self._triton) if self._recurs else None,
-                on_routes,
-                replayed,
+                on_routes=on_routes,
+                replayed=replayed,
             )
         eager = EagerPass(
             self.decoder, facts, training,

@@ -149,7 +149,9 @@ def _deal(settings: Settings) -> Iterator[str]:
 
 def _memory_share(settings: Settings) -> float:
     """Of this machine's, where all engines are on it. Ray deals out its nodes' itself."""
-    return 1.0 if settings.ray else 1 / (settings.engines * len(settings.models))
+    if settings.ray or not settings.models:
+        return 1.0
+    return 1 / (settings.engines * len(settings.models))
 
 
 def _threads(settings: Settings) -> int | None:
