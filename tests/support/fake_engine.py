@@ -5,13 +5,14 @@ loss. `loss_fn` names choose failures: `user_error`, `server_error`, `die` (once
 datum), `poison` (every time), `slow`. It takes in `max_runs` runs at most, and saves none of the
 `unsavable`; `most_runs` is how many it ever held at once. Saves wait for `disk`,
 if there is one, and are of the moment they were asked for all the same. A start waits for `place`.
+Weights are read by `read`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from tinkex.engine.messages import (
     SaveResult,
     SaveRun,
     ServeRun,
+    WeightsRef,
 )
 from tinkex.engine.messages import Sequence as Sampled
 from tinkex.server.engines.worker import EngineSpec, Tell, Worker, WorkerDied
@@ -64,6 +66,7 @@ class FakeEngine:
         self.ready = READY
         self.disk: asyncio.Event | None = None
         self.died_of: set[str] = set()
+        self.read: Callable[[WeightsRef], list[str]] = read_folder
 
     def launch(self, spec: EngineSpec) -> Worker:
         worker = FakeWorker(self, spec)
@@ -122,7 +125,7 @@ class FakeWorker:
     def _answer(self, command: Command) -> None:
         try:
             result = self._apply(command)
-        except _Refused as refused:
+        except Refused as refused:
             self._events.put_nowait(Failed(command.op, refused.kind, str(refused)))
         except _Deadly:
             self.die()
@@ -167,7 +170,7 @@ class FakeWorker:
                 self._load(command)
                 return RunInfo(LoraSpec(8), "adamw", 0)
             case LoadWeights():
-                self.weights[command.weights] = _read(command.source.path)
+                self.weights[command.weights] = self._engine.read(command.source)
             case DropRun():
                 self._state(command.run)
                 del self.runs[command.run]
@@ -179,14 +182,14 @@ class FakeWorker:
                 self._cancel(command.target)
             case CheckLoss():
                 if command.op.endswith(":666:check"):
-                    raise _Refused("user", "graph.nodes[0]: not allowed")
+                    raise Refused("user", "graph.nodes[0]: not allowed")
         return None
 
     def _forward_backward(self, command: ForwardBackward) -> ForwardBackwardResult:
         state, label = self._state(command.run), f"forward:{int(command.data[0].tokens[0])}"
         if command.loss_fn.endswith("_error"):
             kind: Any = command.loss_fn.removesuffix("_error")
-            raise _Refused(kind, f"told to fail on {label}")
+            raise Refused(kind, f"told to fail on {label}")
         if command.loss_fn == "poison" or (
             command.loss_fn == "die" and label not in self._engine.died_of
         ):
@@ -201,12 +204,12 @@ class FakeWorker:
 
     def _take_in(self, run: str, state: list[str]) -> None:
         if run in self.runs or len(self.runs) >= self._engine.max_runs:
-            raise _Refused("user", f"run {run}: exists, or {len(self.runs)} runs are the limit")
+            raise Refused("user", f"run {run}: exists, or {len(self.runs)} runs are the limit")
         self.runs[run] = state
         self._engine.most_runs = max(self._engine.most_runs, len(self.runs))
 
     def _load(self, command: LoadRun) -> None:
-        state = _read(command.source.path)
+        state = self._engine.read(command.source)
         if command.create:
             self._take_in(command.run, state)
         else:
@@ -216,14 +219,14 @@ class FakeWorker:
     def _save(self, command: SaveRun) -> SaveResult:
         state = self._state(command.run)
         if command.run in self._engine.unsavable:
-            raise _Refused("server", f"told not to save {command.run}")
+            raise Refused("server", f"told not to save {command.run}")
         return _write(state, command.folder)
 
     def _sample(self, command: Sample) -> SampleResult:
         if command.weights and command.weights not in self.weights:
-            raise _Refused("server", f"weights {command.weights} are not loaded")
+            raise Refused("server", f"weights {command.weights} are not loaded")
         if command.params.max_tokens == 666:
-            raise _Refused("user", "max_tokens is unlucky")
+            raise Refused("user", "max_tokens is unlucky")
         if command.params.max_tokens == 999:
             self.held.append(command)
         size = len(self.weights.get(command.weights, []))
@@ -238,11 +241,13 @@ class FakeWorker:
 
     def _state(self, run: str) -> list[str]:
         if run not in self.runs:
-            raise _Refused("lost", f"run {run} is not in memory")
+            raise Refused("lost", f"run {run} is not in memory")
         return self.runs[run]
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """A command fails, of that kind."""
+
     def __init__(self, kind: Any, message: str) -> None:
         super().__init__(message)
         self.kind = kind
@@ -258,9 +263,14 @@ def _write(state: list[str], folder: str) -> SaveResult:
     return SaveResult(sum(entry.startswith("step") for entry in state), 100)
 
 
-def _read(folder: str) -> list[str]:
-    path = Path(folder) / "adapter_model.safetensors"
+def read_folder(ref: WeightsRef) -> list[str]:
+    """A run's state as it was saved, from where the folder lies."""
+    path = Path(ref.path) / "adapter_model.safetensors"
     if not path.exists():
-        raise _Refused("server", f"{path.name} is missing")
-    state: list[str] = json.loads(path.read_text())
+        raise Refused("server", f"{path.name} is missing")
+    return read_state(path.read_bytes())
+
+
+def read_state(content: bytes) -> list[str]:
+    state: list[str] = json.loads(content)
     return state

@@ -62,6 +62,7 @@ class Ready:
     rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
     steady: bool = False  # no bit of a request, trained or sampled, depends on who is beside it
     max_training: int | None = None  # tokens of a trained sequence that memory is planned for
+    is_away: bool = False  # it sees no folder of the server's
 
 
 @dataclass(frozen=True, slots=True)

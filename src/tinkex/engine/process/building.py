@@ -102,6 +102,7 @@ def _build(
             rank_bytes=trainer.residency.bytes_of(AdapterLayout(decoder.config, LoraSpec(1))),
             steady=decoder.steady,
             max_training=longest_training(decoder, limits),
+            is_away=fetch is not None,
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))

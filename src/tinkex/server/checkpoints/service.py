@@ -149,12 +149,16 @@ class Checkpoints:
             )
         return row
 
+    async def check(self, row: CheckpointRow) -> None:
+        """Refuse a checkpoint that is damaged, as far as can be told without fetching it."""
+        with self._folders.using(row.folder), _telling_damage(row):
+            await self._folders.check(row.folder, row.digest or None)
+
     async def verified(self, row: CheckpointRow) -> Path:
         """The folder of a checkpoint after every byte of it was checked."""
-        with self._folders.using(row.folder), _telling_damage(row):
-            folder = await self._folders.here(row.folder)
-            await asyncio.to_thread(manifest.verify, folder, row.digest or None)
-        return folder
+        with self._folders.using(row.folder):
+            await self.check(row)
+            return await self.folder(row)
 
     async def folder(self, row: CheckpointRow) -> Path:
         """A checkpoint's folder on this disk."""

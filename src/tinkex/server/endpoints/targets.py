@@ -90,7 +90,7 @@ class Targets:
     async def _check(self, row: CheckpointRow) -> None:
         key = row.folder, row.digest
         if key not in self._checked:
-            await self._checkpoints.verified(row)
+            await self._checkpoints.check(row)
             if len(self._checked) >= _CHECKED:
                 self._checked.pop(next(iter(self._checked)))
             self._checked[key] = None

@@ -105,6 +105,11 @@ class Engine:
         return self.phase == "ready"
 
     @property
+    def is_away(self) -> bool:
+        """Whether it sees no folder of this host's, in the life it has or had."""
+        return self.facts is not None and self.facts.is_away
+
+    @property
     def takes_work(self) -> bool:
         """Whether new work may be brought here."""
         return self.phase == "ready" and self.draining is None

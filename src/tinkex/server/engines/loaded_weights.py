@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tinkex.engine.messages import DropWeights, LoadWeights, WeightsRef
-from tinkex.server.engines.engine import Engine
+from tinkex.server.engines.engine import Engine, RunLost
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
+
+logger = logging.getLogger(__name__)
 
 BASE = ""
 
-Find: TypeAlias = Callable[[], Awaitable[WeightsRef]]
-"""Finds where weights lie once an engine needs them, and brings them here if they are elsewhere."""
+Find: TypeAlias = Callable[[bool], Awaitable[WeightsRef]]
+"""Finds weights once an engine needs them: by links alone, if it may be so and there are such; else
+they are brought here where they are elsewhere."""
+
+_PAUSE_S = 1.0
+"""Before weights that were out of an engine's reach are sent for again."""
 
 
 @dataclass(slots=True)
@@ -98,7 +105,16 @@ class LoadedWeights:
         return loaded
 
     async def _load(self, op: str, weights: str, find: Find) -> None:
-        await self._engine.submit(LoadWeights(op, weights, await find()))
+        """An engine elsewhere gets them where they are kept; if it cannot, through the server."""
+        source = await find(self._engine.is_away)
+        while True:
+            try:
+                await self._engine.submit(LoadWeights(op, weights, source))
+                return
+            except RunLost as error:
+                logger.warning("%s could not get weights: %s", self._engine.name, error)
+                await asyncio.sleep(_PAUSE_S)
+                source = replace(await find(False), files=())
 
     def _make_room(self) -> None:
         unused = [

@@ -28,6 +28,7 @@ from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.sampling.rides import Ride, ServedWeights
 from tinkex.server.sampling.routing import Candidate, Prefixes, choose, prefix_keys
 from tinkex.server.settings import Settings
+from tinkex.server.storage.manifest import CorruptCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -313,6 +314,11 @@ class Lanes:
             self._lost(ride)
         except CommandFailed as failed:
             ride.end(failed)
+        except (CorruptCheckpoint, OSError) as error:
+            logger.error("weights %s cannot be sampled from: %s", name, error)
+            ride.end(
+                CommandFailed("server", f"the weights of this sampler cannot be read: {error}")
+            )
         except Exception as error:
             logger.exception("sample %s broke", ride.op)
             ride.end(CommandFailed("server", f"the server failed on this: {type(error).__name__}"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
+from tinkex.engine.messages import Progress, Sample, SampleResult, TopK, WeightsRef
 from tinkex.server.engines.engine import CommandFailed, Engine
 from tinkex.server.engines.loaded_weights import BASE, Find
 from tinkex.server.engines.pool import Pool
@@ -32,8 +32,12 @@ class ServedWeights(NamedTuple):
     @property
     def find(self) -> Find | None:
         """How an engine gets them; None for the base model, which it has."""
-        folders = self.folders
-        return None if folders is None else lambda: folders.reference(self.name, self.digest)
+        return None if self.folders is None else self._find
+
+    async def _find(self, by_links: bool) -> WeightsRef:
+        assert self.folders is not None
+        linked = await self.folders.linked(self.name) if by_links else None
+        return linked or await self.folders.reference(self.name, self.digest)
 
 
 @dataclass(slots=True, eq=False)

@@ -128,7 +128,7 @@ class Samplers:
             raise Refusal(
                 f"base_model is {base_model!r}, the checkpoint's {checkpoint.base_model!r}"
             )
-        await self._checkpoints.verified(checkpoint)
+        await self._checkpoints.check(checkpoint)
         return SamplerRow(
             sampler_id=sampler_id,
             session_id=session_id,

@@ -81,6 +81,10 @@ class Folders:
         """What is in a sealed folder; refused unless it is what `digest` names, if given."""
         return await asyncio.to_thread(manifest.read, self.path(name), digest)
 
+    async def check(self, name: str, digest: str | None = None) -> None:
+        """Refuse a sealed folder that is not what was sealed: `CorruptCheckpoint`."""
+        await asyncio.to_thread(manifest.verify, self.path(name), digest)
+
     def using(self, _: str) -> AbstractContextManager[None]:
         """Keep a folder on this disk for the length of a `with`: here it stays anyway."""
         return nullcontext()
@@ -104,6 +108,10 @@ class Folders:
     async def reference(self, name: str, digest: str = "") -> WeightsRef:
         """A sealed folder as engines are given it."""
         return WeightsRef(str(self.path(name)), digest)
+
+    async def linked(self, _name: str) -> WeightsRef | None:
+        """The same for an engine elsewhere that can get it without this server; here none can."""
+        return None
 
     def delete(self, name: str) -> None:
         shutil.rmtree(self._root / name, ignore_errors=True)

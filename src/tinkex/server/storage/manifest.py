@@ -91,7 +91,7 @@ def verify(folder: Path, digest: str | None = None) -> Manifest:
     manifest = read(folder, digest)
     present = set(_names(folder))
     for name in sorted(set(manifest.files) - present):
-        raise CorruptCheckpoint(f"{name} is missing")
+        check_size(name, None, manifest.files[name].size)
     for name in sorted(present - set(manifest.files)):
         raise CorruptCheckpoint(f"{name} is not part of the checkpoint")
     for name, expected in manifest.files.items():
@@ -99,10 +99,16 @@ def verify(folder: Path, digest: str | None = None) -> Manifest:
     return manifest
 
 
+def check_size(name: str, found: int | None, expected: int) -> None:
+    """Refuse a file that is not there, or too long or too short."""
+    if found is None:
+        raise CorruptCheckpoint(f"{name} is missing")
+    if found != expected:
+        raise CorruptCheckpoint(f"{name} has {found} bytes, {expected} were saved")
+
+
 def _check(path: Path, name: str, expected: FileRecord) -> None:
-    size = path.stat().st_size
-    if size != expected.size:
-        raise CorruptCheckpoint(f"{name} has {size} bytes, {expected.size} were saved")
+    check_size(name, path.stat().st_size, expected.size)
     if _record(path).sha256 != expected.sha256:
         raise CorruptCheckpoint(f"{name} was changed after it was saved (SHA-256 differs)")
 

@@ -138,11 +138,30 @@ class ObjectFolders(Folders):
             self._cache.touch(path)
         return path
 
+    async def check(self, name: str, digest: str | None = None) -> None:
+        """Every byte of what is here. Of what is not, that all of it is in the store: its bytes are
+        checked as they come, by whoever fetches them."""
+        if self.is_here(name):
+            await super().check(name, digest)
+            return
+        expected = (await self.files(name, digest)).files
+        prefix = self._key(name, self._known(name).digest, "")
+        found = await patiently(lambda: at_store(self._objects.found, prefix))
+        sizes = {each.key.removeprefix(prefix): each.size for each in found}
+        for file, record in sorted(expected.items()):
+            manifest.check_size(file, sizes.get(file), record.size)
+
     async def reference(self, name: str, digest: str = "") -> WeightsRef:
         path = await self.here(name)
-        return WeightsRef(
-            str(path), self._known(name).digest, await at_store(self._links, name, path)
-        )
+        return await self._referred(name, path)
+
+    async def linked(self, name: str) -> WeightsRef | None:
+        return await self._referred(name, self.path(name)) if self._objects.signs else None
+
+    async def _referred(self, name: str, path: Path) -> WeightsRef:
+        stored = self._known(name)
+        listed = await self.files(name, stored.digest)
+        return WeightsRef(str(path), stored.digest, await at_store(self._links, name, listed))
 
     def link(self, name: str, file: str, seconds: float) -> str | None:
         """An address for one file, straight from the store."""
@@ -165,9 +184,9 @@ class ObjectFolders(Folders):
     async def digest(self, name: str) -> str:
         return self._known(name).digest
 
-    def _links(self, name: str, path: Path) -> tuple[FileLink, ...]:
+    def _links(self, name: str, listed: manifest.Manifest) -> tuple[FileLink, ...]:
         found = []
-        for file, record in sorted(manifest.read(path).files.items()):
+        for file, record in sorted(listed.files.items()):
             url = self.link(name, file, LINK_S)
             if url is None:
                 return ()
