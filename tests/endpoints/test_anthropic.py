@@ -128,3 +128,61 @@ def test_refusals_have_that_apis_shape(world: World, client: anthropic.Anthropic
                 extra_body=body,
             )
         assert name in refused.value.message
+
+
+BEGUN = [*QUESTION, {"role": "assistant", "content": "It is"}]
+
+
+def test_a_last_message_of_the_assistants_is_continued(
+    world: World, client: anthropic.Anthropic
+) -> None:
+    tokens = world.text.chat(BEGUN, [], continued=True).tokens
+    assert world.text.decode(tokens).endswith("assistant\nIt is")
+    native = world.sampler(MODEL).sample(
+        ModelInput.from_ints(tokens), 1, SamplingParams(max_tokens=12, temperature=0)
+    )
+    expected = world.text.decode(native.result(60).sequences[0].tokens, skip_special_tokens=True)
+    found = ask(client, MODEL, messages=BEGUN, max_tokens=12)
+    assert "".join(block.text for block in found.content) == expected
+    count = client.messages.count_tokens(model=MODEL, messages=BEGUN)
+    assert count.input_tokens == len(tokens)
+
+
+def test_what_cannot_be_continued_is_refused_by_name(client: anthropic.Anthropic) -> None:
+    use = {"type": "tool_use", "id": "a", "name": "add", "input": {}}
+    schema = {"format": {"type": "json_schema", "schema": {"type": "object"}}}
+    for options, named in (
+        ({"tools": TOOLS, "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"output_config": schema}, "output_config.format"),
+        ({"messages": [*QUESTION, {"role": "assistant", "content": [use]}]}, "tool_result"),
+    ):
+        with pytest.raises(anthropic.BadRequestError, match=named):
+            ask(client, MODEL, **{"messages": BEGUN, **options})
+
+
+def test_an_empty_last_message_is_a_new_turn(client: anthropic.Anthropic) -> None:
+    messages = [*QUESTION, {"role": "assistant", "content": ""}]
+    begun, new = (ask(client, MODEL, messages=each, max_tokens=9) for each in (messages, QUESTION))
+    assert begun.content == new.content
+
+
+def test_thinking_ends_when_its_budget_is_spent(world: World, client: anthropic.Anthropic) -> None:
+    def thought(budget: int) -> Any:
+        choice = {"type": "enabled", "budget_tokens": budget}
+        return ask(client, world.caller, tools=TOOLS, thinking=choice).content
+
+    assert [block.type for block in thought(199)] == ["thinking", "text", "tool_use"]
+    first, *others = thought(5)  # <think>, a line break, two of Ä and h
+    assert (first.type, first.thinking) == ("thinking", REASONING[:2])
+    assert "thinking" not in {block.type for block in others}
+    assert others
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_by_name(client: anthropic.Anthropic) -> None:
+    for choice in (
+        {"type": "enabled", "budget_tokens": 200},
+        {"type": "disabled", "budget_tokens": 20},
+        {"type": "enabled", "budget_tokens": 0},
+    ):
+        with pytest.raises(anthropic.BadRequestError, match=r"thinking\.budget_tokens"):
+            ask(client, MODEL, thinking=choice)

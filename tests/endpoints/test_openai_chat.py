@@ -212,3 +212,21 @@ def test_what_cannot_be_served_is_refused_by_name(
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, MODEL, extra_body=body)
     assert refused.value.param == param
+
+
+def test_the_last_message_is_continued_where_that_is_asked(
+    world: World, client: openai.OpenAI
+) -> None:
+    messages = [*QUESTION, {"role": "assistant", "content": "It is"}]
+    turn = {"continue_final_message": True, "add_generation_prompt": False}
+    body = {**turn, "return_token_ids": True}
+    found = ask(client, MODEL, messages=messages, max_tokens=5, extra_body=body)
+    expected = world.text.chat(messages, [], continued=True).tokens
+    assert found.prompt_token_ids == expected
+    for body, said in (
+        ({"continue_final_message": True, "add_generation_prompt": True}, messages),
+        ({"continue_final_message": True}, QUESTION),
+        ({"add_generation_prompt": False}, messages),
+    ):
+        with pytest.raises(openai.BadRequestError, match=next(reversed(body))):
+            ask(client, MODEL, messages=said, extra_body=body)

@@ -82,3 +82,24 @@ def test_a_template_that_breaks_or_never_ends_is_an_error(tmp_path: Path, model:
         (tmp_path / "chat_template.jinja").write_text(template)
         with pytest.raises(TokenizerError, match=why):
             ModelText(tmp_path, "x").chat([{"role": "user", "content": "x"}], [])
+
+
+def test_a_message_that_is_continued_has_no_end(model: ModelText) -> None:
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Oh <|im_end|> "},
+    ]
+    tokens = model.chat(messages, [], continued=True).tokens
+    assert model.decode(tokens).endswith("<|im_start|>assistant\nOh <|im_end|> ")
+    assert tokens.count(model.encode("<|im_end|>", False)[0]) == 2  # of system and user
+    assert not model.chat(messages, [], continued=True).thinking
+    begun = [*messages[:1], {"role": "assistant", "content": "<think>Well"}]
+    assert model.chat(begun, [], continued=True).thinking
+
+
+def test_a_template_that_leaves_answers_out_cannot_continue_one(
+    model: ModelText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "template", "{% for m in messages %}{{ m.role }}{% endfor %}")
+    with pytest.raises(TokenizerError, match="cannot be continued"):
+        model.chat([{"role": "assistant", "content": "x"}], [], continued=True)

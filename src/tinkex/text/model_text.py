@@ -75,21 +75,31 @@ class ModelText:
         return Detokenizer(self.backend, self.special - shown, self._alone)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], **variables: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any],
+        continued: bool = False,
+        **variables: Any,
     ) -> Chat:
-        """Tokens of a conversation up to where the model answers. What spells a special token in
-        it stays text: only the template writes special tokens."""
-        text, mark = self._rendered(messages, tools, variables)
+        """Tokens of a conversation up to where the model answers, or goes on with its last message
+        if that is to be `continued`. What spells a special token in it stays text: only the
+        template writes special tokens."""
+        text, mark = self._rendered(messages, tools, continued, variables)
         if len(text) > MOST_CHARACTERS:
             raise TokenizerError(
                 f"the conversation has {len(text)} characters; the limit is {MOST_CHARACTERS}"
             )
         parts = text.split(mark)
         tokens = [token for part in parts for token in self.encode(part, False)]
-        return Chat(tokens, parts[-1].rstrip().endswith(thinking.OPEN))
+        opened = parts[-1].rstrip().endswith(thinking.OPEN)
+        return Chat(tokens, opened or (continued and thinking.is_open(messages[-1]["content"])))
 
     def _rendered(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], variables: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any],
+        continued: bool,
+        variables: Any,
     ) -> tuple[str, str]:
         if self.template is None:
             raise TokenizerError(
@@ -99,6 +109,24 @@ class ModelText:
             messages, tools = untaught.with_tools(messages, tools), ()
         given = {"messages": list(messages), "tools": list(tools) or None, **variables}
         marked, mark = self._literals.mark(given)
+        if continued:
+            marked = {**marked, "messages": _with_end(marked["messages"], 2 * mark)}
         special = self.tokenizer.special_tokens_map
-        text = render_chat(self.template, add_generation_prompt=True, **{**special, **marked})
-        return text, mark
+        given = {**special, **marked, "add_generation_prompt": not continued}
+        text = render_chat(self.template, **given)
+        return (self._up_to_end(text, 2 * mark) if continued else text), mark
+
+    def _up_to_end(self, text: str, end: str) -> str:
+        """What is written up to the end of the last message's content."""
+        before, found, _ = text.rpartition(end)
+        if not found:
+            raise TokenizerError(
+                f"the chat template of {self.name!r} does not write what the last message says, so "
+                "it cannot be continued: send a message of the user's last"
+            )
+        return before
+
+
+def _with_end(messages: Sequence[Mapping[str, Any]], end: str) -> list[Mapping[str, Any]]:
+    *others, last = messages
+    return [*others, {**last, "content": last["content"] + end}]

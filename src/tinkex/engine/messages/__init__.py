@@ -48,6 +48,7 @@ from tinkex.engine.messages.sampling import (
     SamplingControls,
     SamplingParams,
     Sequence,
+    Thinking,
     TopK,
 )
 from tinkex.engine.messages.training import (
@@ -122,6 +123,7 @@ __all__ = [
     "ServeRun",
     "Stats",
     "Tensor",
+    "Thinking",
     "TopK",
     "Waiting",
     "WeightsRef",

@@ -87,6 +87,18 @@ class Grammar:
 
 
 @dataclass(frozen=True, slots=True)
+class Thinking:
+    """The most `tokens` of reasoning that an answer may begin with: if it has begun with `opened`
+    and not come to `closed` by then, its next tokens are those of `ending`."""
+
+    tokens: int
+    opened: str
+    closed: str
+    ending: str
+    inside: bool = False  # whether the prompt has opened it already
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Draw after a prompt, and tell logprobs of it; answered with `SampleResult`."""
 
@@ -107,6 +119,7 @@ class Sample:
     # penalties and biases, beside the protocol's
     controls: SamplingControls = field(default_factory=SamplingControls)
     grammar: Grammar | None = None  # that the answer must keep to
+    thinking: Thinking | None = None  # how much of it may be reasoning; None: any
     context: int | None = None
     """The most tokens of prompt and sample, where the caller wants fewer than the model takes."""
     routes: bool = False

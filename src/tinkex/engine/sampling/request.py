@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,14 @@ from tinkex.engine.sampling.cache.pages import PageKeys
 from tinkex.engine.sampling.controls import Changes, Counts, Steering
 from tinkex.engine.sampling.draw import SAMPLE, Key, Rule, key_state, keys_from, rule_of
 from tinkex.engine.sampling.grammar.constraint import Constraint
+from tinkex.engine.sampling.grammar.thinking import Thought
 from tinkex.engine.sampling.prompt_logprobs import PromptScores
 from tinkex.engine.sampling.speculation import Past
 from tinkex.engine.sampling.stopping import Stopping, StopReason
 
 if TYPE_CHECKING:
     from tinkex.engine.sampling.grammar.compiling import Compiled
+    from tinkex.engine.sampling.model_end import Ending
 
 
 @dataclass(eq=False)
@@ -98,6 +99,7 @@ class Branch:
     past: Past = field(default_factory=Past)  # what guesses are made from (speculative decoding)
     counts: Counts | None = None  # of its tokens, for penalties
     constraint: Constraint | None = None  # where its grammar stands
+    thought: Thought | None = None  # where its reasoning stands, if that has a budget
     routes: Routes | None = None  # experts its tokens went to, if asked for
     draws: int = field(init=False)
     """What the keys of all its draws share."""
@@ -108,12 +110,14 @@ class Branch:
     def __post_init__(self) -> None:
         self.draws = key_state(self.request.seed, SAMPLE, self.index)
 
-    def constrain(self, eos: Iterable[int], vocab_size: int) -> None:
-        """Put it at the start of its request's grammar, if that is there."""
-        request = self.request
+    def constrain(self, ending: Ending, vocab_size: int) -> None:
+        """Put it at the start of its request's grammar, if that is there, and of its reasoning."""
+        request, thinking = self.request, self.request.command.thinking
         if request.grammar is not None:
-            ends = request.stopping.ids.union(eos)
+            ends = request.stopping.ids.union(ending.eos)
             self.constraint = Constraint(request.grammar, vocab_size, ends)
+        if thinking is not None and ending.tokenizer is not None:
+            self.thought = Thought(thinking, ending.tokenizer, vocab_size)
 
     def draw_key(self, place: int) -> Key:
         """The key of the draw of its token `place`."""
@@ -153,7 +157,9 @@ class Branch:
         return int(self.request.prompt[position]) if after < 0 else self.generated[after]
 
     def guess(self, count: int) -> tuple[int, ...]:
-        """Up to `count` tokens that may come next."""
+        """Up to `count` tokens that may come next; none where a budget of reasoning may end."""
+        if self.thought is not None:
+            return ()
         self.past.extend(self.tokens(len(self.past), self.length).tolist())
         guesses = self.past.guess(count)
         return guesses if self.constraint is None else self.constraint.acceptable(guesses)
@@ -170,13 +176,16 @@ class Branch:
     @property
     def masked(self) -> bool:
         """Whether only some tokens may be drawn."""
-        return self.constraint is not None or self.request.steering.allowed is not None
+        limited = self.constraint is not None or self.thought is not None
+        return limited or self.request.steering.allowed is not None
 
     def mask(self, guesses: tuple[int, ...] = ()) -> NDArray[np.int32] | None:
         """The tokens that may follow its own and `guesses`, a bit each; None if all may."""
         allowed = self.request.steering.allowed
+        if self.thought is not None and self.thought.ends:
+            return self.thought.mask()
         if self.constraint is None:
-            return allowed
+            return allowed if self.thought is None or allowed is not None else self.thought.mask()
         mask = self.constraint.mask(guesses)
         if allowed is not None:
             mask[: len(allowed)] &= allowed
@@ -198,6 +207,8 @@ class Branch:
         self.reason = self.request.stopping.reason(self.generated)
         if self.constraint is not None and self.constraint.take(token):
             self.reason = "stop"
+        if self.thought is not None:
+            self.thought.take(self.generated)
 
     def rank(self, ids: list[int], logprobs: list[float]) -> None:
         """The likeliest in the place of its next token. As arrays: they are kept to the end, and

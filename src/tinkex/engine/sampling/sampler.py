@@ -123,6 +123,8 @@ class Sampler:
         room = check_sample(command, vocab_size=vocab, max_tokens_total=self.context)
         params, ending = command.params, self._ending
         stopping = Stopping(params.stop, ending.eos, room, ending.tokenizer, params.stop_at_eos)
+        if command.thinking is not None and ending.tokenizer is None:
+            raise UserError("thinking: the model has no tokenizer.json, so no end can be put to it")
         grammar = command.grammar
         compiled = self.grammars.compiled(grammar, command.lane) if grammar else None
         version = self.versions.acquire(command.weights)
@@ -140,8 +142,7 @@ class Sampler:
         failed: list[Event] = []
         for request, error in self._compiling.done():
             if error is None:
-                vocab = self._decoder.config.vocab_size
-                request.branches[0].constrain(self._ending.eos, vocab)
+                request.branches[0].constrain(self._ending, self._decoder.config.vocab_size)
                 self.scheduler.add(request.branches[0])
             else:
                 kind: FailKind = "user" if isinstance(error, UserError) else "server"
@@ -370,7 +371,7 @@ class Sampler:
 
     def _branch(self, request: Request, index: int) -> Branch:
         branch = Branch(request, index, PageKeys(request.version.id, PAGE_SIZE))
-        branch.constrain(self._ending.eos, self._decoder.config.vocab_size)
+        branch.constrain(self._ending, self._decoder.config.vocab_size)
         return branch
 
     def _fail(self, request: Request, kind: FailKind, message: str) -> Failed:

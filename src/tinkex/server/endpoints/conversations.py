@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 from starlette.requests import Request
 
-from tinkex.engine.messages import Sample, SampleResult, SamplingControls, SamplingParams
+from tinkex.engine.messages import (
+    Sample,
+    SampleResult,
+    SamplingControls,
+    SamplingParams,
+    Thinking,
+)
 from tinkex.server.endpoints.draws import HEARTBEAT_S, MOST_LOGPROBS, Draw, check_logprobs
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, grammar
@@ -50,6 +56,8 @@ class Conversation:
     separate: bool = True  # whether reasoning is told apart from the content
     format: Format | None = None  # of tool calls; None: as the template teaches
     effort: str | None = None  # of reasoning, for templates that know it
+    budget: int | None = None  # most tokens of reasoning
+    continued: bool = False  # whether the answer goes on with the last message
     must: Must = field(default_factory=Must)  # what an answer is held to
     schema_field: str = "response_format"  # what the request calls the schema in that
 
@@ -119,7 +127,7 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     target = await target_of(request, asked.model)
     text = await texts.of(target.pool)
     variables = _variables(asked, text)
-    work = partial(text.chat, asked.messages, asked.tools, **variables)
+    work = partial(text.chat, asked.messages, asked.tools, asked.continued, **variables)
     chat = await work_on_text(request, asked.size, work, "messages")
     return target, text, chat
 
@@ -161,6 +169,13 @@ def bounded(asked: Conversation, room: int) -> SamplingParams:
     return replace(asked.params, max_tokens=MOST_LOGPROBS // width)
 
 
+def _thinking(asked: Conversation, name: Format, inside: bool) -> Thinking | None:
+    """A budget is kept whatever the template says of reasoning: an adapter may have learnt to."""
+    if asked.budget is None:
+        return None
+    return Thinking(asked.budget, *forms.reasoning(name), inside=inside)
+
+
 def _room(target: Target, prompt: int) -> int:
     """How long an answer may be, as far as that is known."""
     facts = target.pool.facts
@@ -169,6 +184,13 @@ def _room(target: Target, prompt: int) -> int:
 
 async def begin(request: Request, asked: Conversation) -> Talk:
     """Let the model answer. With a stream, what is wrong is known before its first event."""
+    if asked.continued and asked.must:
+        held = "tool_choice" if asked.must.call else asked.schema_field
+        raise Unfit(
+            f"{held} says what the whole answer is, and the last message has begun it already: "
+            "leave out one of them",
+            "messages",
+        )
     target, text, chat = await rendered(request, asked)
     name = asked.format or text.format
     command = Sample(
@@ -180,6 +202,7 @@ async def begin(request: Request, asked: Conversation) -> Talk:
         topk_sample_logprobs=asked.top_logprobs,
         controls=asked.controls,
         grammar=grammar(asked.must, name, asked.tools, chat.thinking),
+        thinking=_thinking(asked, name, chat.thinking),
     )
     draws = endpoints_of(request).draws
     held = "tools" if asked.must.call else asked.schema_field

@@ -16,6 +16,7 @@ def is_sure(command: Sample, facts: Ready | None) -> bool:
     return (
         facts is not None
         and command.grammar is None
+        and command.thinking is None
         and command.controls == _NONE
         and not command.topk_sample_logprobs
         and not any(isinstance(stop, int) for stop in command.params.stop or ())

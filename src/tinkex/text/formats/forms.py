@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tinkex.text.formats import thinking
 from tinkex.text.formats.chosen import Format
 
 Form = tuple[str, str]
@@ -30,6 +31,14 @@ def between_calls(name: Format) -> str | None:
 def json_form(name: Format) -> Form:
     """An answer that is JSON."""
     return ("<|channel|>final<|message|>", "<|return|>") if name == "gpt_oss" else ("", "")
+
+
+def reasoning(name: Format) -> tuple[str, str, str]:
+    """How reasoning begins and ends, and what ends it so that an answer follows."""
+    if name == "gpt_oss":
+        final = "<|end|><|start|>assistant<|channel|>final<|message|>"
+        return "<|channel|>analysis<|message|>", "<|end|>", final
+    return thinking.OPEN, thinking.CLOSE, f"\n{thinking.CLOSE}\n\n"
 
 
 def forced(name: Format) -> Format:

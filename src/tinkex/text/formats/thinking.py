@@ -8,6 +8,11 @@ from tinkex.text.formats.tags import cut
 OPEN, CLOSE = "<think>", "</think>"
 
 
+def is_open(text: str) -> bool:
+    """Whether a text ends within reasoning."""
+    return text.rfind(OPEN) > text.rfind(CLOSE)
+
+
 class Thinking:
     """What stands between the tags is reasoning; the rest goes to `answer`. With `inside` the
     prompt has opened the tag already."""

@@ -5,6 +5,7 @@ child       the process in which a grammar is tried before the engine compiles i
 trial       the engine's end of that process
 compiling   grammars being compiled, fairly between lanes, and those kept
 constraint  where one sample stands in its grammar
+thinking    where it stands in its reasoning, if that has a budget
 
 llguidance is an optional library: without it, samples with a grammar are refused by name.
 """

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from tinkex.engine.messages import SamplingParams
+from tinkex.server.endpoints.anthropic.message_blocks import CACHE, Message, TextBlock, joined
 from tinkex.server.endpoints.conversations import Conversation
 from tinkex.server.endpoints.declared import Declared, Refused
+from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.grammars import Must, any_of, named
 from tinkex.server.endpoints.values import (
     MESSAGES_LIMIT,
@@ -22,77 +24,12 @@ from tinkex.server.endpoints.values import (
     ToolName,
 )
 
-_CACHE = ("cache_control",)
-"""Prompts are cached by themselves, as far as they are alike."""
-
-
-class TextBlock(Declared):
-    labels: ClassVar[Sequence[str]] = (*_CACHE, "citations")
-
-    type: Literal["text"]
-    text: str
-
-
-class ThinkingBlock(Declared):
-    type: Literal["thinking"]
-    thinking: str
-    signature: str = ""
-
-
-class ToolUseBlock(Declared):
-    labels: ClassVar[Sequence[str]] = (*_CACHE, "caller")
-
-    type: Literal["tool_use"]
-    id: str = Field(max_length=256)
-    name: ToolName
-    input: dict[str, Any]
-
-
-class ToolResultBlock(Declared):
-    labels: ClassVar[Sequence[str]] = _CACHE
-
-    type: Literal["tool_result"]
-    tool_use_id: str = Field(max_length=256)
-    content: str | Several[TextBlock] = ""
-    is_error: bool = False
-
-
-Block = Annotated[
-    TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
-]
-
-
-class Message(Declared):
-    role: Literal["user", "assistant", "system"]
-    content: str | Several[Block]
-
-    def told(self) -> list[dict[str, Any]]:
-        """As templates have it: results of tools are messages of their own."""
-        if isinstance(self.content, str):
-            return [{"role": self.role, "content": self.content}]
-        found: list[dict[str, Any]] = []
-        said: dict[str, Any] = {"role": self.role, "content": ""}
-        for block in self.content:
-            match block:
-                case TextBlock():
-                    said["content"] += block.text
-                case ThinkingBlock():
-                    said["reasoning_content"] = said.get("reasoning_content", "") + block.thinking
-                case ToolUseBlock():
-                    function = {"name": block.name, "arguments": block.input}
-                    call = {"id": block.id, "type": "function", "function": function}
-                    said.setdefault("tool_calls", []).append(call)
-                case ToolResultBlock():
-                    found.append(_result(block))
-        empty = not said["content"] and len(said) == 2
-        return found if found and empty else [*found, said]
-
 
 class CustomTool(Declared):
     refused: ClassVar[Mapping[str, Refused]] = {
         "defer_loading": Refused("tools are all loaded", unless=(False,)),
     }
-    labels: ClassVar[Sequence[str]] = (*_CACHE, "strict", "eager_input_streaming", "input_examples")
+    labels: ClassVar[Sequence[str]] = (*CACHE, "strict", "eager_input_streaming", "input_examples")
 
     type: Literal["custom"] = "custom"
     name: ToolName
@@ -135,7 +72,17 @@ class ThinkingChoice(Declared):
     }
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: int | None = Field(None, ge=1)
+    budget_tokens: int | None = Field(None, ge=1, le=TOKEN_LIMIT)
+
+    @property
+    def budget(self) -> int | None:
+        """The most tokens of reasoning."""
+        if self.budget_tokens is not None and self.type != "enabled":
+            raise Unfit(
+                f"thinking.budget_tokens needs thinking.type enabled, not {self.type}",
+                "thinking.budget_tokens",
+            )
+        return self.budget_tokens
 
 
 class CountRequest(Declared):
@@ -148,7 +95,7 @@ class CountRequest(Declared):
         "container": Refused("nothing is run here"),
         "speed": Refused("there is one speed", unless=("standard",)),
     }
-    labels: ClassVar[Sequence[str]] = (*_CACHE, "user_profile_id", "workspace_id")
+    labels: ClassVar[Sequence[str]] = (*CACHE, "user_profile_id", "workspace_id")
 
     model: ModelName
     messages: Several[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
@@ -159,8 +106,8 @@ class CountRequest(Declared):
     output_config: OutputConfig = OutputConfig()
 
     def told(self) -> list[dict[str, Any]]:
-        messages = [told for message in self.messages for told in message.told()]
-        system = _joined(self.system or "")
+        messages = [told for message in self._said() for told in message.told()]
+        system = joined(self.system or "")
         return [{"role": "system", "content": system}, *messages] if system else messages
 
     def conversation(self, size: int) -> Conversation:
@@ -170,7 +117,25 @@ class CountRequest(Declared):
             size=size,
             tools=self._tools(),
             effort=self._effort,
+            continued=self._continued,
         )
+
+    def _said(self) -> list[Message]:
+        """The messages, without a last one of the assistant's that says nothing."""
+        *before, last = self.messages
+        return before if before and last.role == "assistant" and not last.content else self.messages
+
+    @property
+    def _continued(self) -> bool:
+        """A last message of the assistant's is the beginning of the answer."""
+        last = self._said()[-1]
+        if last.role == "assistant" and last.calls:
+            raise Unfit(
+                f"messages.{len(self.messages) - 1} ends with a tool_use: the next message has to "
+                "bring its tool_result",
+                f"messages.{len(self.messages) - 1}",
+            )
+        return last.role == "assistant"
 
     def _tools(self) -> list[dict[str, Any]]:
         return [] if self.tool_choice.type == "none" else [tool.told() for tool in self.tools]
@@ -212,7 +177,19 @@ class MessagesRequest(CountRequest):
             stream=self.stream,
             stops=self.stop_sequences,
             effort=self._effort,
+            budget=self._budget(),
+            continued=self._continued,
         )
+
+    def _budget(self) -> int | None:
+        budget = None if self.thinking is None else self.thinking.budget
+        if budget is not None and budget >= self.max_tokens:
+            raise Unfit(
+                f"max_tokens is {self.max_tokens} and must be greater than thinking.budget_tokens, "
+                f"{budget}: reasoning is part of an answer",
+                "thinking.budget_tokens",
+            )
+        return budget
 
     def _params(self) -> SamplingParams:
         return SamplingParams(
@@ -224,13 +201,3 @@ class MessagesRequest(CountRequest):
             top_p=self.top_p,
             stop_at_eos=bool(self.stop_sequences),
         )
-
-
-def _result(block: ToolResultBlock) -> dict[str, Any]:
-    text = _joined(block.content)
-    content = f"Error: {text}" if block.is_error else text
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
-
-
-def _joined(content: str | Sequence[TextBlock]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)

@@ -155,10 +155,13 @@ class ChatRequest(SamplingFields):
     separate_reasoning: bool = True
     chat_template_kwargs: dict[str, Any] = Field({}, max_length=64)
     tool_format: Format | None = None
+    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None
 
     def conversation(self, size: int) -> Conversation:
         if self.top_logprobs and not self.logprobs:
             raise Unfit("top_logprobs needs logprobs: true", "top_logprobs")
+        self._check_turn()
         tools = [] if self.tool_choice == "none" else [tool.told() for tool in self.tools]
         return Conversation(
             model=self.model,
@@ -177,8 +180,25 @@ class ChatRequest(SamplingFields):
             separate=self.separate_reasoning,
             format=self.tool_format,
             effort=self.reasoning_effort,
+            continued=self.continue_final_message,
             must=self._must(tools),
         )
+
+    def _check_turn(self) -> None:
+        """An answer is a new turn, or goes on with the assistant's last."""
+        goes_on, last = self.continue_final_message, self.messages[-1]
+        if goes_on and (last.role != "assistant" or last.tool_calls):
+            raise Unfit(
+                "continue_final_message needs a last message of the assistant's without tool_calls",
+                "continue_final_message",
+            )
+        if self.add_generation_prompt is goes_on:
+            raise Unfit(
+                f"add_generation_prompt must be {json.dumps(not goes_on)} with "
+                f"continue_final_message {json.dumps(goes_on)}: an answer is a new turn or goes on "
+                "with the last",
+                "add_generation_prompt",
+            )
 
     def _most_tokens(self) -> int | None:
         old, new = self.max_tokens, self.max_completion_tokens
