@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from peft_baseline import PeftTrainer
 from report import Row, write
 
 from tinkex.engine.builtin.gguf import ensure_smollm2
@@ -70,6 +69,8 @@ def medians(
 
 
 def main() -> None:
+    from peft_baseline import PeftTrainer  # others take our side from here, without those libraries
+
     folder = ensure_smollm2(CACHE)
     ours, theirs = EngineTrainer(folder), PeftTrainer(folder, RANK)
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import Factors
-from tinkex.engine.model.routes import Routes, grouped_products, takes_groups
+from tinkex.engine.model.routes import Routes, grouped_products, loops_without_python, takes_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ def add_expanded_gradients(
     """Add the share's part to the factors' gradients and, unless None, to its tokens' `dx`."""
     place, routes = factors.place[layer], share.routes
     spread = routes.rows(inner)
-    d_spread = routes.blank(spread, spread.shape[1])
-    for b, own, part in _by_module(factors, d_spread, dy):
-        _own_products(share, own, part, b[place].mT)
-    d_inner = routes.combine(d_spread)
+    d_spread = [
+        _own_products(share, part, b[place].mT) for b, _, part in _by_module(factors, spread, dy)
+    ]
+    d_inner = routes.combine(torch.cat(d_spread, dim=1))
     if grads is not None:
         for total, own, part in _by_module(grads, spread, dy):
             _add_sums(
@@ -93,8 +93,7 @@ def add_contracted(
     if takes_groups(x, a):
         rows = grouped_products(share.take(x), a, share.routes)
     else:
-        rows = share.routes.blank(x, a.shape[1])
-        _own_products(share, rows, x, a)
+        rows = _own_products(share, x, a)
     inner = share.routes.combine(rows)
     y.addmm_(inner, factors.b[0][place].T, alpha=scaling)
     return inner
@@ -132,11 +131,16 @@ def _add_products(share: Share, y: Tensor, own: Tensor, factor: Tensor, scaling:
         part.addmm_(rows, one, alpha=scaling)
 
 
-def _own_products(share: Share, own: Tensor, x: Tensor, factor: Tensor) -> None:
-    """own = x[ours] @ factor[expert].T."""
-    matrices = share.routes.matrices(factor.mT)
-    for rows, part, one in zip(share.routes.pieces(own), share.pieces(x), matrices, strict=True):
+def _own_products(share: Share, x: Tensor, factor: Tensor) -> Tensor:
+    """x[ours] @ factor[expert].T, of our rows alone."""
+    routes = share.routes
+    if share.rows is None and loops_without_python(x, factor):
+        return grouped_products(x, factor, routes)
+    own = routes.blank(x, factor.shape[1])
+    matrices = routes.matrices(factor.mT)
+    for rows, part, one in zip(routes.pieces(own), share.pieces(x), matrices, strict=True):
         torch.mm(part, one, out=rows)
+    return own
 
 
 def _add_sums(

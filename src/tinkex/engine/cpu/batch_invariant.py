@@ -26,7 +26,7 @@ _TRIED_SHAPES = ((128, 512), (512, 128), (576, 960))
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x @ weight.T + bias, with a gradient for x if it wants one."""
-    if not _takes(x, weight):
+    if not takes(x, weight):
         return F.linear(x, weight, bias)
     if x.requires_grad and torch.is_grad_enabled():
         return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
@@ -35,7 +35,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def linear_into(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """out = x @ weight.T, without gradients."""
-    if _takes(x, weight):
+    if takes(x, weight):
         out.copy_(onednn.linear(x, weight))
     else:
         torch.mm(x, weight.T, out=out)
@@ -43,7 +43,7 @@ def linear_into(out: Tensor, x: Tensor, weight: Tensor) -> None:
 
 def times(x: Tensor, weight: Tensor) -> Tensor:
     """x @ weight, without gradients."""
-    return onednn.linear(x, weight.T) if _takes(x, weight) else x @ weight
+    return onednn.linear(x, weight.T) if takes(x, weight) else x @ weight
 
 
 class _Linear(torch.autograd.Function):
@@ -58,7 +58,8 @@ class _Linear(torch.autograd.Function):
         return times(grads[0], weight), None, None
 
 
-def _takes(x: Tensor, weight: Tensor) -> bool:
+def takes(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN makes this product."""
     threads = torch.get_num_threads()
     if weight.numel() < onednn.LARGE_MATRIX and threads <= _FEW_THREADS:
         return False

@@ -144,13 +144,22 @@ class _SwiGlu(torch.autograd.Function):
         kernels = _fused(gate_up, gate_up.is_contiguous())
         if kernels is not None:
             return (kernels.swiglu_backward(grads[0], gate_up),)
-        gate, up = gate_up.chunk(2, dim=-1)
-        out = torch.empty_like(gate_up)
-        to_gate, to_up = out.chunk(2, dim=-1)
-        with uncut_vectors(gate):
-            torch.mul(grads[0], F.silu(gate), out=to_up)
-            to_gate.copy_(torch.ops.aten.silu_backward(grads[0] * up, gate))
-        return (out,)
+        return (swiglu_back(grads[0], gate_up)[0],)
+
+
+def swiglu_back(grad: Tensor, gate_up: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of gate and up, and silu(gate), which is on the way. One sigmoid serves both:
+    of a CPU's time here it is the larger part."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    out = torch.empty_like(gate_up)
+    to_gate, to_up = out.chunk(2, dim=-1)
+    with uncut_vectors(gate):
+        slope = torch.sigmoid(gate)
+        silu = gate * slope
+        slope.addcmul_(silu, 1 - slope)
+    torch.mul(grad, silu, out=to_up)
+    torch.mul(slope.mul_(up), grad, out=to_gate)
+    return out, silu
 
 
 def _gated(gate_up: Tensor) -> Tensor:

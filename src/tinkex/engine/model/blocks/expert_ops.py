@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.kernels.available import runs_triton
-from tinkex.engine.model.ops import row_wise, swiglu
+from tinkex.engine.model.ops import row_wise, swiglu, swiglu_back
 from tinkex.engine.model.routes import Routes
 
 _SLOPE = 1.702
@@ -30,15 +30,32 @@ def gated_rows(
         return result
     if bias is not None:
         gate_up = gate_up + bias.index_select(0, routes.known_experts)
-    return _gated(gate_up, limit) * share[:, None].to(gate_up.dtype)
-
-
-def _gated(gate_up: Tensor, limit: float | None) -> Tensor:
     if limit is None:
-        return swiglu(gate_up)
+        shared: Tensor = _SwiGluShare.apply(gate_up, share)  # type: ignore[no-untyped-call]  # torch's `apply` is untyped
+        return shared
+    return _clamped(gate_up, limit) * share[:, None].to(gate_up.dtype)
+
+
+def _clamped(gate_up: Tensor, limit: float) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     return (up + 1) * gate * row_wise(torch.sigmoid, gate * _SLOPE)
+
+
+class _SwiGluShare(torch.autograd.Function):
+    """As one step of the graph: nothing is kept for the product with the share."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor, share: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up, share)
+        return swiglu(gate_up).mul_(share[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        gate_up, share = ctx.saved_tensors
+        grad, up = grads[0], gate_up.chunk(2, dim=-1)[1]
+        found, silu = swiglu_back(grad * share[:, None].to(grad.dtype), gate_up)
+        return found, silu.mul_(up).mul_(grad).sum(-1).to(share.dtype)
 
 
 class _Gate(torch.autograd.Function):
