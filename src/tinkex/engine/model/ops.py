@@ -115,9 +115,8 @@ class _RmsNorm(torch.autograd.Function):
         if ctx.kernels is not None:
             return ctx.kernels.rms_norm_backward(grads[0], x, weight, scale), None, None
         along = (grads[0] * weight).float()
-        normed = x * scale
-        inner = (along * normed).mean(-1, keepdim=True)
-        return along.addcmul_(normed, inner, value=-1.0).mul_(scale).to(x.dtype), None, None
+        inner = (along * x).mean(-1, keepdim=True).mul_(scale).mul_(scale).mul_(scale)
+        return along.mul_(scale).addcmul_(x, inner, value=-1.0).to(x.dtype), None, None
 
 
 class _Rotate(torch.autograd.Function):
