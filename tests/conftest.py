@@ -15,9 +15,11 @@ from tinkex.engine.process.parent import ENVIRONMENT
 
 pytest_plugins = ["support.postgres"]
 
-# As in an engine's own process; read when torch loads.
+# As in an engine's own process; read when torch loads. What the C library reads when a process
+# starts would reach only the servers that tests start, and those have it not.
 for _name, _value in ENVIRONMENT.items():
-    os.environ.setdefault(_name, _value)
+    if _name != "GLIBC_TUNABLES":
+        os.environ.setdefault(_name, _value)
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and children inherit that.
 # Tests that interrupt a command need the ordinary behaviour.

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "4000",
     "MKL_CBWR": "AUTO,STRICT",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     **({"OPENBLAS_NUM_THREADS": "1"} if platform.machine() in ("x86_64", "AMD64") else {}),
 }
 """What libraries read as they load, unless the user has said otherwise.
@@ -37,7 +38,8 @@ would take the very core that the awaited one needs, and make everything many ti
 next product of a decoding step comes within a tenth of a millisecond, too soon to be woken for.
 GNU's runtime follows the count, others the policy. The third makes MKL round a product's rows one
 way on Intel's processors, however many rows and threads there are: another tenant's tokens in the
-batch, or a replay without them, must not change a bit. The last is numpy's library, which makes the
+batch, or a replay without them, must not change a bit. The fourth asks for huge pages: a training
+step goes through tens of megabytes again and again. The last is numpy's library, which makes the
 small products of `sampling.cpu_decode`; elsewhere than here torch may use it too."""
 
 
