@@ -81,3 +81,15 @@ def test_a_missing_expert_is_named(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=f"{lost}' is in none of its files"):
         load_decoder(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["model.", "model.language_model."])
+def test_a_tower_is_left_out_where_it_is_published_and_where_transformers_writes_it(
+    prefix: str, tmp_path: Path
+) -> None:
+    save_reference("qwen3.5", tmp_path, shard="1GB")
+    tensors = load_file(tmp_path / "model.safetensors")
+    plain = load_decoder(tmp_path).parameters
+    tensors[f"{prefix}visual.blocks.0.attn.proj.bias"] = torch.zeros(1)
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert load_decoder(tmp_path).parameters == plain

@@ -166,6 +166,20 @@ def test_an_alias_alone_brings_its_target_and_not_the_default(
     assert [model.name for model in catalog.models] == ["m"]
 
 
+def test_a_folder_is_served_under_the_name_that_scripts_write_too(
+    tmp_path: Path, cache: Path, environ: dict[str, str]
+) -> None:
+    folder = write_model(tmp_path / "Qwen3.6-35B-A3B")
+    other = write_model(tmp_path / "m")
+    catalog = build_catalog([str(folder)], [], cache, environ)
+    assert catalog.names() == ("Qwen3.6-35B-A3B", "Qwen/Qwen3.6-35B-A3B")
+    assert catalog.find("Qwen/Qwen3.6-35B-A3B") is catalog.find("Qwen3.6-35B-A3B")
+    said = [f"Qwen/Qwen3.6-35B-A3B={other}"]
+    assert build_catalog([str(folder)], said, cache, environ).aliases == {
+        "Qwen/Qwen3.6-35B-A3B": "m"
+    }
+
+
 @pytest.mark.parametrize("alias", ["x", "=y", "x=", ""])
 def test_a_malformed_alias_says_how_to_write_one(
     cache: Path, environ: dict[str, str], alias: str

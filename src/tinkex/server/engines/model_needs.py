@@ -125,6 +125,12 @@ def known_needs(machine: Machine) -> dict[str, Needs]:
     return found
 
 
+def published_names(name: str) -> list[str]:
+    """Of known models, those whose name without the organisation this is."""
+    known = importlib.import_module("tinkex.engine.model.known").KNOWN
+    return [full for full in known if full.rpartition("/")[2] == name]
+
+
 def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
     """On one device, else on as few as have to share the model."""
     alone = _judged(_reckoned(counted, config, machine), machine)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tinkex.server.engines.model_check import problem_with
+from tinkex.server.engines.model_needs import published_names
 from tinkex.text import model_files
 from tinkex.text.hub_cache import find_snapshot, hub_cache_directory, own_cache_directory
 
@@ -81,7 +82,10 @@ def build_catalog(
     for name in table:
         if name in names:
             raise ModelNotFound(f"--alias {name} hides a served model of the same name")
-    return Catalog(tuple(models.values()), table)
+    # A folder has only the second half of the name that scripts write.
+    published = {full: name for name in names for full in published_names(name)}
+    free = {full: name for full, name in published.items() if full not in (*names, *table)}
+    return Catalog(tuple(models.values()), table | free)
 
 
 def declared_context(folder: Path) -> int | None:
