@@ -248,17 +248,22 @@ def _slot_blocks(
 def _slot_products(
     weights: AdapterWeights, layers: Sequence[int], slot: Slot, blocks: Sequence[tuple[int, int]]
 ) -> tuple[Tensor, Tensor]:
-    """The slot's modules as one product for each layer: A's side by side, B's on the diagonal. All
-    layers in a few operations: on a GPU each small one costs more to launch than to run."""
+    """The slot's modules as one product for each layer: A's side by side, B's on the diagonal. On a
+    GPU all layers in a few operations: each small one costs more to launch than to run. On a CPU
+    one by one: what it takes is touching memory for the first time, and so copies stay small."""
     ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
     device = next(iter(weights.factors.values()))[0].device
     a = torch.zeros(len(layers), slot.in_features, ranks, device=device)
     b = torch.zeros(len(layers), ranks, sum(widths), device=device)
+    step = 1 if device.type == "cpu" else len(layers)
     for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
-        if rank:
-            down = torch.stack([weights.factors[layer, module][0] for layer in layers])
-            up = torch.stack([weights.factors[layer, module][1] for layer in layers])
-            column, stop = sum(widths[:index]), row + down.shape[1]
-            a[:, :, row:stop] = down.mT
-            b[:, row:stop, column : column + width] = up.mT
-    return a, b.mul_(weights.scaling)
+        column = sum(widths[:index])
+        for start in range(0, len(layers) if rank else 0, step):
+            some = slice(start, start + step)
+            pairs = [weights.factors[layer, module] for layer in layers[some]]
+            down, up = (torch.stack(factors) for factors in zip(*pairs, strict=True))
+            a[some, :, row : row + down.shape[1]] = down.mT
+            b[some, row : row + down.shape[1], column : column + width] = up.mul_(
+                weights.scaling
+            ).mT
+    return a, b

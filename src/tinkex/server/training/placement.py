@@ -72,11 +72,13 @@ class Placement:
             chosen.ask_to_leave(f"moving from engine {source.name} to one with less to do")
 
     def _seat(self, pool: Pool, runs: Iterable[Run], crews: Crews) -> None:
+        # Looked up once for all runs: this is done for every request of a run that is nowhere.
+        homes = {engine.residence: crews[engine.name] for engine in pool if engine.is_ready}
         afloat = []
         for run in runs:
-            engine = pool.at(run.place)
-            if engine is not None:
-                crews[engine.name].append(run)
+            crew = None if (place := run.place) is None else homes.get(place)
+            if crew is not None:
+                crew.append(run)
             elif not run.active and (run.refusal is not None or run.log.unfinished()):
                 afloat.append(run)
         if not afloat:
