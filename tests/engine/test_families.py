@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from support.hf_models import save_reference
+from support.hf_models import make_reference, save_reference
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import load_decoder
@@ -71,6 +71,13 @@ def test_a_bad_folder_of_any_family_is_refused_by_what_is_wrong_in_it(
     config.write_text(json.dumps({**json.loads(text), "attention_nobody_knows": 1}))
     with pytest.raises(ModelError, match="'attention_nobody_knows' is not known"):
         load_decoder(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["qwen3-moe", "qwen3.5-moe", "gpt-oss"])
+def test_a_token_cannot_go_to_more_experts_than_there_are(family: str) -> None:
+    config = make_reference(family).config.to_dict() | {"num_experts_per_tok": 13}
+    with pytest.raises(ModelError, match=r"num_experts_per_tok = 13 is more than num_(local_)?exp"):
+        parse_config(config)
 
 
 def test_a_missing_expert_is_named(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tinkex.cli.terminal.output import PropertyOutput
 from tinkex.cli.transfer.staging import Staging
 
 _READERS = {
-    "peft": 'PeftModel.from_pretrained(model, "{0}")',
-    "peft-experts": 'PeftModel.from_pretrained(model, "{0}")',
+    "peft": 'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{1}"), "{0}")',
+    "peft-experts": "SGLang: --lora-paths NAME={0}; PEFT reads experts so of Qwen3-MoE alone",
     "vllm": "vllm serve {1} --enable-lora --max-lora-rank {2} --lora-modules NAME={0}",
     "merged": 'AutoModelForCausalLM.from_pretrained("{0}")',
 }

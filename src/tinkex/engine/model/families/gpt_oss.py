@@ -21,9 +21,10 @@ def parse(keys: Keys) -> ModelConfig:
     keys.ignore("experts_per_token", "initial_context_length", "router_aux_loss_coef")
     keys.ignore("output_router_logits")
     _check_quantization(keys)
+    count, active = keys.experts("num_local_experts", "num_experts")
     experts = ExpertsConfig(
-        experts=keys.size(keys.known_as("num_local_experts", "num_experts")),
-        active=keys.size("num_experts_per_tok"),
+        experts=count,
+        active=active,
         inner=keys.size("intermediate_size"),
         renormalise=True,
         biased=True,

@@ -59,6 +59,16 @@ class Keys:
             )
         return value
 
+    def experts(self, *names: str) -> tuple[int, int]:
+        """How many there are, by the setting's names, and how many of them a token goes to."""
+        name = self.known_as(*names)
+        count, active = self.size(name), self.size("num_experts_per_tok")
+        if active > count:
+            raise ModelError(
+                f"config.json: num_experts_per_tok = {active} is more than {name} = {count}"
+            )
+        return count, active
+
     def known_as(self, *names: str) -> str:
         """Of a setting's names the one that is used here, else the first."""
         return next((name for name in names if self.has(name)), names[0])

@@ -15,9 +15,10 @@ def parse(keys: Keys) -> ModelConfig:
     # Losses that balance experts belong to pretraining; nothing here adds them.
     text.ignore("router_aux_loss_coef", "output_router_logits", "norm_topk_prob")
     text.ignore("intermediate_size")  # of dense layers, of which there are none
+    count, active = text.experts("num_experts", "num_local_experts")
     experts = ExpertsConfig(
-        experts=text.size(text.known_as("num_experts", "num_local_experts")),
-        active=text.size("num_experts_per_tok"),
+        experts=count,
+        active=active,
         inner=text.size("moe_intermediate_size"),
         renormalise=True,
         shared=DenseMlpConfig(

@@ -12,9 +12,10 @@ from tinkex.engine.model.families.qwen3 import mixers
 def parse(keys: Keys) -> ModelConfig:
     # Losses that balance experts belong to pretraining; nothing here adds them.
     keys.ignore("router_aux_loss_coef", "output_router_logits")
+    count, active = keys.experts("num_experts", "num_local_experts")
     experts = ExpertsConfig(
-        experts=keys.size(keys.known_as("num_experts", "num_local_experts")),
-        active=keys.size("num_experts_per_tok"),
+        experts=count,
+        active=active,
         inner=keys.size("moe_intermediate_size"),
         renormalise=keys.flag("norm_topk_prob"),
     )
