@@ -134,14 +134,23 @@ def _masked(logits: Tensor, changes: Sequence[Changes]) -> Tensor:
 
 def allowed(masks: Sequence[NDArray[np.int32] | None], size: int) -> NDArray[np.bool_]:
     """Which ids each row may draw, as [R, V]."""
-    words = np.zeros((len(masks), (size + 31) // 32), np.int32)
+    words = _words(masks, (size + 31) // 32)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=size, bitorder="little")
+    return bits.view(np.bool_)
+
+
+def _words(masks: Sequence[NDArray[np.int32] | None], width: int) -> NDArray[np.int32]:
+    """The masks, one above the other; those of grammars are as wide as the vocabulary."""
+    whole = [mask for mask in masks if mask is not None and len(mask) == width]
+    if len(whole) == len(masks):
+        return np.concatenate(whole).reshape(len(whole), width)
+    words = np.zeros((len(masks), width), np.int32)
     for row, mask in enumerate(masks):
         if mask is None:
             words[row] = -1
         else:
-            words[row, : len(mask)] = mask[: words.shape[1]]
-    bits = np.unpackbits(words.view(np.uint8), axis=1, count=size, bitorder="little")
-    return bits.view(np.bool_)
+            words[row, : len(mask)] = mask[:width]
+    return words
 
 
 def _add_bias(logits: Tensor, changes: Sequence[Changes]) -> None:

@@ -30,20 +30,21 @@ class Constraint:
 
     def __init__(self, compiled: Compiled, vocab_size: int, ends: frozenset[int]) -> None:
         self._matcher, self._tokens = compiled.matcher.deep_copy(), compiled.tokens
-        self._words = (vocab_size + 31) // 32
+        self._mask = np.zeros((vocab_size + 31) // 32, np.int32)
+        self._address: int = self._mask.ctypes.data
         self._ends = ends
         self._left = PATIENCE_S
         self.failed: str | None = None
 
     def mask(self, guesses: Sequence[int] = ()) -> NDArray[np.int32]:
-        """Which tokens may follow, after these guesses if any."""
+        """Which tokens may follow, after these guesses if any. Without guesses, the array is the
+        same every time: it holds until this is asked again."""
         begun = time.thread_time()
-        mask = np.zeros(self._words, np.int32)
         if guesses:
-            self._matcher.consume_tokens(list(guesses))
-        self._fill(mask)
-        if guesses:
-            self._matcher.rollback(len(guesses))
+            mask = self._guessed(guesses)
+        else:
+            mask = self._mask
+            self._fill(mask, self._address)
         self._left += STEP_PATIENCE_S - agree(time.thread_time() - begun)
         self._check()
         return mask
@@ -61,9 +62,15 @@ class Constraint:
         self._check()
         return self._matcher.is_stopped()
 
-    def _fill(self, mask: NDArray[np.int32]) -> None:
+    def _guessed(self, guesses: Sequence[int]) -> NDArray[np.int32]:
+        mask = np.zeros_like(self._mask)
+        self._matcher.consume_tokens(list(guesses))
+        self._fill(mask, mask.ctypes.data)
+        self._matcher.rollback(len(guesses))
+        return mask
+
+    def _fill(self, mask: NDArray[np.int32], address: int) -> None:
         # What llguidance.numpy does, without its checks: this runs for each token of each sample.
-        address, _ = mask.__array_interface__["data"]
         self._matcher.unsafe_compute_mask_ptr(address, mask.nbytes)
         self._respell(mask)
         if self._matcher.is_accepting():
@@ -74,11 +81,11 @@ class Constraint:
         """Where only one text can follow, llguidance asks the tokenizer for its first token, which
         may be an added one that only looks like the text, say <think> within JSON: take the
         token that spells its beginning."""
-        (words,) = np.nonzero(mask)
-        if len(words) != 1:
+        if np.count_nonzero(mask) != 1:
             return
-        bits = int(mask.view(np.uint32)[words[0]])
-        token = int(words[0]) * 32 + bits.bit_length() - 1
+        word = int(np.flatnonzero(mask)[0])
+        bits = int(mask.view(np.uint32)[word])
+        token = word * 32 + bits.bit_length() - 1
         if bits & (bits - 1) or not self._tokens.is_special_token(token):
             return
         spelled = self._matcher.compute_ff_bytes()
