@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from support.sampling import DEVICE
-from tinkex.engine.sampling.draw import ALTERNATIVE, SAMPLE, Drawer, Rule, draw_key
+from tinkex.engine.sampling.cpu_decode.draw import CpuDraw
+from tinkex.engine.sampling.draw import ALTERNATIVE, SAMPLE, Drawer, Key, Rule, draw_key
 
 VOCAB = 40
 
@@ -111,3 +112,26 @@ def test_every_part_of_a_key_matters() -> None:
         for position in (0, 1, 2)
     }
     assert len(keys) == 4 * 2 * 3 * 3
+
+
+def key_that_ends_in_ones(drawer: Drawer, column: int) -> Key:
+    """A key whose number for this column has all bits set: the way of `noise`, backwards."""
+    first = int(drawer.ids[column]) * 0x7FEB352D & 0xFFFFFFFF
+    ones = 0xFFFFFFFF ^ (0xFFFFFFFF >> 16)
+    high = ones * pow(0x846CA68B, -1, 2**32) - (first ^ (first >> 15)) & 0xFFFFFFFF
+    return Key(0, high - 2**32 if high >= 2**31 else high)
+
+
+def test_no_number_is_without_end() -> None:
+    """One in 2^24 was: with 49,152 tokens a draw in 341 gave one that had nothing to do with the
+    logits, under a mask one that was not allowed."""
+    drawer, numpy = Drawer(VOCAB, torch.device("cpu")), CpuDraw(VOCAB)
+    for column in (0, 7, VOCAB - 1):
+        key = key_that_ends_in_ones(drawer, column)
+        noise = drawer.noise([key])
+        assert int(noise.argmax()) == column
+        assert bool(noise.isfinite().all())
+        assert np.allclose(numpy._noise([key]), noise.numpy(), atol=1e-5)
+        logits = torch.full((1, VOCAB), -torch.inf)
+        logits[0, 3] = 0.0
+        assert drawer.draw(logits, [Rule(1.0, -1, 1.0)], [key]).tolist() == [3]

@@ -81,7 +81,8 @@ def _race(
         bits = (bits ^ (bits >> 15)) + high
         bits = bits * 0x846CA68B
         bits = (bits ^ (bits >> 16)) & 0xFFFFFF
-        uniform = (bits.to(tl.int32).to(tl.float32) + 0.5) * (1.0 / 16777216.0)
+        bits = tl.minimum(bits.to(tl.int32), 0xFFFFFE)  # `HIGHEST` of sampling.draw
+        uniform = (bits.to(tl.float32) + 0.5) * (1.0 / 16777216.0)
         score = x / warmth - tl.log(-tl.log(uniform))
         score = tl.where(inside, score, -float("inf"))
     if tl.load(masked + row) != 0:

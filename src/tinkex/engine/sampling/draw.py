@@ -26,6 +26,9 @@ ALTERNATIVE = 2
 COLDEST = 1e-5
 """Below this temperature scaled logits leave float32's range; the draw is greedy by then anyway."""
 
+HIGHEST = 0xFFFFFE
+"""Of the bits that noise is made of."""
+
 _FIRST_CANDIDATES = 1024
 _KEYS_AT_ONCE = 64
 
@@ -137,8 +140,10 @@ class Drawer:
         bits.add_(pair[:, 1:])
         bits.mul_(_signed(0x846CA68B))
         bits.bitwise_xor_(_right(bits, 16))
-        # 24 bits make a float32 exactly; the half keeps it away from both 0 and 1.
-        uniform = bits.bitwise_and_(0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24)
+        # 24 bits make a float32 exactly; the half keeps it away from 0, and the bound from 1: the
+        # highest and a half would be rounded up to it, and a number without end wins every race.
+        bits = bits.bitwise_and_(0xFFFFFF).clamp_(max=HIGHEST)
+        uniform = bits.to(torch.float32).add_(0.5).mul_(2.0**-24)
         return uniform.log_().neg_().log_().neg_()
 
     def _filter(self, scores: Tensor, rules: Sequence[Rule]) -> Tensor:

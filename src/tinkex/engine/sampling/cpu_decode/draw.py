@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tinkex.engine.sampling.cache.kept_rows import Floats
 from tinkex.engine.sampling.controls import allowed
-from tinkex.engine.sampling.draw import Drawer, Key
+from tinkex.engine.sampling.draw import HIGHEST, Drawer, Key
 from tinkex.engine.sampling.request import Branch
 
 
@@ -54,6 +54,7 @@ class CpuDraw:
         bits *= np.uint32(0x846CA68B)
         bits ^= bits >> np.uint32(16)
         bits &= np.uint32(0xFFFFFF)
+        np.minimum(bits, np.uint32(HIGHEST), out=bits)
         uniform = bits.astype(np.float32)
         uniform += np.float32(0.5)
         uniform *= np.float32(2.0**-24)
