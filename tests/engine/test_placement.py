@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -161,3 +161,15 @@ def test_the_page_about_memory_names_the_shares_as_they_are() -> None:
     assert f"more than {dense.activations * 100:.0f} % of a\n  GPU's free memory" in page
     for share in (mixtures.cache, mixtures.activations):
         assert f"(mixtures {share * 100:.0f} %)" in page
+
+
+def test_a_small_model_takes_a_bursts_prompts_in_one_step() -> None:
+    """As many tokens as cost no more than a few decode steps; of larger models 256."""
+    decoder = tiny_decoder()
+    small = sampling_limits(config(), decoder).step_tokens
+    assert 32 * 32 <= small <= 4096
+    larger = SimpleNamespace(
+        config=decoder.config, device=decoder.device, dtype=decoder.dtype, parameters=135_000_000
+    )
+    assert sampling_limits(config(), cast(Any, larger)).step_tokens == 256
+    assert sampling_limits(config(step_tokens=64), decoder).step_tokens == 64

@@ -152,7 +152,7 @@ def test_an_unexpected_error_fails_its_command_and_the_engine_goes_on(
         raise RuntimeError("a cable was cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.worker._sampler._forward, "hidden", broken)
+        patch.setattr(local.worker._sampler, "_computed", broken)
         patch.setattr(local.worker._trainer, "create_run", broken)
         found = answers(local, sample("s", [1, 2]), CreateRun("c", "r", LoraSpec(4)))
     for event in found.values():
@@ -168,7 +168,7 @@ def test_running_out_of_memory_fails_what_was_under_way_alone(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.worker._sampler._forward, "hidden", greedy)
+        patch.setattr(local.worker._sampler, "_computed", greedy)
         event = answers(local, sample("s", [1, 2]))["s"]
     assert isinstance(event, Failed)
     assert "out of memory" in event.message

@@ -127,6 +127,48 @@ def test_prompts_that_come_while_others_decode_change_nothing() -> None:
     assert_same([found["a"]], alone)
 
 
+def test_prompts_in_numpy_give_what_the_decoder_gives(tmp_path: Any) -> None:
+    """Of one length and of others, found in the cache up to some page, cut between steps, forked,
+    with and without an adapter."""
+    shared = prompt_of(1, 40)
+    commands = [
+        sample("a", shared, max_tokens=3, seed=1),
+        sample("b", np.append(shared[:32], prompt_of(2, 9)), max_tokens=3, seed=2),
+        sample("c", np.append(shared[:32], prompt_of(3, 9)), max_tokens=3, seed=3),
+        sample("d", prompt_of(4, 90), max_tokens=3, num_samples=3, seed=4),
+        sample("e", prompt_of(5, 40), weights="w0", max_tokens=3, seed=5),
+        sample("f", prompt_of(6, 1), max_tokens=3, seed=6),
+    ]
+    found, wanted = (
+        [results_of(sampler, command)[0] for command in commands[:1]]
+        + results_of(sampler, *commands[1:])
+        for sampler in (
+            sampler_of("tinkex/tiny-llama", numpy=numpy, adapters=1, tmp_path=tmp_path)
+            for numpy in (True, False)
+        )
+    )
+    assert_same(found, wanted)
+    assert found[1].cached_tokens == 32
+
+
+def test_prompts_whose_logprobs_are_asked_for_take_the_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Theirs are the decoder's, as those of every other model are."""
+    sampler = sampler_of("tinkex/tiny-llama", numpy=True)
+    taken: list[str] = []
+    hidden = sampler._forward.hidden
+
+    def noted(chunks: Any) -> Any:
+        taken.extend(chunk.branch.request.command.op for chunk in chunks)
+        return hidden(chunks)
+
+    monkeypatch.setattr(sampler._forward, "hidden", noted)
+    results_of(sampler, sample("a", prompt_of(1, 20), max_tokens=2))
+    results_of(sampler, sample("b", prompt_of(2, 20), asks={"prompt_logprobs": True}))
+    assert taken == ["b"]
+
+
 def test_what_is_not_finite_fails_the_request_and_nobody_else(tmp_path: Any) -> None:
     sampler = sampler_of("tinkex/tiny-llama", numpy=True, adapters=1, tmp_path=tmp_path)
     (wanted,) = results_of(sampler, sample("good", prompt_of(1, 9), seed=1))

@@ -25,6 +25,9 @@ from tinkex.engine.settings import WorkerConfig
 
 _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
+_LEAST_STEP_TOKENS, _MOST_STEP_TOKENS = 256, 4096
+_STEP_WORK = 1_000_000_000
+"""Parameters times tokens that a step on a CPU may take: about 25 ms of one core."""
 
 
 class _Shares(NamedTuple):
@@ -214,9 +217,18 @@ def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
         max_context=_context(config, decoder.config),
         rows=rows,
         snapshots=_SNAPSHOTS,
-        step_tokens=config.step_tokens or (4096 if gpu else 256),
+        step_tokens=config.step_tokens or _step_tokens(decoder),
         adapter_bytes=config.adapter_bytes,
     )
+
+
+def _step_tokens(decoder: Decoder) -> int:
+    """A step's tokens hold up everybody's next token: on a CPU no more than take about as long as
+    a few such steps, but of a small model all prompts of a burst."""
+    if decoder.device.type == "cuda":
+        return _MOST_STEP_TOKENS
+    afford = _STEP_WORK // decoder.parameters
+    return max(_LEAST_STEP_TOKENS, min(afford, _MOST_STEP_TOKENS))
 
 
 def _context(config: WorkerConfig, model: ModelConfig) -> int:

@@ -24,6 +24,11 @@ MAX_PENALTY = 2.0
 REPETITION_PENALTIES = (0.01, 100.0)
 """Beyond these, logits leave float32's range."""
 
+NOT_FINITE = (
+    "weights: the model's logits are not finite, so nothing can be drawn from them; "
+    "load weights from before the training diverged"
+)
+
 
 def check_sample(command: Sample, *, vocab_size: int, max_tokens_total: int) -> int:
     """The most tokens a sample may have. `max_tokens_total` bounds prompt and sample together, as

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -35,12 +35,8 @@ _KEYS_AT_ONCE = 64
 _MASK = (1 << 64) - 1
 
 
-class Key(NamedTuple):
-    """Two 32-bit numbers (signed) that name one draw."""
-
-    low: int
-    high: int
-
+Key: TypeAlias = tuple[int, int]
+"""Two 32-bit numbers (signed), the low and the high one, that name one draw."""
 
 Keys: TypeAlias = Sequence[Key] | NDArray[np.int32]
 """One for each row."""
@@ -49,7 +45,7 @@ Keys: TypeAlias = Sequence[Key] | NDArray[np.int32]
 def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
     """The key of the draw at `position` of sample `index`; `stream` keeps purposes apart."""
     state = _mix64(key_state(seed, stream, index) ^ _mix64(position & _MASK))
-    return Key(_signed(state & 0xFFFFFFFF), _signed(state >> 32))
+    return _signed(state & 0xFFFFFFFF), _signed(state >> 32)
 
 
 def key_state(seed: int, stream: int, index: int) -> int:
@@ -77,7 +73,7 @@ def keys_from(state: int, place: int) -> list[Key]:
     """The keys of one sample's next draws, from that of its token `place` on."""
     places = np.arange(place, place + _KEYS_AT_ONCE, dtype=np.uint64)
     low, high = draw_keys(np.full(_KEYS_AT_ONCE, state, np.uint64), places).tolist()
-    return list(map(Key, low, high))
+    return list(zip(low, high, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

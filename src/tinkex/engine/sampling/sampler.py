@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
@@ -26,7 +27,7 @@ from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.pages import PageKeys, PagePool
 from tinkex.engine.sampling.cache.recurrent_states import states_for
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
-from tinkex.engine.sampling.checks import check_sample
+from tinkex.engine.sampling.checks import NOT_FINITE, check_sample
 from tinkex.engine.sampling.forward import Forward, cpu_decode, decode_graphs
 from tinkex.engine.sampling.grammar.awaited import AwaitedGrammars
 from tinkex.engine.sampling.grammar.compiling import Grammars
@@ -42,7 +43,7 @@ from tinkex.engine.sampling.scheduling.chunks import (
 )
 from tinkex.engine.sampling.scheduling.scheduler import Scheduler
 from tinkex.engine.sampling.stopping import Stopping
-from tinkex.engine.sampling.turns import Turn, drawer_for, drawn
+from tinkex.engine.sampling.turns import Turn, drawer_for, drawn, turns_after
 
 if TYPE_CHECKING:
     from tinkex.engine.sampling.decode_graph import DecodeStep
@@ -77,6 +78,7 @@ class Sampler:
         self._decode = cpu_decode(decoder, self._cache)
         self._guess_rows = self._forward.free_rows if self._decode is None else 0
         self._drawer = drawer_for(decoder)
+        self._block = max(1, limits.logit_elements // config.vocab_size)  # rows of logits at once
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
         self._compiling = AwaitedGrammars()
         rows, context = limits.rows, self.context
@@ -157,9 +159,8 @@ class Sampler:
 
     def abort(self, message: str) -> list[Event]:
         """Fail everything under way, and forget all cached pages."""
-        failed: list[Event] = [
-            self._fail(request, "server", message) for request in list(self._requests.values())
-        ]
+        requests = list(self._requests.values())
+        failed: list[Event] = [self._fail(request, "server", message) for request in requests]
         self.pool.forget_all()
         return failed
 
@@ -200,13 +201,25 @@ class Sampler:
         logits = self._decode.logits(singles) if self._decode is not None and singles else None
         self._decoded(branches)
         events: list[Event] = []
-        if rest:
+        if rest and not self._drew_prompts(rest, events):
             hidden = self._forward.hidden(rest)
             score_prompts(rest, hidden, self._forward, self._drawer, self._block)
             events = self._draw(rest, hidden)
         if logits is not None:
             self._draw_singles(branches, logits, events)
         return events
+
+    def _drew_prompts(self, chunks: Sequence[Chunk], events: list[Event]) -> bool:
+        """Compute prompts the short way and draw after them, where there is one."""
+        logits = None if self._decode is None else self._decode.prompt_logits(chunks)
+        if logits is None:
+            return False
+        ready = self._ready(chunks, range(1, len(chunks) + 1))
+        if ready:
+            rows, turns = zip(*ready, strict=True)
+            self._draw_singles([turn.branch for turn in turns], logits[list(rows)], events)
+        self._place_forks(ready)
+        return True
 
     # ---- one step
 
@@ -279,27 +292,26 @@ class Sampler:
 
     def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
         """Record what was computed, draw every next token that can be, and fork new samples."""
-        ready: list[tuple[int, Turn]] = []
-        row = 0
-        for chunk in chunks:
-            self._pages.computed(chunk.branch, chunk.known)
-            if chunk.completes:
-                ready.extend(self._turns(chunk, row - chunk.start))
-            row += chunk.stop - chunk.start
+        ready = self._ready(chunks, accumulate(chunk.stop - chunk.start for chunk in chunks))
         events: list[Event] = []
         for begin in range(0, len(ready), self._block):
             events.extend(self._draw_block(ready[begin : begin + self._block], hidden))
-        forks = (turn.branch for _, turn in ready if turn.branch.index)
-        self._pages.place_forks(branch for branch in forks if self._continues(branch))
+        self._place_forks(ready)
         return events
 
-    def _turns(self, chunk: Chunk, offset: int) -> Iterator[tuple[int, Turn]]:
-        """The draws after a chunk whose position p is row offset + p, each with its row."""
-        last = chunk.known - 1
-        for branch in self._continuing(chunk.branch):
-            yield offset + last, Turn(branch, last)
-        for count in range(1, len(chunk.guesses) + 1):
-            yield offset + last + count, Turn(chunk.branch, last + count, chunk.guesses[:count])
+    def _ready(self, chunks: Sequence[Chunk], ends: Iterable[int]) -> list[tuple[int, Turn]]:
+        """Record what was computed; every draw that can be made, with its row. Each chunk's last
+        row is the one before its end."""
+        ready: list[tuple[int, Turn]] = []
+        for chunk, end in zip(chunks, ends, strict=True):
+            self._pages.computed(chunk.branch, chunk.known)
+            if chunk.completes:
+                ready.extend(turns_after(chunk, self._continuing(chunk.branch), end - chunk.stop))
+        return ready
+
+    def _place_forks(self, ready: Iterable[tuple[int, Turn]]) -> None:
+        forks = (turn.branch for _, turn in ready if turn.branch.index)
+        self._pages.place_forks(branch for branch in forks if self._continues(branch))
 
     def _draw_block(self, ready: Sequence[tuple[int, Turn]], hidden: Tensor) -> list[Event]:
         versions = {row: turn.branch.request.version for row, turn in ready}
@@ -330,7 +342,7 @@ class Sampler:
             return
         broken = None if constraint is None else constraint.failed
         if broken or not math.isfinite(logprob):
-            events.append(self._fail(request, "user", broken or _NOT_FINITE))
+            events.append(self._fail(request, "user", broken or NOT_FINITE))
             return
         branch.append(token, logprob)
         if constraint is not None and constraint.failed:
@@ -386,14 +398,3 @@ class Sampler:
         self.versions.release(request.version)
         if not self._requests:
             self._pages.check_idle()
-
-    @property
-    def _block(self) -> int:
-        """Rows of logits made at once."""
-        return max(1, self._limits.logit_elements // self._decoder.config.vocab_size)
-
-
-_NOT_FINITE = (
-    "weights: the model's logits are not finite, so nothing can be drawn from them; "
-    "load weights from before the training diverged"
-)

@@ -12,6 +12,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.sampling.controls import Changes, steered
 from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.request import Branch
+from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 _TopK: TypeAlias = tuple[list[int], list[float]]
 """The likeliest ids in a token's place and their logprobs."""
@@ -48,6 +49,18 @@ class Turn:
         if branch.reason is not None or branch.length != self.position + 1:
             return False
         return self.guess is None or branch.generated[-1] == self.guess
+
+
+def turns_after(
+    chunk: Chunk, branches: Iterable[Branch], offset: int
+) -> Iterator[tuple[int, Turn]]:
+    """The draws after a chunk whose position p is row offset + p, each with its row: those of the
+    `branches` that draw after its own tokens, then those after its guesses."""
+    last = chunk.known - 1
+    for branch in branches:
+        yield offset + last, Turn(branch, last)
+    for count in range(1, len(chunk.guesses) + 1):
+        yield offset + last + count, Turn(chunk.branch, last + count, chunk.guesses[:count])
 
 
 def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:

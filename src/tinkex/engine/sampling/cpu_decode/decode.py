@@ -1,17 +1,20 @@
 """Decode steps of a small model, in numpy: what torch adds to each operation is most of them there.
 
 The same arithmetic as `model.decoder` for the plain kind of model that `is_plain` describes, over
-single tokens of rows whose keys are kept (`cache.kept_rows`). Prompts and all other models take the
-decoder itself.
+single tokens of rows whose keys are kept (`cache.kept_rows`), and over prompts (`mixing`) of which
+no more is asked than what follows them. All other models, and all other prompts, take the decoder
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tinkex.engine.cpu.onednn import LARGE_MATRIX
@@ -22,11 +25,14 @@ from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 from tinkex.engine.sampling.cache.kept_rows import Floats, KeptRows
 from tinkex.engine.sampling.cache.kv_cache import KeyValueCache
 from tinkex.engine.sampling.cpu_decode.draw import CpuDraw
-from tinkex.engine.sampling.cpu_decode.layer import PlainLayer, Product, normed
+from tinkex.engine.sampling.cpu_decode.layer import Mix, PlainLayer, Product, normed
 from tinkex.engine.sampling.cpu_decode.matrices import MergedMatrices
+from tinkex.engine.sampling.cpu_decode.mixing import KeptMix, PromptMix, takes_prompts
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.chunks import Chunk
+
+Integers: TypeAlias = list[int] | NDArray[np.integer]
 
 
 def is_plain(decoder: Decoder) -> bool:
@@ -59,7 +65,7 @@ class CpuDecode:
     _product: Product
 
     def __init__(self, decoder: Decoder, cache: KeyValueCache) -> None:
-        self._decoder, self._rows = decoder, KeptRows(cache, decoder.config)
+        self._cache, self._rows = cache, KeptRows(cache, decoder.config)
         weights, self._eps = decoder.weights, decoder.config.norm_eps
         self._embed = weights.embed.numpy()
         layers = enumerate(weights.layers)
@@ -80,13 +86,22 @@ class CpuDecode:
 
     def logits(self, chunks: Sequence[Chunk]) -> Floats:
         """Those after the tokens that were parted. Fills their pages."""
-        rows, product, mask = self._rows, self._product, self._rows.mask
-        x = self._embed[[chunk.branch.token(chunk.start) for chunk in chunks]]
-        turns = self._turns.at([chunk.start for chunk in chunks])
-        with np.errstate(all="ignore"):  # what is not finite is told by its logprob
-            for layer, turn in zip(self._layers, turns, strict=True):
-                layer.add_to(x, product, rows, turn, mask)
-            return product(normed(x, self._eps), (UNEMBED_LAYER, UNEMBED))
+        tokens = [chunk.branch.token(chunk.start) for chunk in chunks]
+        x = self._stream(tokens, [c.start for c in chunks], self._product, KeptMix(self._rows))
+        return self._unembedded(x, self._product)
+
+    def prompt_logits(self, chunks: Sequence[Chunk]) -> Floats | None:
+        """Those after the last token of each of these. Fills their pages. None, and nothing done,
+        where they are not to be computed here."""
+        lengths = [chunk.stop - chunk.start for chunk in chunks]
+        product = self._product_of(chunks, lengths) if takes_prompts(chunks) else None
+        last = self._product_of(chunks, [1] * len(chunks))
+        if product is None or last is None:
+            return None
+        tokens = np.concatenate([chunk.tokens() for chunk in chunks])
+        positions = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in chunks])
+        x = self._stream(tokens, positions, product, PromptMix(self._cache, chunks))
+        return self._unembedded(x[np.cumsum(lengths) - 1], last)
 
     def drawn(
         self, branches: Sequence[Branch], logits: Floats
@@ -98,14 +113,34 @@ class CpuDecode:
         with np.errstate(all="ignore"):
             return self._draw.drawn(branches, logits)
 
+    def _stream(self, tokens: Integers, positions: Integers, product: Product, mix: Mix) -> Floats:
+        """After the last layer, [tokens, hidden]."""
+        x: Floats = self._embed[tokens]
+        turns = self._turns.at(positions)
+        with np.errstate(all="ignore"):  # what is not finite is told by its logprob
+            for layer, turn in zip(self._layers, turns, strict=True):
+                layer.add_to(x, product, turn, mix)
+        return x
+
+    def _unembedded(self, x: Floats, product: Product) -> Floats:
+        with np.errstate(all="ignore"):
+            return product(normed(x, self._eps), (UNEMBED_LAYER, UNEMBED))
+
     def _takes(self, chunks: Sequence[Chunk]) -> bool:
         """Not where there are too many versions, or rows too long to be kept."""
-        spans = spans_of([chunk.branch.request.version for chunk in chunks])
-        matrices = self._matrices.of([span.version for span in spans])
-        if matrices is None or not self._rows.follow(chunks):
+        product = self._product_of(chunks)
+        if product is None or not self._rows.follow(chunks):
             return False
-        self._product = Product(matrices, [span.stop for span in spans])
+        self._product = product
         return True
+
+    def _product_of(
+        self, chunks: Sequence[Chunk], lengths: Sequence[int] | None = None
+    ) -> Product | None:
+        """With each chunk's own matrices; None where there are too many versions."""
+        spans = spans_of([chunk.branch.request.version for chunk in chunks], lengths)
+        matrices = self._matrices.of([span.version for span in spans])
+        return None if matrices is None else Product(matrices, [span.stop for span in spans])
 
 
 class _Turns:
@@ -116,10 +151,10 @@ class _Turns:
         self._made: list[tuple[Floats, Floats]] = []
         self._count = 0
 
-    def at(self, positions: list[int]) -> list[tuple[Floats, Floats]]:
+    def at(self, positions: Integers) -> list[tuple[Floats, Floats]]:
         """By layer, each [rows, 1, head size]."""
-        if max(positions) >= self._count:
-            self._make(2 * max(positions) + 2)
+        if (last := int(max(positions))) >= self._count:
+            self._make(2 * last + 2)
         looked_up = {id(made[0]): (made[0][positions], made[1][positions]) for made in self._made}
         return [looked_up[id(made[0])] for made in self._made]
 

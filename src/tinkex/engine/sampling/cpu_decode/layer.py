@@ -1,9 +1,11 @@
-"""One layer over single tokens: attention over kept keys, then the MLP. Arrays only."""
+"""One layer over tokens: attention, as whoever knows their keys computes it, then the MLP. Arrays
+only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -12,8 +14,15 @@ from tinkex.engine.model.block_configs import OUT, QKV
 from tinkex.engine.model.blocks.attention import Attention
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.decoder import Layer
-from tinkex.engine.sampling.cache.kept_rows import Floats, KeptRows
+from tinkex.engine.sampling.cache.kept_rows import Floats
 from tinkex.engine.sampling.cpu_decode.matrices import Key, Matrices
+
+
+class Mix(Protocol):
+    """Attention of a step's tokens: keeps their keys and values [rows, 2, kv heads, head size] and
+    gives what their queries [rows, heads, head size] find, in the same shape or a flatter one."""
+
+    def __call__(self, layer: int, q: Floats, pairs: Floats) -> Floats: ...
 
 
 class Product:
@@ -51,22 +60,17 @@ class PlainLayer:
         self._qkv, self._out = (index, QKV), (index, OUT)
         self._gate_up, self._down = (index, mlp.config.gate_up), (index, mlp.config.down)
 
-    def add_to(
-        self, x: Floats, product: Product, rows: KeptRows, turn: tuple[Floats, Floats],
-        mask: Floats | None,
-    ) -> None:  # fmt: skip
+    def add_to(self, x: Floats, product: Product, turn: tuple[Floats, Floats], mix: Mix) -> None:
         """What the layer adds to the stream [rows, hidden]. `turn` has the cosines and sines of the
-        rows' positions, `mask` what is after their ends."""
+        rows' positions."""
         qkv = product(normed(x, self._eps), self._qkv, self._qkv_bias)
-        mixed = attend(*self._heads(qkv, rows, turn), mask)
+        mixed = mix(self._qkv[0], *self._heads(qkv, turn))
         x += product(mixed.reshape(len(x), -1), self._out, self._o_bias)
         gate_up = product(normed(x, self._eps), self._gate_up, self._gate_up_bias)
         x += product(swiglu(gate_up), self._down, self._down_bias)
 
-    def _heads(
-        self, qkv: Floats, rows: KeptRows, turn: tuple[Floats, Floats]
-    ) -> tuple[Floats, Floats, Floats]:
-        """The rows' queries, and all their keys and values."""
+    def _heads(self, qkv: Floats, turn: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """The rows' queries, and their keys and values."""
         config, count = self._config, len(qkv)
         heads = qkv.reshape(count, -1, config.head_dim)
         q, pairs = heads[:, : config.heads], heads[:, config.heads :]
@@ -75,9 +79,7 @@ class PlainLayer:
             k = pairs[:, : config.kv_heads]
             k[:] = normed(k, config.norm_eps) * self._k_norm
         rotate(heads[:, : config.heads + config.kv_heads], *turn)
-        shape = (count, 2, config.kv_heads, config.head_dim)
-        keys, values = rows.put(self._qkv[0], pairs.reshape(shape))
-        return q.reshape(len(keys), -1, config.head_dim), keys, values
+        return q, pairs.reshape(count, 2, config.kv_heads, config.head_dim)
 
 
 def _array(tensor: Tensor | None, scale: float = 1.0) -> Floats | None:
@@ -85,12 +87,12 @@ def _array(tensor: Tensor | None, scale: float = 1.0) -> Floats | None:
 
 
 def attend(queries: Floats, keys: Floats, values: Floats, mask: Floats | None) -> Floats:
-    """Queries [n, few, size] over keys and values [n, tokens, size]."""
-    scores: Floats = np.matmul(queries, keys.transpose(0, 2, 1))
+    """Queries [..., few, size] over keys and values [..., tokens, size]."""
+    scores: Floats = np.matmul(queries, keys.swapaxes(-1, -2))
     scores *= np.float32(queries.shape[-1] ** -0.5)
     if mask is not None:
         scores += mask
-    scores -= scores.max(-1, keepdims=True)
+    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     mixed: Floats = np.matmul(scores, values)
     mixed /= np.add.reduce(scores, axis=-1, keepdims=True)
