@@ -12,7 +12,8 @@ from torch import Tensor
 from support.interpreted import DEVICE, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
-from tinkex.engine.model.blocks.expert_ops import _gated
+from tinkex.engine.model.blocks.expert_ops import _clamped
+from tinkex.engine.model.ops import swiglu
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
@@ -23,6 +24,10 @@ SLOTS = {
     "down": Slot("mlp", INNER, (("w2", HIDDEN),), experts_a=EXPERTS),
 }
 PLACE = {0: 0, 1: 1}
+
+
+def _gated(gate_up: Tensor, limit: float | None) -> Tensor:
+    return swiglu(gate_up) if limit is None else _clamped(gate_up, limit)
 
 
 @here
