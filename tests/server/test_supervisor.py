@@ -75,6 +75,24 @@ async def test_death_is_told_to_everyone_and_a_new_life_begins() -> None:
         await engine.submit(CreateRun("9", "r", LoraSpec(4)))
 
 
+async def test_an_engine_that_takes_no_command_is_not_ready_before_its_end_is_heard_of() -> None:
+    """A large process takes a second to be gone; what is sent meanwhile did not kill it."""
+    fake = FakeEngine()
+    engine = _engine(fake)
+    engine.wake()
+    await engine.ready()
+    fake.current.is_dead = True
+    with pytest.raises(EngineLost, match="dead"):
+        await engine.submit(CreateRun("1", "r", LoraSpec(4)))
+    assert engine.phase == "restarting"
+    assert "being restarted" in engine.reason
+    fake.current.die()
+    await engine.ready()
+    assert (engine.life, engine.deaths) == (2, 1)
+    assert isinstance(await engine.submit(CreateRun("1", "r", LoraSpec(4))), RunInfo)
+    await engine.stop()
+
+
 async def test_an_engine_that_does_not_start_is_tried_again() -> None:
     fake = FakeEngine()
     fake.starts_to_fail = 3

@@ -40,6 +40,9 @@ every ten seconds. Most often it computes; its process may have been stopped."""
 _ASLEEP, _LOADING = "it starts when there is work for it", "the engine is loading the model"
 
 
+_RESTARTS = "the engine stopped ({}) and is being restarted"
+
+
 class EngineLost(Exception):
     """The engine died, or is not there, before it answered."""
 
@@ -250,6 +253,10 @@ class Engine:
             await worker.send(command)
         except WorkerDied as error:
             self._forget(command.op)
+            if self._worker is worker:
+                # Whoever listens to it may hear of its end only later. Until then it would look
+                # ready, and what is sent again and again be taken for what it dies of.
+                self._end_life(_RESTARTS.format(error), str(error))
             raise EngineLost(str(error)) from error
         except BaseException:
             self._forget(command.op)
@@ -304,7 +311,7 @@ class Engine:
         except WorkerDied as error:
             self.deaths += 1
             self.died_of = str(error)
-            self._end_life(f"the engine stopped ({error}) and is being restarted", self.died_of)
+            self._end_life(_RESTARTS.format(error), self.died_of)
             return self.died_of
         finally:
             self._worker = None
