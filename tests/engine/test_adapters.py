@@ -11,6 +11,7 @@ from tinkex.engine.adapters.layout import Adapter, AdapterLayout, initial_weight
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.pieces import at_once
 
 CPU = torch.device("cpu")
 
@@ -18,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def adapter(decoder: Decoder) -> Adapter:
     layout = AdapterLayout(decoder.config, LoraSpec(4))
-    return Adapter(layout, initial_weights(layout, 3, CPU), torch.float32)
+    return Adapter(layout, at_once(initial_weights(layout, 3, CPU)), torch.float32)
 
 
 def test_the_views_tile_the_vector(adapter: Adapter) -> None:
@@ -50,7 +51,7 @@ def test_clones_and_frozen_copies_do_not_follow_the_original(adapter: Adapter) -
 
 def test_a_working_copy_in_another_dtype_follows_on_refresh(decoder: Decoder) -> None:
     layout = AdapterLayout(decoder.config, LoraSpec(4))
-    adapter = Adapter(layout, initial_weights(layout, 3, CPU), torch.bfloat16)
+    adapter = Adapter(layout, at_once(initial_weights(layout, 3, CPU)), torch.bfloat16)
     adapter.master.fill_(2.0)
     assert not (adapter.factors["o_proj"].a == 2.0).any()
     adapter.refresh()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from support.sampling import make_sampler
 from support.training import adam_step, call, random_datum, train
-from tinkex.engine.adapters.layout import AdapterLayout
+from tinkex.engine.adapters.layout import AdapterLayout, initial_weights
 from tinkex.engine.errors import EngineError, UnknownRun
 from tinkex.engine.limits import Limits
-from tinkex.engine.messages import CreateRun, DropRun, LoraSpec
+from tinkex.engine.messages import CreateRun, Done, DropRun, Event, Failed, LoraSpec
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.pieces import at_once
+from tinkex.engine.process.device_clock import Stopwatch, marks_of
+from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.run_queues import RunQueues
+from tinkex.engine.process.worker import Worker
 from tinkex.engine.training.host_memory import HostMemory
 from tinkex.engine.training.trainer import Trainer
 
@@ -111,10 +119,12 @@ def test_a_run_that_is_dropped_gives_its_blocks_back(decoder: Decoder) -> None:
 def test_vectors_of_any_length_come_back_from_blocks(size: int) -> None:
     host = HostMemory(torch.device("cpu"), budget=1 << 20, block=32)
     vector = torch.arange(size, dtype=torch.float32)
-    kept, other = host.keep(vector), host.keep(vector + 1)
+    kept, other = at_once(host.keep(vector)), at_once(host.keep(vector + 1))
     assert host.used == host.needs(iter([4 * size, 4 * size]))
-    assert torch.equal(host.bring(kept), vector)
-    assert torch.equal(host.bring(other), vector + 1)
+    assert torch.equal(at_once(host.bring(kept)), vector)
+    assert torch.equal(at_once(host.bring(other)), vector + 1)
+    host.free(kept)
+    host.free(other)
     assert host.used == 0
 
 
@@ -127,3 +137,61 @@ def test_blocks_are_pinned_ahead_once_the_device_is_half_full(decoder: Decoder) 
         pieces += 1
     assert pieces == 4, "weights, two moments and a gradient"
     assert trainer.residency.host_bytes == 0
+
+
+def test_a_fresh_adapter_is_the_same_drawn_in_one_piece_and_in_many(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = AdapterLayout(decoder.config, LoraSpec(8))
+    whole = at_once(initial_weights(layout, 3, decoder.device))
+    monkeypatch.setattr("tinkex.engine.adapters.layout._DRAWN", 37)
+    assert torch.equal(at_once(initial_weights(layout, 3, decoder.device)), whole)
+
+
+def test_runs_of_others_work_while_one_is_created_or_comes_back(decoder: Decoder) -> None:
+    """A small tenant's command is carried out between the pieces of another's move."""
+    events: list[Event] = []
+    worker = worker_with_room_for(decoder, 2, events.append)
+    for run in "abc":
+        worker.submit(CreateRun(f"create {run}", run, LoraSpec(8, seed=1)))
+    turns_until(worker, events, "create c")
+    assert worker._trainer.residency.is_parked("a")
+    rng = np.random.default_rng(1)
+    worker.submit(replace(call("a", random_datum(rng, 12)), op="away"))
+    worker.submit(replace(call("c", random_datum(rng, 12)), op="here"))
+    worker.submit(DropRun("drop", "a"))
+    turns_until(worker, events, "drop")
+    order = [event.op for event in events]
+    assert order.index("here") < order.index("away") < order.index("drop")
+    assert all(isinstance(event, Done) for event in events)
+    assert worker._trainer.runs == 2
+
+
+def test_a_run_that_cannot_come_back_fails_its_command_alone(decoder: Decoder) -> None:
+    events: list[Event] = []
+    worker = worker_with_room_for(decoder, 1, events.append)
+    for run in "ab":
+        worker.submit(CreateRun(f"create {run}", run, LoraSpec(8, seed=1)))
+    turns_until(worker, events, "create b")
+    worker._trainer.residency._host.budget = 0
+    worker.submit(replace(call("a", random_datum(np.random.default_rng(1), 12)), op="away"))
+    turns_until(worker, events, "away")
+    failed = next(event for event in events if event.op == "away")
+    assert isinstance(failed, Failed)
+    assert "the memory for runs is full" in failed.message
+    worker.submit(DropRun("drop b", "b"))
+    turns_until(worker, events, "drop b")
+    worker.submit(replace(call("a", random_datum(np.random.default_rng(1), 12)), op="again"))
+    turns_until(worker, events, "again")
+    assert isinstance(events[-1], Done)
+
+
+def worker_with_room_for(decoder: Decoder, runs: int, emit: Callable[[Event], None]) -> Worker:
+    trainer = trainer_with_room_for(decoder, runs)
+    stopwatch = Stopwatch(marks_of(decoder.device))
+    return Worker(trainer, make_sampler(decoder), Interleave(0.5), stopwatch, emit)
+
+
+def turns_until(worker: Worker, events: list[Event], op: str) -> None:
+    while not any(event.op == op for event in events):
+        assert worker.turn(), f"nothing left to do, and {op!r} was not answered"

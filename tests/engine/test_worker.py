@@ -153,7 +153,7 @@ def test_an_unexpected_error_fails_its_command_and_the_engine_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(local.worker._sampler, "_computed", broken)
-        patch.setattr(local.worker._trainer, "create_run", broken)
+        patch.setattr(local.worker._trainer.residency, "make_room", broken)
         found = answers(local, sample("s", [1, 2]), CreateRun("c", "r", LoraSpec(4)))
     for event in found.values():
         assert isinstance(event, Failed)

@@ -170,8 +170,9 @@ ROOMS: dict[str, dict[str, str]] = {
         "messages": "",
         "to_device": "",
         "to_host": "",
+        "pieces": "",
         "model": "collectives cpu errors kernels to_device",
-        "adapters": "collectives cpu errors kernels messages model to_device",
+        "adapters": "collectives cpu errors kernels messages model pieces to_device",
         "builtin": "",
         "exports": "adapters errors messages model",
         "frames": "",
@@ -180,10 +181,11 @@ ROOMS: dict[str, dict[str, str]] = {
         "sampling": "adapters collectives cpu errors frames kernels messages model to_device",
         "settings": "",
         "training": (
-            "adapters collectives cpu errors kernels limits losses messages model to_device to_host"
+            "adapters collectives cpu errors kernels limits losses messages model pieces to_device "
+            "to_host"
         ),
         "process": (
-            "adapters collectives cpu errors frames limits messages model sampling settings "
+            "adapters collectives cpu errors frames limits messages model pieces sampling settings "
             "training"
         ),
     },

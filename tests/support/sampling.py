@@ -29,6 +29,7 @@ from tinkex.engine.messages import (
 )
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.pieces import at_once
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.sampling.model_end import read_ending
 from tinkex.engine.sampling.sampler import Sampler
@@ -65,7 +66,7 @@ def write_random_adapter(
 ) -> Path:  # fmt: skip
     """An adapter for a tiny model whose products matter."""
     layout = AdapterLayout(tiny_decoder(model).config, LoraSpec(rank, seed=seed, **parts))
-    flat = initial_weights(layout, seed, torch.device("cpu"))
+    flat = at_once(initial_weights(layout, seed, torch.device("cpu")))
     generator = torch.Generator().manual_seed(seed)
     for factors in layout.factors(flat).values():
         for b in factors.b:

@@ -27,7 +27,9 @@ RunCommand: TypeAlias = SingleCommand | ForwardBackward
 
 
 class RunQueues:
-    def __init__(self) -> None:
+    def __init__(self, is_away: Callable[[RunCommand], bool] = lambda _: False) -> None:
+        """`is_away` says of a command that its run has to be brought back for it first."""
+        self._is_away = is_away
         self._waiting: dict[str, deque[RunCommand]] = {}
         self._round: deque[str] | None = None
         self._held: set[str] = set()
@@ -50,6 +52,18 @@ class RunQueues:
         """Let `take_single` hand out what waits when it is next asked."""
         self._round = None
 
+    def first_away(self) -> str | None:
+        """The first run that has to be brought back for its next command."""
+        heads = ((run, waiting[0]) for run, waiting in self._waiting.items())
+        away = (run for run, head in heads if run not in self._held and self._is_away(head))
+        return next(away, None)
+
+    def take_head(self, run: str) -> RunCommand:
+        """The next command of a run that has any."""
+        head = self._waiting[run][0]
+        self._drop_head(run)
+        return head
+
     def take_single(self, busy: Container[str]) -> SingleCommand | None:
         """The next command of this round that is no forward pass, of a run that is not `busy`."""
         if self._round is None:
@@ -59,7 +73,7 @@ class RunQueues:
             waiting = self._waiting.get(run)
             if waiting and run not in busy and run not in self._held:
                 head = waiting[0]
-                if not isinstance(head, ForwardBackward):
+                if not isinstance(head, ForwardBackward) and not self._is_away(head):
                     self._drop_head(run)
                     return head
         return None
@@ -74,8 +88,8 @@ class RunQueues:
         least one; and only of runs that `admits` says can be taken together."""
         taken: list[ForwardBackward] = []
         for run, waiting in list(self._waiting.items()):
-            head = waiting[0]
-            if isinstance(head, ForwardBackward) and run not in self._held and run not in busy:
+            head, free = waiting[0], run not in self._held and run not in busy
+            if free and isinstance(head, ForwardBackward) and not self._is_away(head):
                 size = sum(len(datum.tokens) for datum in head.data)
                 together = [*(command.run for command in taken), run]
                 if (not taken or size <= tokens) and admits(together):

@@ -2,8 +2,9 @@
 
 `run` is the loop; it works in any thread, and `child` runs it as a process. Commands of a run are
 carried out in the order they came; the forward passes that wait at the head of several runs become
-one packed batch, and batches of several micro-batches take turns. Saving writes in the background
-from a snapshot. A command that fails is answered `Failed` and the engine goes on.
+one packed batch, and batches of several micro-batches take turns; runs are made, loaded and brought
+back in pieces between them. Saving writes in the background from a snapshot. A command that fails
+is answered `Failed` and the engine goes on.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ from tinkex.engine.messages import (
     OptimStep,
     Ping,
     Result,
+    RunInfo,
     Sample,
     SaveRun,
     ServeRun,
     Stats,
     WeightsRef,
 )
+from tinkex.engine.pieces import Pieces
 from tinkex.engine.process.batches import Batches
 from tinkex.engine.process.device_clock import Stopwatch
 from tinkex.engine.process.failures import failure, release_memory, short
 from tinkex.engine.process.fetched_weights import FetchedWeights
 from tinkex.engine.process.interleave import Interleave
+from tinkex.engine.process.moves import Moves
 from tinkex.engine.process.ranks import (
     GET_READY,
     MAKE_TURN,
@@ -94,7 +98,9 @@ class Worker:
         shard = trainer.decoder.config.shard
         self._leads = shard is None or shard.rank == 0
         self._inbox: queue.SimpleQueue[Command | _Wake | _Fetched | None] = queue.SimpleQueue()
-        self._runs = RunQueues()
+        self._runs = RunQueues(self._is_away)
+        self._moves = Moves(trainer.residency, self._runs, emit)
+        self._moved = False
         self._batches = Batches(trainer, self._runs, emit, lambda: self._inbox.put(_Wake()))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
         self._fetcher = ThreadPoolExecutor(4, thread_name_prefix="engine-fetch")
@@ -176,7 +182,9 @@ class Worker:
     @property
     def _training(self) -> bool:
         """Whether training has work."""
-        return bool(self._batches) or bool(self._runs) or self._batches.any_ready
+        return (
+            bool(self._batches) or bool(self._moves) or bool(self._runs) or self._batches.any_ready
+        )
 
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""
@@ -239,20 +247,26 @@ class Worker:
     def _serve(self, command: SingleCommand) -> None:
         match command:
             case CreateRun():
-                self._answer(command.op, lambda: self._trainer.create_run(command))
+                self._moves.carry_out(command, self._trainer.creating(command))
             case OptimStep():
                 self._answer(command.op, lambda: self._trainer.optim_step(command))
             case LoadRun() if self._lacks(command.source):
                 self._runs.hold(command.run)
                 self._fetch(command, command.op)
             case LoadRun():
-                self._answer(command.op, lambda: self._trainer.load_run(command))
+                self._moves.carry_out(command, self._loading(command))
             case DropRun():
                 self._answer(command.op, lambda: self._trainer.drop_run(command))
             case ServeRun():
                 self._answer(command.op, lambda: self._publish(command))
             case SaveRun():
                 self._save(command)
+
+    def _is_away(self, command: RunCommand) -> bool:
+        """Whether its run has to come back first. To be dropped, it need not."""
+        residency, run = self._trainer.residency, command.run
+        parked = residency.is_parked(run) and not isinstance(command, DropRun)
+        return parked or residency.is_leaving(run)
 
     def _lacks(self, source: WeightsRef) -> bool:
         return agree(self._fetched.lacks(source))
@@ -281,7 +295,12 @@ class Worker:
         elif isinstance(command, LoadWeights):
             self._answer(command.op, lambda: self._carry_out(command))
         else:
-            self._answer(command.op, lambda: self._trainer.load_run(command))
+            self._moves.carry_out(command, self._loading(command))
+
+    def _loading(self, command: LoadRun) -> Pieces[RunInfo]:
+        try:
+            return (yield from self._trainer.loading(command))
+        finally:
             self._fetched.let_go(command.op)
 
     def _publish(self, command: ServeRun) -> None:
@@ -311,7 +330,16 @@ class Worker:
     # ---- units of work
 
     def _train(self) -> None:
-        """One unit: a command that goes alone, else one of the batch whose turn it is."""
+        """One unit: every other one a piece of a move, while there is one."""
+        self._moves.call_back()
+        self._moved = bool(self._moves) and not self._moved
+        if self._moved or not self._train_others():
+            self._moved = True
+            if self._moves:
+                self._moves.step()
+
+    def _train_others(self) -> bool:
+        """A command that goes alone, else one of the batch whose turn it is, if there is any."""
         busy = self._batches.runs
         command = self._runs.take_single(busy)
         if command is None:
@@ -324,6 +352,9 @@ class Worker:
         elif self._batches:
             self._batches.run_unit()
             self._runs.new_round()
+        else:
+            return False
+        return True
 
     def _sample(self) -> None:
         try:

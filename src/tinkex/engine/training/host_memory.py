@@ -1,19 +1,25 @@
 """The host's memory for what a device has no room for: blocks of one size, pinned on a GPU's host.
 
 Pinning memory takes longer than copying it, so a block that was pinned is kept for whoever comes
-next. Copies go at the speed of the bus between the two.
+next. Copies go at the speed of the bus between the two, in pieces of a few milliseconds: who has
+gigabytes to move must not stop those that have a small step to make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tinkex.engine.pieces import Pieces
+
 BLOCK = 16 << 20
 """Bytes of a block, a power of two: torch pins no other sizes without waste."""
+
+_COPIED = 8
+"""Blocks of a piece: 3 ms of a fast bus. One that has to be pinned first is a piece of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +57,37 @@ class HostMemory:
         self._spare.append(self._pinned())
         return True
 
-    def keep(self, vector: Tensor) -> Kept:
+    def keep(self, vector: Tensor) -> Pieces[Kept]:
         """A copy of a flat vector; the copy is made when this returns."""
         width = self._block // vector.element_size()
-        blocks = tuple(self._take() for _ in range(0, len(vector), width))
-        kept = Kept(blocks, len(vector), vector.dtype)
-        for part, start in self._parts(kept):
-            part.copy_(vector[start : start + len(part)], non_blocking=True)
+        blocks: list[Tensor] = []
+        try:
+            for _ in range(0, len(vector), width):
+                fresh = not self._spare
+                blocks.append(self._take())
+                if fresh:
+                    yield
+            kept = Kept(tuple(blocks), len(vector), vector.dtype)
+            for part, start in self._parts(kept):
+                part.copy_(vector[start : start + len(part)], non_blocking=True)
+                yield from self._pause(start // width)
+        except BaseException:
+            self._give(blocks)
+            raise
         self._wait()
         return kept
 
-    def bring(self, kept: Kept) -> Tensor:
-        """The vector on the device again; its blocks are free."""
+    def bring(self, kept: Kept) -> Pieces[Tensor]:
+        """The vector on the device again. Its blocks are free when that is said by `free`."""
         vector = torch.empty(kept.size, dtype=kept.dtype, device=self._device)
-        for part, start in self._parts(kept):
+        for number, (part, start) in enumerate(self._parts(kept)):
             vector[start : start + len(part)].copy_(part, non_blocking=True)
+            yield from self._pause(number)
         self._wait()
-        self.free(kept)
         return vector
 
     def free(self, kept: Kept) -> None:
-        self._spare.extend(kept.blocks)
-        self._used -= len(kept.blocks)
+        self._give(kept.blocks)
 
     def _parts(self, kept: Kept) -> Iterator[tuple[Tensor, int]]:
         """Each block as far as it is filled, and where it begins in the vector."""
@@ -85,6 +100,16 @@ class HostMemory:
     def _take(self) -> Tensor:
         self._used += 1
         return self._spare.pop() if self._spare else self._pinned()
+
+    def _give(self, blocks: Sequence[Tensor]) -> None:
+        self._spare.extend(blocks)
+        self._used -= len(blocks)
+
+    def _pause(self, copied: int) -> Pieces[None]:
+        """After so many blocks, let others have a turn, with nothing left of this on its way."""
+        if copied % _COPIED == _COPIED - 1:
+            self._wait()
+            yield
 
     def _pinned(self) -> Tensor:
         return torch.empty(self._block, dtype=torch.uint8, pin_memory=self._device.type == "cuda")

@@ -2,7 +2,8 @@
 
 A run that a command is for is on the device. When those there take more than their budget, the ones
 not used for longest go to the host, weights and moments as they are, and come back bit for bit in
-the time of a copy. Runs that a call is under way for stay. Beyond the host's memory it is for
+the time of a copy. Runs that a call is under way for stay, and so does one that came back until it
+was used. Moves are made in pieces, one at a time; beyond the host's memory it is for
 others to write runs down and drop them: they are told what there is room for.
 """
 
@@ -17,12 +18,16 @@ import torch
 from tinkex.engine.adapters.layout import Adapter, AdapterLayout
 from tinkex.engine.errors import EngineError
 from tinkex.engine.messages import RunInfo
+from tinkex.engine.pieces import Pieces, at_once
 from tinkex.engine.training.host_memory import HostMemory, Kept
 from tinkex.engine.training.optimizers import Bounds, make_optimizer
 from tinkex.engine.training.run import Run
 
 _GRADIENTS = 8
 """Bytes beside each number of a run at work: what it has gathered, and what a call adds to it."""
+
+_MASTER, _GRADIENT = "weights", "gathered gradient"
+"""Vectors of a run beside those that its optimizer has names for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Residency:
         self._in_use = in_use
         self._here: OrderedDict[str, Run] = OrderedDict()
         self._parked: dict[str, _Parked] = {}
+        self._leaving: str | None = None
+        self._unused: set[str] = set()  # came back, and nobody had them yet
         self.moves = 0
 
     def __len__(self) -> int:
@@ -86,12 +93,31 @@ class Residency:
         """Runs in the host's memory."""
         return len(self._parked)
 
+    def is_parked(self, name: str) -> bool:
+        """Whether it waits in the host's memory, for `arrival` to bring it."""
+        return name in self._parked
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether it is on its way there, and can neither be used nor dropped."""
+        return name == self._leaving
+
     def get(self, name: str) -> Run:
-        """The run on the device, brought back if need be. Raises KeyError."""
-        if name in self._parked:
-            self._return(name)
+        """The run on the device, brought back at once if need be. Raises KeyError."""
+        at_once(self.arrival(name))
+        self._unused.discard(name)
         self._here.move_to_end(name)
         return self._here[name]
+
+    def arrival(self, name: str) -> Pieces[None]:
+        """Bring the run back to the device if it is not there. Raises `EngineError` where the
+        host's memory is full."""
+        if name not in self._parked:
+            return
+        yield from self._let_go(self._size_of(name))
+        self._here[name] = yield from self._brought(self._parked[name])
+        for kept in self._parked.pop(name).parts:
+            self._host.free(kept)
+        self._unused.add(name)
 
     def add(self, name: str, run: Run) -> None:
         self._here[name] = run
@@ -102,11 +128,12 @@ class Residency:
                 self._host.free(kept)
         else:
             del self._here[name]
+            self._unused.discard(name)
 
-    def make_room(self, layout: AdapterLayout, optimizer: str) -> None:
+    def make_room(self, layout: AdapterLayout, optimizer: str) -> Pieces[None]:
         """Let others go to the host until a run of this layout fits. Raises `EngineError` where
         the host's memory is full too."""
-        self._let_go(self.size(layout, optimizer))
+        return self._let_go(self.size(layout, optimizer))
 
     def prepare(self) -> bool:
         """Pin a piece of what the next run to leave will need, once the device is half full: it
@@ -124,8 +151,7 @@ class Residency:
         alone always can: there is no smaller piece."""
         if self._budget is None:
             return True
-        in_use = self._in_use()
-        stay = {name for name, run in self._here.items() if run in in_use}
+        stay = self._staying()
         wanted = {name for name in names if name in self} | stay
         return len(wanted) <= 1 or sum(map(self._size_of, wanted)) <= self._budget
 
@@ -144,19 +170,21 @@ class Residency:
             return self.size(self._parked[name].layout, self._parked[name].info.optimizer)
         return self.size(self._here[name].adapter.layout, self._here[name].optimizer.name)
 
-    def _let_go(self, wanted: int) -> None:
-        if self._budget is None:
-            return
+    def _staying(self) -> set[str]:
         in_use = self._in_use()
-        taken = sum(map(self._size_of, self._here))
-        for name, run in list(self._here.items()):
-            if taken + wanted <= self._budget:
-                return
-            if run not in in_use:
-                taken -= self._size_of(name)
-                self._park(name)
+        return {name for name, run in self._here.items() if run in in_use} | self._unused
 
-    def _park(self, name: str) -> None:
+    def _let_go(self, wanted: int) -> Pieces[None]:
+        """Park runs until there is room for so many bytes, as far as they can leave."""
+        while self._budget is not None:
+            staying = self._staying()
+            leaving = next((name for name in self._here if name not in staying), None)
+            taken = sum(map(self._size_of, self._here))
+            if taken + wanted <= self._budget or leaving is None:
+                return
+            yield from self._park(leaving)
+
+    def _park(self, name: str) -> Pieces[None]:
         run = self._here[name]
         vectors = [run.adapter.master, *run.optimizer.tensors.values()]
         vectors += [] if run.gradient is None else [run.gradient]
@@ -168,26 +196,37 @@ class Residency:
                 "host's memory; serve with a larger --engine host_run_bytes or run_bytes, or a "
                 "smaller --engine max_runs"
             )
-        self._parked[name] = _Parked(
-            run.adapter.layout,
-            run.info,
-            run.gathered,
-            run.bounds,
-            self._host.keep(run.adapter.master),
-            {key: self._host.keep(tensor) for key, tensor in run.optimizer.tensors.items()},
-            None if run.gradient is None else self._host.keep(run.gradient),
-        )
+        self._leaving = name
+        try:
+            self._parked[name] = yield from self._left(run)
+        finally:
+            self._leaving = None
         del self._here[name]
         self.moves += 1
 
-    def _return(self, name: str) -> None:
-        self._let_go(self._size_of(name))
-        parked = self._parked.pop(name)
-        master = self._host.bring(parked.master)
+    def _left(self, run: Run) -> Pieces[_Parked]:
+        kept: dict[str, Kept] = {}
+        vectors = {_MASTER: run.adapter.master, **run.optimizer.tensors}
+        if run.gradient is not None:
+            vectors[_GRADIENT] = run.gradient
+        try:
+            for key, vector in vectors.items():
+                kept[key] = yield from self._host.keep(vector)
+        except BaseException:
+            for each in kept.values():
+                self._host.free(each)
+            raise
+        master, gradient = kept.pop(_MASTER), kept.pop(_GRADIENT, None)
+        layout = run.adapter.layout
+        return _Parked(layout, run.info, run.gathered, run.bounds, master, kept, gradient)
+
+    def _brought(self, parked: _Parked) -> Pieces[Run]:
+        master = yield from self._host.bring(parked.master)
         optimizer = make_optimizer(parked.info.optimizer, parked.layout, torch.device("meta"))
-        optimizer.tensors = {key: self._host.bring(kept) for key, kept in parked.state.items()}
-        gradient = None if parked.gradient is None else self._host.bring(parked.gradient)
+        for key, kept in parked.state.items():
+            optimizer.tensors[key] = yield from self._host.bring(kept)
+        gradient = None
+        if parked.gradient is not None:
+            gradient = yield from self._host.bring(parked.gradient)
         adapter = Adapter(parked.layout, master, self._dtype)
-        self._here[name] = Run(
-            adapter, optimizer, parked.info.step, gradient, parked.gathered, parked.bounds
-        )
+        return Run(adapter, optimizer, parked.info.step, gradient, parked.gathered, parked.bounds)

@@ -39,6 +39,7 @@ from tinkex.engine.messages import (
     RunInfo,
 )
 from tinkex.engine.model.decoder import Decoder
+from tinkex.engine.pieces import Pieces, at_once
 from tinkex.engine.training.batch import Batch, Call, Deferred, Ending, Outcome
 from tinkex.engine.training.host_memory import HostMemory
 from tinkex.engine.training.optimizers import check_family, check_params, make_optimizer
@@ -92,8 +93,11 @@ class Trainer:
     # ---- runs
 
     def create_run(self, command: CreateRun) -> RunInfo:
+        return at_once(self.creating(command))
+
+    def creating(self, command: CreateRun) -> Pieces[RunInfo]:
         self._refuse_taken(command.run)
-        run = self._make(command.run, command.lora, command.optimizer)
+        run = yield from self._make(command.run, command.lora, command.optimizer)
         self.residency.add(command.run, run)
         return run.info
 
@@ -163,10 +167,13 @@ class Trainer:
         return take_snapshot(self._find(run), training)
 
     def load_run(self, command: LoadRun) -> RunInfo:
+        return at_once(self.loading(command))
+
+    def loading(self, command: LoadRun) -> Pieces[RunInfo]:
         if command.create:
             self._refuse_taken(command.run)
             info = read_info(command.source.path)
-            run = self._make(command.run, info.lora, command.family or info.optimizer)
+            run = yield from self._make(command.run, info.lora, command.family or info.optimizer)
         else:
             run = self._find(command.run)
         restore(run, command.source.path, command.optimizer)
@@ -198,7 +205,7 @@ class Trainer:
         if len(self.residency) >= self.limits.max_runs:
             raise UserError(f"run: this engine holds {self.limits.max_runs} runs, its limit")
 
-    def _make(self, name: str, spec: LoraSpec, optimizer: str) -> Run:
+    def _make(self, name: str, spec: LoraSpec, optimizer: str) -> Pieces[Run]:
         if not 1 <= spec.rank <= self.limits.max_rank:
             raise UserError(
                 f"lora: rank {spec.rank} is outside what this engine takes, "
@@ -206,9 +213,10 @@ class Trainer:
             )
         check_family(optimizer)
         layout, device = AdapterLayout(self.decoder.config, spec), self.decoder.device
-        self.residency.make_room(layout, optimizer)
+        yield from self.residency.make_room(layout, optimizer)
         seed = seed_of(name) if spec.seed is None else spec.seed
-        adapter = Adapter(layout, initial_weights(layout, seed, device), self.decoder.dtype)
+        master = yield from initial_weights(layout, seed, device)
+        adapter = Adapter(layout, master, self.decoder.dtype)
         return Run(adapter, make_optimizer(optimizer, layout, device))
 
     def _call(self, command: ForwardBackward | Deferred) -> Call | EngineError:
