@@ -39,11 +39,14 @@ from tinkex.engine.training.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 
-def build_worker(config: WorkerConfig, emit: Emit, fetch: Fetch | None = None) -> Worker:
-    """Load the model and emit `Ready`. Raises `ModelError` where the folder cannot be served.
-    `fetch` gets weights that this host lacks; without it they come by their links."""
+def build_worker(
+    config: WorkerConfig, emit: Emit, fetch: Fetch | None = None, *, warm: bool = True
+) -> Worker:
+    """Load the model and emit `Ready`, on a GPU after a warm-up. Raises `ModelError` where the
+    folder cannot be served. `fetch` gets weights that this host lacks; without it they come by
+    their links."""
     leader = None if config.ranks == 1 else Leader(config)
-    worker = _build(config, emit, leader, fetch)
+    worker = _build(config, emit, leader, fetch, warm=warm)
     worker.leader = leader
     return worker
 
@@ -55,8 +58,9 @@ def follow(config: WorkerConfig, follower: Follower) -> None:
 
 
 def _build(
-    config: WorkerConfig, emit: Emit, rank: Rank | None, fetch: Fetch | None = None
-) -> Worker:
+    config: WorkerConfig, emit: Emit, rank: Rank | None, fetch: Fetch | None = None, *,
+    warm: bool = True,
+) -> Worker:  # fmt: skip
     stages = StartStages()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -82,7 +86,8 @@ def _build(
         if decoder.steady:
             settle(decoder.weights)
             stages.ended("steady products")
-        warm_up(trainer, sampler, stages)
+        if warm or rank is not None:
+            warm_up(trainer, sampler, stages)
     logger.info("start: %s", stages)
     shard = decoder.config.shard
     whole = decoder.config if shard is None else shard.whole

@@ -28,7 +28,8 @@ from tinkex.engine.process.parent import SPARE
 logger = logging.getLogger("tinkex.engine")
 
 _BUILDING = "tinkex.engine.process.building"
-_ON_GPU = ("triton.language",)
+_ON_GPU = ("triton.language", "torch.fx.experimental.symbolic_shapes")
+"""The second is what torch imports in a process's first backward pass; with it comes sympy."""
 
 
 class _Outbox:
@@ -46,8 +47,10 @@ class _Outbox:
             logger.debug("nobody listens any more: %s dropped", type(event).__name__)
 
 
-def serve(stream: socket.socket) -> int:
-    """Run one engine over `stream` until the other side closes; returns the exit status."""
+def serve(stream: socket.socket, *, spare: bool = False) -> int:
+    """Run one engine over `stream` until the other side closes; returns the exit status. Of a
+    `spare` process it is one in place of another that died: its first call, which somebody waits
+    for, is all the warm-up it makes."""
     keep_freed_memory()
     outbox = _Outbox(stream)
     try:
@@ -58,7 +61,7 @@ def serve(stream: socket.socket) -> int:
         with ending_with_parent(stream):
             from tinkex.engine.process.building import build_worker
 
-            worker = build_worker(config, outbox)
+            worker = build_worker(config, outbox, warm=not spare)
     except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
         if not isinstance(error, EngineError):  # else the parent says all there is to say
             logger.exception("the engine could not start")
@@ -90,6 +93,20 @@ def load_libraries(names: Sequence[str]) -> None:
     gc.enable()
 
 
+def load_more_for_a_gpu() -> None:
+    """What a first pass would load: a spare process has the time, before anybody waits for it."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    load_libraries(_ON_GPU)
+    with contextlib.suppress(ImportError):
+        from triton.runtime.cache import triton_key
+
+        # Triton reads all of itself, to tell its kernels in the cache from other versions'.
+        triton_key()
+
+
 def main() -> None:
     logging.basicConfig(
         level=os.environ.get("TINKEX_ENGINE_LOG", "WARNING"),
@@ -97,11 +114,13 @@ def main() -> None:
     )
     # An interrupt typed at a terminal reaches the whole group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    spare = SPARE in sys.argv[2:]
     with socket.socket(fileno=int(sys.argv[1])) as stream:
         with ending_with_parent(stream):
-            # A spare process has the time for those of a GPU too, before anybody waits for it.
-            load_libraries([_BUILDING, *(_ON_GPU if SPARE in sys.argv[2:] else ())])
-        status = serve(stream)
+            load_libraries([_BUILDING])
+            if spare:
+                load_more_for_a_gpu()
+        status = serve(stream, spare=spare)
     sys.exit(status)
 
 
