@@ -135,6 +135,20 @@ async def test_an_engine_that_cannot_reach_the_store_gets_weights_through_the_se
         assert Path(second.path).is_dir()
 
 
+async def test_of_weights_that_never_come_within_reach_the_client_is_told_after_a_while(
+    service: ObjectService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(_: WeightsRef) -> list[str]:
+        raise Refused("lost", "no route to host")
+
+    monkeypatch.setattr(loaded_weights, "_TRIES", 3)
+    fake = engine(cut_off, is_away=True)
+    async with emptied(service, tmp_path, fake) as (api, path, _):
+        ended = await sample(api, await sampler_of(api, path))
+        assert "could not get the weights of this sampler: no route to host" in ended["error"]
+        assert len(references(fake)) == 3
+
+
 async def test_an_engine_beside_the_server_reads_what_the_cache_got_once(
     service: ObjectService, tmp_path: Path
 ) -> None:

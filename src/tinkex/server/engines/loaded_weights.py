@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tinkex.engine.messages import DropWeights, LoadWeights, WeightsRef
-from tinkex.server.engines.engine import Engine, RunLost
+from tinkex.server.engines.engine import CommandFailed, Engine, RunLost
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,9 @@ they are brought here where they are elsewhere."""
 
 _PAUSE_S = 1.0
 """Before weights that were out of an engine's reach are sent for again."""
+
+_TRIES = 60
+"""Of sending for them, before whoever waits is told."""
 
 
 @dataclass(slots=True)
@@ -107,12 +110,15 @@ class LoadedWeights:
     async def _load(self, op: str, weights: str, find: Find) -> None:
         """An engine elsewhere gets them where they are kept; if it cannot, through the server."""
         source = await find(self._engine.is_away)
-        while True:
+        for tried in range(1, _TRIES + 1):
             try:
                 await self._engine.submit(LoadWeights(op, weights, source))
                 return
             except RunLost as error:
                 logger.warning("%s could not get weights: %s", self._engine.name, error)
+                if tried == _TRIES:
+                    told = f"{self._engine.name} could not get the weights of this sampler: {error}"
+                    raise CommandFailed("server", told) from error
                 await asyncio.sleep(_PAUSE_S)
                 source = replace(await find(False), files=())
 
