@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from support.sampling import make_sampler
 from support.training import adam_step, call, random_datum, train
 from tinkex.engine.adapters.layout import AdapterLayout, initial_weights
+from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import EngineError, UnknownRun
 from tinkex.engine.limits import Limits
 from tinkex.engine.messages import CreateRun, Done, DropRun, Event, Failed, LoraSpec
@@ -146,6 +149,19 @@ def test_a_fresh_adapter_is_the_same_drawn_in_one_piece_and_in_many(
     whole = at_once(initial_weights(layout, 3, decoder.device))
     monkeypatch.setattr("tinkex.engine.adapters.layout._DRAWN", 37)
     assert torch.equal(at_once(initial_weights(layout, 3, decoder.device)), whole)
+
+
+def test_a_file_of_tensors_is_the_same_read_in_one_piece_and_in_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {"long": torch.randn(1001), "wide": torch.randn(40, 30), "one": torch.randn(1)}
+    save_file(tensors, tmp_path / "file")
+    monkeypatch.setattr("tinkex.engine.adapters.tensor_files._PIECE", 256)
+    pieces = read_tensors(tmp_path / "file", "cpu")
+    assert sum(1 for _ in pieces) > 16
+    found = at_once(read_tensors(tmp_path / "file", "cpu"))
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
 def test_runs_of_others_work_while_one_is_created_or_comes_back(decoder: Decoder) -> None:

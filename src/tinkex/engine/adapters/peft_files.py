@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import AdapterWeights
+from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import UserError
 from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
+from tinkex.engine.pieces import Pieces, at_once
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -52,11 +54,15 @@ def write_adapter(weights: AdapterWeights, folder: Path) -> None:
 
 def read_adapter(folder: Path, device: torch.device | str = "cpu") -> AdapterWeights:
     """The adapter in a folder of that layout, in float32; `UserError` names what does not fit."""
+    return at_once(reading_adapter(folder, device))
+
+
+def reading_adapter(folder: Path, device: torch.device | str) -> Pieces[AdapterWeights]:
     config = _read_config(folder / CONFIG)
     rank = config["r"]
     root = math.sqrt(rank) if config.get("use_rslora") else rank
     try:
-        tensors = load_file(str(folder / WEIGHTS), device=str(device))
+        tensors = yield from read_tensors(folder / WEIGHTS, device)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{WEIGHTS} cannot be read: {error}") from None
     factors: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}

@@ -18,8 +18,8 @@ from tinkex.engine.pieces import Pieces
 BLOCK = 16 << 20
 """Bytes of a block, a power of two: torch pins no other sizes without waste."""
 
-_COPIED = 8
-"""Blocks of a piece: 3 ms of a fast bus. One that has to be pinned first is a piece of its own."""
+_COPIED = 32
+"""Blocks of a piece: 10 ms of a fast bus. One that has to be pinned first is a piece of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import Adapter, AdapterLayout, AdapterWeights, check_fit
-from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
+from tinkex.engine.adapters.peft_files import reading_adapter, write_adapter
+from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
+from tinkex.engine.pieces import Pieces
 from tinkex.engine.to_host import mark, to_host
 from tinkex.engine.training.optimizers import Bounds, Optimizer
 
@@ -146,13 +148,13 @@ def read_info(folder: str | Path) -> RunInfo:
         raise UserError(f"{RUN} cannot be read: {type(error).__name__} {error}") from None
 
 
-def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
+def restore(run: Run, folder: str | Path, optimizer: bool) -> Pieces[None]:
     """Replace the run's weights, and with `optimizer` its optimizer, step and gathered gradient.
 
     Everything is read and checked first; a folder that does not fit changes nothing.
     """
     path, device = Path(folder), run.adapter.master.device
-    weights = read_adapter(path, device)
+    weights = yield from reading_adapter(path, device)
     layout = run.adapter.layout
     check_fit(layout.whole, weights)
     state, step = _fresh(run), 0
@@ -162,7 +164,7 @@ def restore(run: Run, folder: str | Path, optimizer: bool) -> None:
             raise UserError(
                 f"optimizer: the checkpoint's is {info.optimizer}, the run's {run.optimizer.name}"
             )
-        state, step = _read_training(run, path), info.step
+        state, step = (yield from _read_training(run, path)), info.step
     gradient = state.pop(_GRADIENT, None)
     gathered = 0.0 if gradient is None else float(layout.shares.norm(gradient))
     run.adapter.load(weights)
@@ -175,14 +177,14 @@ def _fresh(run: Run) -> dict[str, Any]:
     return {name: torch.zeros_like(tensor) for name, tensor in run.optimizer.tensors.items()}
 
 
-def _read_training(run: Run, folder: Path) -> dict[str, Any]:
+def _read_training(run: Run, folder: Path) -> Pieces[dict[str, Any]]:
     if not (folder / TRAINING).is_file():
         raise UserError(
             "the checkpoint has no optimizer state; load its weights alone, or a full checkpoint"
         )
     device, layout = run.adapter.master.device, run.adapter.layout
     try:
-        tensors: dict[str, Any] = load_file(str(folder / TRAINING), device=str(device))
+        tensors: dict[str, Any] = yield from read_tensors(folder / TRAINING, device)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{TRAINING} cannot be read: {error}") from None
     wanted = run.optimizer.tensors.keys()

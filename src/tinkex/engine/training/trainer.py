@@ -176,7 +176,7 @@ class Trainer:
             run = yield from self._make(command.run, info.lora, command.family or info.optimizer)
         else:
             run = self._find(command.run)
-        restore(run, command.source.path, command.optimizer)
+        yield from restore(run, command.source.path, command.optimizer)
         self.residency.add(command.run, run)
         return run.info
 
