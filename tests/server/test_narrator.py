@@ -20,6 +20,7 @@ from tinkex.server.training.progress_reports import (
 )
 
 SESSION = "0123456789abcdef0123456789abcdef"
+LOGGER = "tinkex.server.training.progress_reports"
 
 
 class _Clock:
@@ -37,7 +38,7 @@ class _Told:
     """A narrator, one run and what the log says of it."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO, "tinkex.server.training.progress_reports")
+        caplog.set_level(logging.INFO, LOGGER)
         self._caplog = caplog
         self.clock = _Clock()
         self.narrator = Narrator(self.clock, lambda: 0)
@@ -62,12 +63,17 @@ class _Told:
 
     @property
     def lines(self) -> list[str]:
-        return [record.getMessage() for record in self._caplog.records]
+        return [record.getMessage() for record in self._records]
 
     @property
     def facts(self) -> dict[str, object]:
-        found: dict[str, object] = self._caplog.records[-1].__dict__["facts"]
+        found: dict[str, object] = self._records[-1].__dict__["facts"]
         return found
+
+    @property
+    def _records(self) -> list[logging.LogRecord]:
+        """Its own: threads that other tests left behind may have something to say too."""
+        return [record for record in self._caplog.records if record.name == LOGGER]
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def key_that_ends_in_ones(drawer: Drawer, column: int) -> Key:
     first = int(drawer.ids[column]) * 0x7FEB352D & 0xFFFFFFFF
     ones = 0xFFFFFFFF ^ (0xFFFFFFFF >> 16)
     high = ones * pow(0x846CA68B, -1, 2**32) - (first ^ (first >> 15)) & 0xFFFFFFFF
-    return Key(0, high - 2**32 if high >= 2**31 else high)
+    return 0, high - 2**32 if high >= 2**31 else high
 
 
 def test_no_number_is_without_end() -> None:

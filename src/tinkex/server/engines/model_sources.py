@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tinkex.server.engines.model_check import problem_with
-from tinkex.server.engines.model_needs import published_names
 from tinkex.text import model_files
 from tinkex.text.hub_cache import find_snapshot, hub_cache_directory, own_cache_directory
 
@@ -82,6 +81,9 @@ def build_catalog(
     for name in table:
         if name in names:
             raise ModelNotFound(f"--alias {name} hides a served model of the same name")
+    # Only a server that begins needs it, and not all that import this one begin.
+    from tinkex.server.engines.model_needs import published_names
+
     # A folder has only the second half of the name that scripts write.
     published = {full: name for name in names for full in published_names(name)}
     free = {full: name for full, name in published.items() if full not in (*names, *table)}
