@@ -164,6 +164,19 @@ def test_a_file_of_tensors_is_the_same_read_in_one_piece_and_in_many(
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
+def test_a_run_on_its_way_has_its_place_and_others_begin_only_beside_it(decoder: Decoder) -> None:
+    trainer = trainer_with_room_for(decoder, 2)
+    for run in "abc":
+        trainer.create_run(CreateRun("op", run, LoraSpec(8, seed=1)))
+    assert trainer.residency.admit(["b", "c"])
+    arrival = trainer.residency.arrival("a")
+    next(arrival)
+    assert trainer.residency.admit(["c"])
+    assert not trainer.residency.admit(["b", "c"]), "there is room for one beside it"
+    at_once(arrival)
+    assert not trainer.residency.is_parked("a")
+
+
 def test_runs_of_others_work_while_one_is_created_or_comes_back(decoder: Decoder) -> None:
     """A small tenant's command is carried out between the pieces of another's move."""
     events: list[Event] = []

@@ -65,6 +65,7 @@ class Residency:
         self._here: OrderedDict[str, Run] = OrderedDict()
         self._parked: dict[str, _Parked] = {}
         self._leaving: str | None = None
+        self._arriving: str | None = None
         self._unused: set[str] = set()  # came back, and nobody had them yet
         self.moves = 0
 
@@ -113,8 +114,12 @@ class Residency:
         host's memory is full."""
         if name not in self._parked:
             return
-        yield from self._let_go(self._size_of(name))
-        self._here[name] = yield from self._brought(self._parked[name])
+        self._arriving = name
+        try:
+            yield from self._let_go(self._size_of(name))
+            self._here[name] = yield from self._brought(self._parked[name])
+        finally:
+            self._arriving = None
         for kept in self._parked.pop(name).parts:
             self._host.free(kept)
         self._unused.add(name)
@@ -171,8 +176,10 @@ class Residency:
         return self.size(self._here[name].adapter.layout, self._here[name].optimizer.name)
 
     def _staying(self) -> set[str]:
+        """Those that have a place on the device, or are about to have one, and must not lose it."""
         in_use = self._in_use()
-        return {name for name, run in self._here.items() if run in in_use} | self._unused
+        staying = {name for name, run in self._here.items() if run in in_use} | self._unused
+        return staying if self._arriving is None else staying | {self._arriving}
 
     def _let_go(self, wanted: int) -> Pieces[None]:
         """Park runs until there is room for so many bytes, as far as they can leave."""
