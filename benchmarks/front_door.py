@@ -39,12 +39,13 @@ TARGETS = {
     "optim_step": {"tinkex": "≤4 ms", "tinker": "≤8 ms"},
     "forward_backward": {"tinkex": "≤12 ms", "tinker": "≤15 ms"},
 }
+OPERATION = 31
 STEP = {"sequences": 8, "tokens": 128}
 PROMPT, NEW, AT_ONCE = 32, 64, (1, 8, 32)
 GENERATED = {"do_sample": True, "top_k": 0, "max_new_tokens": NEW, "min_new_tokens": NEW,
              "pad_token_id": 0}  # fmt: skip
 TENANTS = (1, 2, 4)
-TENANT_STEPS = ({"sequences": 1, "tokens": 31}, STEP)
+TENANT_STEPS = ({"sequences": 1, "tokens": OPERATION}, STEP)
 MIX_S, TENANT_S = 4.0, 1.5
 PARTS = ["operations", "steps", "samples", "tuned", "mixed", "memory", "tenants"]
 TITLE = "Through the front door, tiny model on the CPU"
@@ -53,9 +54,10 @@ NOTE = (
     f"{RANK}; prompts of {PROMPT} tokens, {NEW} new ones at temperature 1. `generate` takes "
     "all prompts as one batch of one length, with its cache and as many threads as there are "
     "cores; samples are requests of their own, each with its logprobs. `forward_backward` "
-    "and `forward` are of 31 tokens, `sample` is of one token. Figures without an alternative "
-    "are bare facts. Everything shares the machine's cores: server, engine, clients, and the "
-    "alternatives when it is their turn. Medians of rounds taken in turns."
+    f"and `forward` are of {OPERATION} tokens, `sample` is of one token; beside `forward_backward` "
+    "and `optim_step` is what transformers + PEFT take for the same without any server. Figures "
+    "without an alternative are bare facts. Everything shares the machine's cores: server, engine, "
+    "clients, and the alternatives when it is their turn. Medians of rounds taken in turns."
 )
 
 Batch = list[NDArray[np.int64]]
@@ -122,21 +124,27 @@ def requests(server: ServedProcess) -> list[Row]:
     ]
 
 
-def operations(clients: dict[str, SdkClient], rounds: int) -> list[Row]:
-    """Each operation awaited before the next, the SDKs taking turns."""
+def operations(clients: dict[str, SdkClient], bare: Bare, rounds: int) -> list[Row]:
+    """Each operation awaited before the next, the SDKs and transformers + PEFT taking turns."""
     times: dict[tuple[str, str], list[float]] = {}
+    plain: dict[str, list[float]] = {"forward_backward": [], "optim_step": []}
     for _ in range(3):
         for sdk, client in clients.items():
             client.ask("operations", rounds=1)
             for name, took in client.ask("operations", rounds=rounds).items():
                 times.setdefault((name, sdk), []).extend(took)
+        bare.peft.step(bare.tokens(1, OPERATION + 1))
+        for _ in range(rounds):
+            batch = bare.tokens(1, OPERATION + 1)
+            plain["forward_backward"].append(seconds(lambda: bare.peft.gradients(batch)))  # noqa: B023 - called at once
+            plain["optim_step"].append(seconds(bare.peft.update))
     rows = []
     for (name, sdk), took in times.items():
-        target = TARGETS.get(name, {}).get(sdk, "")
-        rows.append(
-            Row(f"`{name}`, {SDKS[sdk]}, p50", milliseconds(took, 0.5), "ms", target=target)
-        )
-        rows.append(Row(f"`{name}`, {SDKS[sdk]}, p99", milliseconds(took, 0.99), "ms"))
+        target, who = TARGETS.get(name, {}).get(sdk, ""), SDKS[sdk]
+        against = milliseconds(plain[name], 0.5) if name in plain else None
+        middle = milliseconds(took, 0.5)
+        rows.append(Row(f"`{name}`, {who}, p50", middle, "ms", against, target=target))
+        rows.append(Row(f"`{name}`, {who}, p99", milliseconds(took, 0.99), "ms"))
     return rows
 
 
@@ -278,7 +286,7 @@ def main() -> None:
         for client in clients.values():
             client.ask("begin")
         work: dict[str, Callable[[], list[Row]]] = {
-            "operations": lambda: requests(server) + operations(clients, 5 * rounds),
+            "operations": lambda: requests(server) + operations(clients, bare, 5 * rounds),
             "steps": lambda: steps(clients, bare, rounds),
             "samples": lambda: samples(clients, bare, rounds),
             "tuned": lambda: tuned(clients, bare, rounds),

@@ -44,6 +44,7 @@ STEP = (8, 512)
 NEW = PROMPT = 128
 AT_ONCE = {1: "≥200", 32: "≥5,000", 128: "≥13,000"}
 LONG = (16, 8192)
+SHARED = 4096
 
 Rates = dict[str, float]
 
@@ -144,6 +145,31 @@ def through_the_door(
     return rows
 
 
+def company(client: SdkClient, who: str) -> list[Row]:
+    """Other ranks in a batch, other adapters in a burst, other prompts with the same beginning."""
+    sequences, tokens = STEP
+    work = {"rounds": 4, "sequences": 1, "tokens": tokens}
+    ranks = [8, 16, 32, 64] * (sequences // 4)
+    equal = middle(client.ask("together", ranks=[RANK] * sequences, **work)[1:])
+    mixed = middle(client.ask("together", ranks=ranks, **work)[1:])
+    client.ask("begin")
+    fresh, known = zip(*client.ask("prefix", rounds=5, tokens=SHARED)[1:], strict=True)
+
+    def rate(came: list[list[float]]) -> float:
+        return middle([count / took for took, count in came[1:]])
+
+    plain = rate(client.ask("samples", rounds=4, at_once=32, prompt=PROMPT, new=NEW))
+    many = rate(client.ask("adapters", count=32, rounds=4, prompt=PROMPT, new=NEW))
+    return [
+        Row(f"a step of 8 runs of ranks 8 to 64, against 8 of rank {RANK}, {who}", mixed * 1e3,
+            "ms", equal * 1e3, target="≥0.87×"),
+        Row(f"first token behind a known prefix of {SHARED:,}, against a new one, {who}",
+            middle(known) * 1e3, "ms", middle(fresh) * 1e3, target="≥5×"),
+        Row(f"32 samples of 32 adapters at once, against none, {who}", many, "tokens/s", plain,
+            higher_is_better=True, target="≥0.8×"),
+    ]  # fmt: skip
+
+
 def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
     """One sample at a time while another tenant trains without a pause."""
     one = {"at_once": 1, "prompt": PROMPT, "new": NEW}
@@ -186,7 +212,9 @@ def main() -> None:
     )
     parser.add_argument("--small", action="store_true", help="a tiny shape, to try the script")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", default="peft,alone,door,beside,kill", help="what to measure")
+    parser.add_argument(
+        "--parts", default="peft,alone,door,company,beside,kill", help="what to measure"
+    )
     parser.add_argument("--folder", type=Path, help="keep the seeded model here for another time")
     parser.add_argument("--base", default="auto", help="as `tinkex serve` takes it")
     parser.add_argument("--sdks", default=",".join(SDKS), help="with which clients")
@@ -220,6 +248,8 @@ def main() -> None:
         for sdk, client in clients.items():
             if "door" in parts:
                 rows += told(through_the_door(client, SDKS[sdk], bare, peft, asked.rounds))
+        if "company" in parts:
+            rows += told(company(clients[sdks[0]], SDKS[sdks[0]]))
         if "beside" in parts:
             rows += told(beside(clients[sdks[-1]], clients[sdks[0]], SDKS[sdks[0]]))
         if "kill" in parts:

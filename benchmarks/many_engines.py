@@ -24,11 +24,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from report import Row, write
-from served_process import ServedProcess, processor_s, serving
+from served_process import ServedProcess, machine, processor_s, serving
 
 RUNS, SEQUENCES, LENGTH = 2, 8, 128
 PROMPTS, NEW = 16, 64
@@ -134,13 +133,6 @@ class Side:
         engines = sum(map(processor_s, self.server.engines))
         mine = {"server": self.server.pid, "client": self.client.pid}
         return {"engines": engines} | {name: processor_s(pid) for name, pid in mine.items()}
-
-
-def machine() -> tuple[float, float]:
-    """Seconds of all processors so far: those anybody used, and all there were."""
-    line = Path("/proc/stat").read_text().partition("\n")[0]
-    ticks = [int(each) / os.sysconf("SC_CLK_TCK") for each in line.split()[1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 @contextmanager

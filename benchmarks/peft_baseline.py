@@ -44,6 +44,12 @@ class PeftTrainer:
 
     def step(self, sequences: Sequence[NDArray[np.int64]]) -> float:
         """Forward, backward and update on next-token prediction; returns the summed loss."""
+        loss = self.gradients(sequences)
+        self.update()
+        return loss
+
+    def gradients(self, sequences: Sequence[NDArray[np.int64]]) -> float:
+        """Forward and backward alone; returns the summed loss."""
         width = max(len(tokens) for tokens in sequences)
         ids = torch.zeros(len(sequences), width, dtype=torch.long)
         labels = torch.full_like(ids, -100)
@@ -57,6 +63,9 @@ class PeftTrainer:
             logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
         )
         loss.backward()
+        return float(loss.detach())
+
+    def update(self) -> None:
+        """Apply and clear the gradients."""
         self._optimizer.step()
         self._optimizer.zero_grad()
-        return float(loss.detach())

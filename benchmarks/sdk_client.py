@@ -189,6 +189,56 @@ class User:
         self._training = kept
         return steps
 
+    def together(self, ranks: list[int], rounds: int, sequences: int, tokens: int) -> list[float]:
+        """Seconds of a step of new runs of these ranks, all sent at once."""
+        make = self._service.create_lora_training_client
+        runs = [make(self._model, rank=rank, seed=seed) for seed, rank in enumerate(ranks)]
+        found = []
+        for _ in range(rounds):
+            data = [self._data(sequences, tokens) for _ in runs]
+            begun = time.perf_counter()
+            sent = [
+                (run.forward_backward(own, "cross_entropy"), run.optim_step(self._adam()))
+                for run, own in zip(runs, data, strict=True)
+            ]
+            for futures in sent:
+                for future in futures:
+                    future.result()
+            found.append(time.perf_counter() - begun)
+        return found
+
+    def prefix(self, rounds: int, tokens: int) -> list[list[float]]:
+        """Seconds to the first token of a new prompt, and of one that begins like it."""
+        one = self._types.SamplingParams(max_tokens=1, temperature=1.0, stop=[])
+        found = []
+        for _ in range(rounds):
+            known, took = self._tokens(tokens), []
+            for _ in range(2):
+                prompt = self._types.ModelInput.from_ints(known + self._tokens(16))
+                begun = time.perf_counter()
+                self._sampler.sample(prompt, 1, one).result()
+                took.append(time.perf_counter() - begun)
+            found.append(took)
+        return found
+
+    def adapters(self, count: int, rounds: int, prompt: int, new: int) -> list[list[float]]:
+        """For each round the seconds it took and the tokens that came: a sample of each of so many
+        samplers of the run, between whose making it took a step."""
+        params = self._types.SamplingParams(max_tokens=new, temperature=1.0, stop=[])
+        samplers = []
+        for _ in range(count):
+            self._step(self._data(1, 31), pipelined=True)
+            samplers.append(self._training.save_weights_and_get_sampling_client())
+        found = []
+        for _ in range(rounds):
+            prompts = [self._prompt(prompt) for _ in samplers]
+            begun = time.perf_counter()
+            pairs = zip(samplers, prompts, strict=True)
+            futures = [sampler.sample(each, 1, params) for sampler, each in pairs]
+            came = sum(len(s.tokens) for f in futures for s in f.result().sequences)
+            found.append([time.perf_counter() - begun, came])
+        return found
+
     def refused(self, tokens: int) -> str:
         """What is said to a sequence that should not be taken."""
         try:

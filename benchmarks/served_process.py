@@ -39,6 +39,13 @@ class ServedProcess:
         return sum(map(processor_s, [self.pid, *self.engines]))
 
 
+def machine() -> tuple[float, float]:
+    """Seconds of all processors so far: those anybody used, and all there were."""
+    line = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
+    ticks = [int(each) / os.sysconf("SC_CLK_TCK") for each in line.split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
 def processor_s(pid: int) -> float:
     """Seconds of processor time a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

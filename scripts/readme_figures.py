@@ -37,7 +37,10 @@ FIGURES = (
     ),
     *(
         Figure(
-            f"`{operation}`, awaited, {sdk}, tiny model", "front_door", f"`{operation}`, {sdk}, p50"
+            f"`{operation}`, awaited, {sdk}, tiny model",
+            "front_door",
+            f"`{operation}`, {sdk}, p50",
+            "transformers + PEFT, no server",
         )
         for operation in ("optim_step", "forward_backward")
         for sdk in ("ours", "official SDK")

@@ -196,6 +196,22 @@ def test_an_interrupted_answer_is_kept_and_the_chat_goes_on() -> None:
     assert service.sampler.asked[1][0] == "<user>tell<assistant>Once upon<user>go on"
 
 
+def test_an_answer_stopped_before_its_first_word_is_none(tmp_path: Path) -> None:
+    kept, later = tmp_path / "kept.json", tmp_path / "later.json"
+    service = Service([KeyboardInterrupt()], ["Hi"], [KeyboardInterrupt()], ["Yes"])
+    typed = f"tell\n/save {kept}\n/retry\nwait\nno\n/save {later}\n"
+    talk(service, typed, "m", person=True)
+    asked = [prompt for prompt, _ in service.sampler.asked]
+    assert asked[:2] == ["<user>tell", "<user>tell"], "the question can be asked again"
+    assert asked[-1] == "<user>tell<assistant>Hi<user>no", "one that was given up is forgotten"
+    said = [
+        [(turn["role"], turn["content"]) for turn in json.loads(file.read_text())["messages"]]
+        for file in (kept, later)
+    ]
+    assert said[0] == [("user", "tell")]
+    assert said[1] == [("user", "tell"), ("assistant", "Hi"), ("user", "no"), ("assistant", "Yes")]
+
+
 def test_a_failed_answer_is_explained_and_leaves_the_conversation_as_it_was() -> None:
     error = RequestFailedError("max_tokens: too many", "id", types.RequestErrorCategory.User)
     service = Service([error], ["fine"])

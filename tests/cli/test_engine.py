@@ -57,6 +57,9 @@ def test_two_engines_are_started_told_of_drained_and_restarted_and_no_run_notice
             assert (drained[first]["state"], drained[first]["runs"]) == ("drained", 0)
             assert [_loss(client, data) for client in clients] == losses
             assert engines(root, "list")[second]["runs"] == 2
+            wrong = CommandLine()("engine", "drain", f"{MODEL}#7", "--home", str(root))
+            assert wrong.code == 1
+            assert f"Error: no engine '{MODEL}#7' here; there are: {first}, {second}" in wrong.err
             engines(root, "resume", first)
             restarted = engines(root, "restart")
             assert [each["life"] for each in restarted.values()] == [2, 2]

@@ -9,7 +9,9 @@ import pytest
 import tinkex
 from support.clients import PARAMS, datum, prompt, service_for
 from support.protocol_server import ProtocolServer
-from tinkex.types import Datum, ModelInput, TensorData
+from tinkex.types import Datum, ImageAssetPointerChunk, ModelInput, TensorData
+
+POINTER = ImageAssetPointerChunk(format="png", location="tinker://run/picture")
 
 
 class World:
@@ -52,6 +54,9 @@ CASES: list[Case] = [
      TypeError, r"data\[1\]: expected a Datum, got str"),
     ("no tokens", lambda w: w.training.forward([Datum(ModelInput.empty())], "cross_entropy"),
      ValueError, r"data\[0\].model_input: is empty"),
+    ("an image's address", lambda w: w.training.forward_backward(
+        [datum(1, 2), Datum(ModelInput(chunks=[POINTER]))], "cross_entropy"),
+     ValueError, r"data\[1\].model_input.chunks\[0\]: the address of an image.*send the image"),
     ("unknown loss", lambda w: w.training.forward_backward([datum(1, 2)], "nll"), ValueError,
      "unknown loss 'nll'.*cross_entropy"),
     ("config not a mapping", lambda w: w.training.forward([datum(1, 2)], "ppo", [1]), TypeError,

@@ -24,6 +24,18 @@ def test_without_the_package_the_error_names_the_extra(
     assert "pip install 'tinkex[ray]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("address", ["", "nonsense", "ray://head:10001", "head:", "http://head:1"])
+def test_what_can_be_no_address_of_a_cluster_is_refused(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve(ServeOptions(home=tmp_path, port=0, ray=address), {}) == 1
+    said = capsys.readouterr().err
+    assert f"--ray '{address}'" in said
+    assert "HOST:PORT" in said
+    assert serve(ServeOptions(home=tmp_path, port=0), {"TINKEX_RAY": address or " "}) == 1
+    assert "HOST:PORT" in capsys.readouterr().err
+
+
 def test_a_gpu_of_this_machine_is_refused_on_a_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

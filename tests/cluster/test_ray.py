@@ -263,3 +263,17 @@ def test_a_lost_head_is_survived_and_said(cluster: RayCluster, server: LiveServe
     _wait_until(server, f"the cluster at {cluster.address} is gone", look=_health)
     assert server.process.poll() is None
     assert server.stop() == 0
+
+
+def test_a_cluster_that_nobody_listens_for_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        options = ["--model", MODEL, "--port", "0", "--ray", address]
+        ended = subprocess.run(
+            [sys.executable, "-m", "tinkex", "serve", "--home", str(tmp_path), *options],
+            capture_output=True,
+            text=True,
+        )
+    assert ended.returncode == 1
+    assert f"no Ray cluster answers at {address}: [Errno 111]" in ended.stderr

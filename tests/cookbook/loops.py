@@ -273,14 +273,15 @@ def export(scene: Scene, state_path: str, sampler_path: str) -> dict[str, Any]:
 
 
 def other_kinds(base_url: str, tokenizer: str, work: str, models: Sequence[str]) -> dict[str, Any]:
-    """Supervised and reinforcement learning on each of these models."""
+    """Supervised and reinforcement learning, and learning by preferences, on each of these."""
     global MODEL
     report: dict[str, Any] = {"sdk": tinker.__name__}
     for number, MODEL in enumerate(models):  # the loops above read it
         folder = Path(work) / str(number)
         folder.mkdir()
         scene = Scene(base_url, tokenizer, folder)
-        report[MODEL] = {"supervised": supervised(scene), "reinforcement": reinforcement(scene)}
+        loops = (supervised, reinforcement, preferences)
+        report[MODEL] = {loop.__name__: loop(scene) for loop in loops}
     return report
 
 

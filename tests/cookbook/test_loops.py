@@ -70,6 +70,8 @@ def test_the_loops_learn_on_a_mixture_of_experts_and_on_a_hybrid(
         assert report[model]["reinforcement"]["rewards"]
         drift = report[model]["reinforcement"]["drift"]
         assert all(each < 1e-3 for each in drift), "sampler and trainer numbers differ"
+        losses = report[model]["preferences"]["losses"]
+        assert losses[-1] < losses[0], model
 
 
 def test_supervised_training_learns_and_saves(report: dict[str, Any]) -> None:

@@ -35,16 +35,16 @@ def model(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def with_tower(folder: Path, target: Path) -> Path:
+def with_tower(folder: Path, target: Path, *, tied: bool = False) -> Path:
     """The same text model as Qwen3.5 is published: beside a vision tower, under its prefix."""
     target.mkdir()
     for file in folder.iterdir():
         if file.suffix == ".json":
             (target / file.name).write_bytes(file.read_bytes())
-    text = json.loads((folder / "config.json").read_text())
+    text = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
     config = {
         "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
-        "text_config": text, "tie_word_embeddings": False, "image_token_id": 3,
+        "text_config": text, "tie_word_embeddings": tied, "image_token_id": 3,
         "vision_config": {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2,
                           "out_hidden_size": text["hidden_size"], "patch_size": 4,
                           "spatial_merge_size": 1, "temporal_patch_size": 1,
@@ -54,6 +54,7 @@ def with_tower(folder: Path, target: Path) -> Path:
     tensors = {
         name.replace("model.", "model.language_model.", 1): tensor
         for name, tensor in load_file(folder / "model.safetensors").items()
+        if not (tied and name == "lm_head.weight")
     }
     tensors["model.visual.patch_embed.proj.weight"] = torch.zeros(1)
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
@@ -104,3 +105,18 @@ def test_a_converted_adapter_holds_every_module(model: str, tmp_path: Path) -> N
     written = load_file(adapter / "adapter_model.safetensors")
     flat = [tensor for tensor in written.values() if tensor.ndim == 2]
     assert len(converted) >= len(flat) - 4 * 3
+
+
+def test_a_tied_unembedding_merges_into_the_embedding(tmp_path: Path) -> None:
+    """As the cookbook does it with archives of the hosted service: Qwen3.5-4B is tied."""
+    model = "tinkex/tiny-qwen3.5"
+    base = with_tower(tiny_folder(model), tmp_path / "published", tied=True)
+    adapter = write_random_adapter(tmp_path / "adapter", 3, model=model)
+    merged = tmp_path / "merged"
+    weights.build_hf_model(base_model=str(base), adapter_path=str(adapter), output_path=str(merged))
+    a, b = read_adapter(adapter).factors[-1, "lm_head"]
+    name = "model.language_model.embed_tokens.weight"
+    change = (
+        load_file(merged / "model.safetensors")[name] - load_file(base / "model.safetensors")[name]
+    )
+    torch.testing.assert_close(change, (b @ a) * (32 / 4), atol=1e-2, rtol=1e-2)

@@ -148,6 +148,23 @@ async def test_foreign_pages_can_neither_sign_in_nor_rebind_a_name(tmp_path: Pat
         assert program.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, 200) for host in ("127.0.0.1", "127.0.0.1:80", "localhost:", "[::1]:8000")),
+        *((host, 403) for host in ("127.0.0.1:1.evil", "localhost:80:90", "[::1].evil:80")),
+        *((host, 403) for host in ("[::1", "127.0.0.1@evil.example", "127.0.0.1.evil:80", "")),
+    ],
+)
+async def test_a_host_is_this_machine_only_as_a_whole(
+    tmp_path: Path, host: str, status: int
+) -> None:
+    async with served(tmp_path) as api:
+        headers = {"x-api-key": "tml-x", "user-agent": "Mozilla/5.0", "host": host}
+        answer = await api.client.get(HERE + TRAINING_RUNS, headers=headers)
+        assert answer.status_code == status
+
+
 async def test_a_server_with_keys_is_opened_by_a_proxys_name(tmp_path: Path) -> None:
     file, settings = keyed(tmp_path)
     _, secret = file.create("alice")

@@ -46,12 +46,29 @@ def test_models_are_a_keys_own_newest_first_then_base_models(world: World, base:
             client.models.retrieve("nobody/knows")
 
 
-def test_models_speak_anthropics_words_too(world: World) -> None:
-    with anthropic.Anthropic(base_url=world.url, api_key=KEY, max_retries=0) as client:
+@pytest.mark.parametrize("base", ["", "/anthropic", "/anthropic/api"])
+def test_models_speak_anthropics_words_too(world: World, base: str) -> None:
+    with anthropic.Anthropic(base_url=world.url + base, api_key=KEY, max_retries=0) as client:
         found = {model.id: model for model in client.models.list()}
         assert {world.adapter, MODEL} <= found.keys()
         assert found[world.adapter].type == "model"
         assert client.models.retrieve(MODEL).id == MODEL
+        if base:
+            with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+                client.models.retrieve("nobody/knows")
+
+
+def test_models_come_in_pages_where_a_client_asks_for_them(world: World) -> None:
+    with anthropic.Anthropic(base_url=world.url, api_key=KEY, max_retries=0) as client:
+        whole = [model.id for model in client.models.list()]
+        first = client.models.list(limit=1)
+        assert ([model.id for model in first.data], first.has_more) == (whole[:1], True)
+        assert [model.id for model in client.models.list(limit=1)] == whole, "page by page"
+        before = client.models.list(limit=1, before_id=whole[2])
+        assert ([model.id for model in before.data], before.has_more) == (whole[1:2], True)
+        for wrong in ({"limit": 0}, {"limit": 1001}, {"after_id": "nobody/knows"}):
+            with pytest.raises(anthropic.BadRequestError, match=next(iter(wrong))):
+                client.models.list(**wrong)
 
 
 def test_strangers_see_base_models_and_what_was_published(world: World) -> None:
@@ -118,6 +135,7 @@ def test_a_long_text_is_worked_on_elsewhere_and_is_the_same(world: World) -> Non
         ("detokenize", {"tokens": [-1]}, "tokens[0]"),
         ("detokenize", {"tokens": ["x"]}, "tokens[0]"),
         ("detokenize", {}, "tokens"),
+        ("detokenize", {"tokens": [1, 10**6]}, "tokens[1]"),
         ("detokenize", {"tokens": ["x"] * 100_000}, "tokens[0]"),
         ("tokenize", {"prompt": "x" * (4 * 2**20 + 1)}, "prompt"),
         ("tokenize", {str(number): 1 for number in range(2000)}, "the body"),

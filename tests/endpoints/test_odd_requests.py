@@ -110,11 +110,10 @@ def test_two_limits_that_disagree_are_refused(world: World) -> None:
 
 def test_a_response_that_was_cut_off_ends_with_an_incomplete_item(world: World) -> None:
     client = openai.OpenAI(base_url=f"{world.url}/v1", api_key=KEY)
+    asked: Any = {"model": MODEL, "input": "x", "max_output_tokens": 8, "temperature": 0}
     with client:
-        whole = client.responses.create(model=MODEL, input="x", max_output_tokens=8)
-        events = list(
-            client.responses.create(model=MODEL, input="x", max_output_tokens=8, stream=True)
-        )
+        whole = client.responses.create(**asked)
+        events = list(client.responses.create(**asked, stream=True))
     assert (whole.status, whole.output[0].status) == ("incomplete", "incomplete")
     done = [event for event in events if event.type == "response.output_item.done"]
     assert [event.item.status for event in done] == ["incomplete"]
@@ -133,3 +132,35 @@ def test_answers_are_numbered_as_each_api_numbers_them(
         RESPONSES: {"input": "x", "max_output_tokens": 1},
     }.get(path, {"prompt": "x", "max_tokens": 1})
     assert post(world, path, **held).json()["id"].startswith(begins)
+
+
+PLUS = {"type": "function", "function": {"name": "plus"}}
+PLUS_BLOCK = {"name": "plus", "input_schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "held", "said"),
+    [
+        (CHAT, {"stop": ["x"] * 65}, "stop has 65 entries; the limit is 64"),
+        (CHAT, {"stop_token_ids": [10**6]}, "stop_token_ids: id 1000000 is outside"),
+        (CHAT, {"messages": [{"role": "user"}]}, "messages[0] needs content"),
+        (CHAT, {"messages": [{"role": "system", "content": None}]}, "messages[0] needs content"),
+        (CHAT, {"tools": [PLUS, PLUS]}, "tools: 'plus' is there twice"),
+        (MESSAGES, {"tools": [PLUS_BLOCK, PLUS_BLOCK]}, "tools: 'plus' is there twice"),
+        (MESSAGES, {"tools": [{**PLUS_BLOCK, "name": "a b"}]}, "tools[0].name must match "),
+        (CHAT, {"reasoning_effort": "high"}, "reasoning_effort is not read by"),
+        (MESSAGES, {"output_config": {"effort": "high"}}, "output_config.effort is not read by"),
+        (RESPONSES, {"reasoning": {"effort": "high"}}, "reasoning.effort is not read by"),
+        (
+            RESPONSES,
+            {"input": [{"type": "item_reference", "id": "x"}]},
+            "input[0].type must be one of message, function_call, function_call_output, reasoning",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_by_the_name_it_came_under(
+    world: World, path: str, held: dict[str, Any], said: str
+) -> None:
+    asked = {"input": "x"} if path == RESPONSES else {"messages": QUESTION, "max_tokens": 4}
+    answer = post(world, path, **{**asked, **held})
+    assert (answer.status_code, error(answer)["message"][: len(said)]) == (400, said)

@@ -61,6 +61,22 @@ def test_a_stream_makes_the_same_response(world: World, client: openai.OpenAI) -
     assert final.usage.output_tokens == whole.usage.output_tokens
 
 
+def test_a_streams_logprobs_come_with_its_text(world: World, client: openai.OpenAI) -> None:
+    asked: Any = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = ask(client, world.adapter, **asked).output[0].content[0].logprobs
+    events = list(ask(client, world.adapter, **asked, stream=True))
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    (done,) = [event for event in events if event.type == "response.output_text.done"]
+    told = [each for event in deltas for each in event.logprobs]
+    assert len(whole) == len(done.logprobs) > len(deltas) / 2
+    assert [each.token for each in done.logprobs] == [each.token for each in whole]
+    assert [each.token for each in told] == [each.token for each in whole[: len(told)]]
+    assert all(len(each.top_logprobs) == 2 for each in told)
+    assert len(told) >= len(whole) - 1, "but for the token that ended it"
+    final = events[-1].response.output[0].content[0].logprobs
+    assert [each.logprob for each in final] == [each.logprob for each in done.logprobs]
+
+
 def test_a_conversation_goes_on_by_sending_it_whole(world: World, client: openai.OpenAI) -> None:
     found = ask(client, world.caller, tools=[FLAT])
     call = found.output[-1]
@@ -114,3 +130,10 @@ def test_what_needs_state_is_refused_by_name(
     with pytest.raises(openai.BadRequestError) as refused:
         ask(client, MODEL, extra_body=body)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("item", ["text", 1, None, [], {"type": 5}, {"type": None}])
+def test_an_item_that_is_none_is_refused_by_name(client: openai.OpenAI, item: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, MODEL, extra_body={"input": [{"role": "user", "content": "a"}, item]})
+    assert (refused.value.param or "").removesuffix(".type") == "input[1]"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tinkex.engine.adapters.layout import Adapter, AdapterLayout, initial_weights
+from tinkex.engine.adapters.peft_files import read_adapter, write_adapter
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec
 from tinkex.engine.model.decoder import Decoder
@@ -66,3 +69,20 @@ def test_weights_that_do_not_fit_are_refused(adapter: Adapter, decoder: Decoder)
         adapter.load(replace(frozen, factors=part))
     with pytest.raises(UserError, match="rank 4 with scaling 1 does not fit"):
         adapter.load(replace(frozen, scaling=1.0))
+
+
+def test_an_archive_of_the_hosted_service_is_read(adapter: Adapter, tmp_path: Path) -> None:
+    """It calls the unembedding `unembed_tokens`."""
+    weights = adapter.weights()
+    write_adapter(weights, tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    tensors = {
+        name.replace("lm_head", "model.unembed_tokens"): tensor
+        for name, tensor in load_file(file).items()
+    }
+    assert any("unembed_tokens" in name for name in tensors)
+    save_file(tensors, file)
+    read = read_adapter(tmp_path).factors
+    assert read.keys() == weights.factors.keys()
+    for key, pair in weights.factors.items():
+        assert all(torch.equal(one, other) for one, other in zip(pair, read[key], strict=True))

@@ -30,6 +30,11 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "whole number": (node("torch.exp", 2**60), "a whole number lies beyond"),
     "deep": (node("torch.exp", [[[[[[[[[[1]]]]]]]]]]), "nested deeper than 8"),
     "long": (node("torch.exp", [0] * 300), "a list of 300 is over the limit of 256"),
+    "nuclear": (node("torch.norm", LOGPROBS, "nuc"), "p 'nuc' of norm is not allowed"),
+    "nuclear by name": (
+        node("norm", LOGPROBS, p="nuc", op="call_method"),
+        "the work of a matrix norm is not bounded by its cells",
+    ),
     "doubled": (node("torch.exp", name="logprobs"), "another node has this name"),
     "not an object": (["torch.exp"], "a node must be an object, not a list"),
 }

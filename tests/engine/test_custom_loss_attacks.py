@@ -82,6 +82,17 @@ ATTACKS: dict[str, tuple[list[Node], str]] = {
         ),
         "cells read and written in one call, the limit",
     ),
+    "rolling along 22 dimensions": (
+        graph(
+            node("torch.zeros", [2] * 22, name="a"),
+            *(
+                node("torch.roll", {"ref": "a"}, [1] * 22, list(range(22)), name=f"n{i}")
+                for i in range(4)
+            ),
+            node("torch.sum", {"ref": "n0"}),
+        ),
+        "cells read and written in one call, the limit",
+    ),
     "memory": (
         graph(
             node("torch.zeros", [1 << 22], name="a"),

@@ -52,6 +52,8 @@ def test_settings_that_change_the_maths_are_refused_by_name(
 def test_harmless_and_switched_off_keys_are_accepted() -> None:
     extra = {"torch_dtype": "bfloat16", "use_cache": True, "some_new_switch": False, "other": None}
     assert parse_config(LLAMA | extra) == parse_config(LLAMA)
+    generation = {"cache_implementation": "hybrid"}  # as Gemma 3 is published
+    assert parse_config(LLAMA | generation) == parse_config(LLAMA)
 
 
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}

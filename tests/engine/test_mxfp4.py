@@ -53,6 +53,20 @@ def test_missing_or_misshapen_scales_are_named(folder: Path) -> None:
         load_decoder(folder)
 
 
+def test_a_scale_that_makes_no_number_is_named(folder: Path) -> None:
+    """255 stands for none; the next ones make numbers that bfloat16 does not hold."""
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.experts.down_proj_scales"
+    for scale in (255, 253):
+        tensors[name][3, 7, 0] = scale
+        save_file(tensors, folder / "model.safetensors")
+        with pytest.raises(ModelError, match=rf"down_proj_scales' holds a scale of {scale}"):
+            load_decoder(folder)
+    tensors[name][3, 7, 0] = 252
+    save_file(tensors, folder / "model.safetensors")
+    assert load_decoder(folder).weights.layers[0].mlp.down.isfinite().all()
+
+
 def test_other_quantizations_are_refused_by_name(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "fp8"}

@@ -196,6 +196,22 @@ def test_runs_of_others_work_while_one_is_created_or_comes_back(decoder: Decoder
     assert worker._trainer.runs == 2
 
 
+def test_runs_of_which_one_fits_take_turns(decoder: Decoder) -> None:
+    """Nothing keeps a run on the device whose call was answered."""
+    events: list[Event] = []
+    worker = worker_with_room_for(decoder, 1, events.append)
+    for run in "abc":
+        worker.submit(CreateRun(f"create {run}", run, LoraSpec(8, seed=1)))
+        turns_until(worker, events, f"create {run}")
+    rng = np.random.default_rng(1)
+    for turn in range(3):
+        for run in "abc":
+            op = f"{run} {turn}"
+            worker.submit(replace(call(run, random_datum(rng, 12)), op=op))
+            turns_until(worker, events, op, at_most=200)
+    assert all(isinstance(event, Done) for event in events)
+
+
 def test_a_run_that_cannot_come_back_fails_its_command_alone(decoder: Decoder) -> None:
     events: list[Event] = []
     worker = worker_with_room_for(decoder, 1, events.append)
@@ -221,6 +237,9 @@ def worker_with_room_for(decoder: Decoder, runs: int, emit: Callable[[Event], No
     return Worker(trainer, make_sampler(decoder), Interleave(0.5), stopwatch, emit)
 
 
-def turns_until(worker: Worker, events: list[Event], op: str) -> None:
-    while not any(event.op == op for event in events):
+def turns_until(worker: Worker, events: list[Event], op: str, at_most: int = 100_000) -> None:
+    for _ in range(at_most):
+        if any(event.op == op for event in events):
+            return
         assert worker.turn(), f"nothing left to do, and {op!r} was not answered"
+    raise AssertionError(f"{op!r} was not answered in {at_most} turns")

@@ -100,7 +100,9 @@ def named(run: str, *data: Any) -> ForwardBackward:
     return ForwardBackward(run, run, data, "cross_entropy")
 
 
-def test_a_short_call_waits_for_one_stretch_of_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_call_waits_for_the_stretch_under_way_and_then_they_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cut_everything(monkeypatch, sizes_of(tiny_decoder().config).active * 20.0)
     trainer = trainer_of("tiny-llama")
     turns = Turns(trainer)
@@ -108,9 +110,11 @@ def test_a_short_call_waits_for_one_stretch_of_a_long_one(monkeypatch: pytest.Mo
     units = turns.units()
     assert next(units) == []
     turns.ask(named("short", SHORT))
-    assert next(units) == []  # whose turn it was
     assert next(units) == ["short"]
-    assert list(units)[-1] == ["short", "long"]
+    turns.ask(named("short", SHORT))
+    assert next(units) == ["short"]  # whose turn it was
+    assert next(units) == ["short", "short"]
+    assert list(units)[-1] == ["short", "short", "long"]
 
 
 def test_of_two_long_passes_one_is_made_to_its_end_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.ops import swiglu
 from tinkex.engine.training import batch
+from tinkex.engine.training.run import Run
 from tinkex.engine.training.trainer import Trainer
 
 
@@ -82,6 +83,22 @@ def test_a_call_among_others_on_many_threads_has_the_bits_it_has_alone_on_as_man
     alone = _gradient(decoder, lengths, others=0)
     for first in (False, True):
         assert torch.equal(_gradient(decoder, lengths, others=600, first=first), alone)
+
+
+def test_a_small_call_is_added_to_what_its_run_has_gathered_with_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used = []
+    gather = Run.gather
+
+    def watched(run: Run, gradient: torch.Tensor, norm: float) -> None:
+        used.append(torch.get_num_threads())
+        gather(run, gradient, norm)
+
+    monkeypatch.setattr(Run, "gather", watched)
+    with threads(2):
+        _gradient(load_decoder(tiny_folder("tinkex/tiny-llama")), (31,), others=0)
+    assert used == [1]
 
 
 def _gradient(

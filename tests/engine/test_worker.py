@@ -291,6 +291,27 @@ def test_a_short_call_waits_for_a_micro_batch_of_a_long_one_not_for_all() -> Non
     assert [local.receive().op for _ in range(2)] == ["long", "again"]
 
 
+def test_who_comes_while_the_device_is_busy_is_in_the_next_unit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU runs behind the host, which waits for it: what comes then need not wait for more."""
+    local = Local(micro_batch_tokens=16)
+    answers(local, *(CreateRun(run, run, LoraSpec(2, seed=1)) for run in ("long", "short")))
+    local.send(forward_backward("long", "long", *(datum(seed) for seed in range(24))))
+    local.worker.turn()
+    came = [forward_backward("short", "short", datum(1))]
+    wait = local.worker._stopwatch.wait
+
+    def busy() -> None:
+        while came:
+            local.send(came.pop())
+        wait()
+
+    monkeypatch.setattr(local.worker._stopwatch, "wait", busy)
+    local.worker.turn()
+    assert [event.op for event in local._events] == ["short"]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_idle_time_is_used_to_get_ready_and_commands_are_served_all_the_same(
     local: Local, monkeypatch: pytest.MonkeyPatch, broken: bool

@@ -6,7 +6,9 @@ Three `tinkex serve` at one address on one database: one works, two wait. Both S
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import signal
 import time
 from pathlib import Path
 from typing import LiteralString
@@ -105,3 +107,24 @@ def test_kills_of_server_and_database_change_no_number_and_raise_nothing(
             tenant.end()
         team.end()
     assert found == dict.fromkeys(SDKS, expected)
+
+
+@pytest.mark.slow
+def test_a_server_that_stands_still_on_the_port_keeps_nobody_from_taking_over(
+    tmp_path: Path, database: str
+) -> None:
+    """It wakes, finds that the database is another's, and ends; the waiting one takes the port."""
+    port = free_port()
+    first = Serving(tmp_path, database, port)
+    first.wait_for("ready after")
+    second = Serving(tmp_path, database, port)
+    try:
+        second.wait_for("waiting to take over")
+        os.kill(first.pid, signal.SIGSTOP)
+        assert f"port {port} " in second.wait_for("waiting until it is free")
+        os.kill(first.pid, signal.SIGCONT)
+        first.wait_for("another server has taken over")
+        second.wait_for("ready after")
+    finally:
+        first.kill()
+        second.kill()

@@ -5,6 +5,7 @@ The engine is a fake; what is tried is who fetches what, from a server whose cac
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 import urllib.request
@@ -19,8 +20,9 @@ import pytest
 from support.fake_engine import READY, FakeEngine, Refused, read_folder, read_state
 from support.object_service import BUCKET, ObjectService
 from support.served import Api, served
-from tinkex.engine.messages import LoadWeights, WeightsRef
+from tinkex.engine.messages import LoadRun, LoadWeights, WeightsRef
 from tinkex.server.engines import loaded_weights
+from tinkex.server.settings import Scheduling
 from tinkex.server.storage.objects import store as store_module
 from tinkex.wire.protobuf import decode_sample_response
 
@@ -181,3 +183,61 @@ async def test_a_checkpoint_that_lacks_bytes_in_the_store_makes_no_sampler(
         stored.write_bytes(whole[:-1])
         refused = await sampler_of(api, path, expect=422)
         assert f"{WEIGHTS_FILE} has {len(whole) - 1} bytes, {len(whole)} were saved" in str(refused)
+
+
+@asynccontextmanager
+async def restored(
+    service: ObjectService, home: Path, fake: FakeEngine, *, keep_cache: bool = False
+) -> AsyncIterator[tuple[Api, str, Path]]:
+    """A server begun again with a run in a snapshot of the store, and where that lies there."""
+    prefix, often = secrets.token_hex(4), Scheduling(snapshot_steps=1)
+    async with served(home, objects=f"s3://{BUCKET}/{prefix}", scheduling=often) as api:
+        model = await api.model(await api.session())
+        await api.result((await api.step(model, 1))["request_id"])
+        run = api.core.runs.find(model)
+        assert run is not None
+        while run.snapshot is None:
+            await asyncio.sleep(0.01)
+    if not keep_cache:
+        shutil.rmtree(home / "cache")
+    (stored,) = (service.folder / BUCKET / prefix / "snapshots").glob(f"*/*/{WEIGHTS_FILE}")
+    async with served(home, fake) as api:
+        yield api, model, stored
+
+
+def brought(fake: FakeEngine) -> list[WeightsRef]:
+    return [seen.source for seen in fake.current.seen if isinstance(seen, LoadRun)]
+
+
+async def test_a_run_comes_back_elsewhere_from_the_store_and_the_server_does_not_fetch_it(
+    service: ObjectService, tmp_path: Path
+) -> None:
+    fake = engine(by_links, is_away=True)
+    async with restored(service, tmp_path, fake) as (api, model, _):
+        await api.result((await api.step(model, 2))["request_id"])
+        (ref,) = brought(fake)
+        assert ref.files
+        assert not Path(ref.path).exists()
+        assert len(api.applied(model)) == 2
+
+
+@pytest.mark.parametrize("keep_cache", [False, True])
+async def test_a_run_comes_back_through_the_server_where_the_engine_cannot_reach_the_store(
+    service: ObjectService, tmp_path: Path, keep_cache: bool
+) -> None:
+    fake = engine(cut_off_from_the_store, is_away=True)
+    async with restored(service, tmp_path, fake, keep_cache=keep_cache) as (api, model, _):
+        await api.result((await api.step(model, 2))["request_id"])
+        assert not brought(fake)[-1].files
+        assert len(api.applied(model)) == 2
+
+
+async def test_a_snapshot_that_the_store_has_damaged_is_given_up_for_the_one_before(
+    service: ObjectService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = engine(cut_off_from_the_store, is_away=True)
+    async with restored(service, tmp_path, fake) as (api, model, stored):
+        stored.write_bytes(b"X" + stored.read_bytes()[1:])
+        await api.result((await api.step(model, 2))["request_id"])
+        assert len(api.applied(model)) == 2
+        assert "going back to its beginning" in caplog.text

@@ -9,7 +9,10 @@ import pytest
 
 from support.object_service import BUCKET, ObjectService
 from support.served import served
+from tinkex.server.hosting.home_moving import CannotMove, move
+from tinkex.server.storage.database.postgres import lease
 from tinkex.server.storage.home import Home
+from tinkex.server.storage.home_rows import WrongRows
 from tinkex.server.storage.objects.binding import bound, open_objects
 from tinkex.server.storage.objects.migration import Migration, Moved
 from tinkex.server.storage.objects.store import BadStore, ObjectStore, StoreDown
@@ -21,6 +24,28 @@ def migrate(root: Path, url: str) -> Moved:
         return Migration(home, url, lambda _: None).run()
     finally:
         home.release()
+
+
+def test_files_of_a_home_whose_rows_are_in_postgresql_move_too(
+    service: ObjectService, tmp_path: Path, database: str
+) -> None:
+    url = f"s3://{BUCKET}/{secrets.token_hex(4)}"
+    home = Home(tmp_path, lease=lease.take(database))
+    assert home.lease is not None
+    home.lease.open_store().close()
+    home.payloads.mkdir()
+    (home.weights / "w").mkdir(parents=True)
+    (home.weights / "w" / "adapter_model.safetensors").write_bytes(b"kept")
+    home.release()
+    with pytest.raises(CannotMove, match="in PostgreSQL already: leave --to out"):
+        move(tmp_path, url, database, print)
+    with pytest.raises(WrongRows, match="say where with TINKEX_DATABASE"):
+        move(tmp_path, url, None, print, {})
+    (step,) = move(tmp_path, url, None, print, {"TINKEX_DATABASE": database})
+    assert step.count == 1
+    assert bound(tmp_path) == url
+    assert (tmp_path / "cache" / "weights" / "w").is_dir()
+    lease.take(database).give_back()
 
 
 async def test_a_home_moves_in_two_tries_and_goes_on(

@@ -291,6 +291,20 @@ def test_what_is_no_object_store_is_refused_with_what_is(url: str) -> None:
         ObjectStore(url)
 
 
+def test_a_bucket_that_is_not_there_is_said(service: ObjectService, tmp_path: Path) -> None:
+    with pytest.raises(BadStore, match="there is no such bucket: create it first"):
+        open_objects(tmp_path, "s3://nowhere/x")
+
+
+def test_wrong_credentials_are_a_refusal_and_said_as_one(
+    service: ObjectService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret that is long enough")
+    with pytest.raises(BadStore, match=r"refuses: 403 .*AWS_ACCESS_KEY_ID") as caught:
+        open_objects(tmp_path, f"s3://{BUCKET}/x")
+    assert "<" not in str(caught.value)
+
+
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name)

@@ -107,10 +107,16 @@ def test_engines_whose_weights_are_more_than_the_memory_are_refused_before_they_
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = model_needs(tiny_llama, Machine("cpu", 1)).memory
-    monkeypatch.setattr(needs, "cpu_machine", lambda: Machine("cpu", 3 * weights))
+    each = weights + needs.PROCESS_BYTES
+    monkeypatch.setattr(needs, "cpu_machine", lambda: Machine("cpu", 3 * each))
     check_memory(3, [tiny_llama], "auto")
-    check_memory(6, [tiny_llama], "bfloat16")
     with pytest.raises(FleetProblem, match="give --engines 3 or less"):
         check_memory(4, [tiny_llama], "auto")
     with pytest.raises(FleetProblem, match="give --engines 1 or less"):
         check_memory(2, [tiny_llama, tiny_llama], "auto")
+
+
+def test_engines_of_a_small_model_count_as_processes() -> None:
+    check_memory(2, [], "auto")
+    with pytest.raises(FleetProblem, match=r"--engines 9999: their processes and weights"):
+        check_memory(9999, [Path("nothing tells")], "auto")

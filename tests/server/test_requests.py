@@ -170,6 +170,11 @@ def test_what_cannot_be_stored_or_said_again_is_no_json_here(body: bytes) -> Non
         parse(body)
 
 
+def test_a_number_of_thousands_of_digits_is_refused_without_advice_for_the_server() -> None:
+    with pytest.raises(Refusal, match=r"limit \(4300 digits\).* value has 5000 digits$"):
+        parse(b'{"x":' + b"9" * 5000 + b"}")
+
+
 def test_whole_characters_written_as_escapes_are_read() -> None:
     assert parse(rb'{"x":"\ud83d\ude00\\ud800"}') == {"x": "😀\\ud800"}
 

@@ -27,6 +27,8 @@ NOW = 50.0
 class Engine:
     """Takes commands, or answers them with an error."""
 
+    is_away = False
+
     def __init__(self, *errors: Exception) -> None:
         self.commands: list[Any] = []
         self.lives: list[int] = []

@@ -167,6 +167,12 @@ def test_an_embedded_home_that_cannot_be_says_what_to_set(
         (ServeOptions(scaling=Scaling(shrink_s=3), engines=2), "without a span of engines"),
         (ServeOptions(database="nonsense"), "must be postgresql://USER@HOST/DATABASE"),
         (ServeOptions(database="my:secret@host"), "must be postgresql://USER@HOST/DATABASE"),
+        (ServeOptions(database=""), "--database is empty"),
+        (ServeOptions(database="postgresql://a:secret@h:door/x"), "port 'door' is no number"),
+        (ServeOptions(database="postgresql://a:secret@h:99999/x"), "port '99999' is no number"),
+        (ServeOptions(database="postgresql://a:secret@[h/x"), "--database cannot be read"),
+        (ServeOptions(database="postgresql://a:top secret@h/x"), "written as %40"),
+        (ServeOptions(objects=""), "--objects is empty"),
         (ServeOptions(objects="nonsense"), "nonsense is no object store"),
     ],
 )

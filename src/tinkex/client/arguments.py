@@ -16,7 +16,14 @@ from typing import SupportsIndex, get_args
 import numpy as np
 
 from tinkex.client.errors import InvalidArgumentError, InvalidDataError
-from tinkex.types import Datum, LossFnType, ModelInput, SamplingParams, TensorData
+from tinkex.types import (
+    Datum,
+    ImageAssetPointerChunk,
+    LossFnType,
+    ModelInput,
+    SamplingParams,
+    TensorData,
+)
 from tinkex.types.optimizer import AdamOptimizerConfig, DimuonOptimizerConfig, OptimizerConfig
 from tinkex.types.strictness import twin
 from tinkex.types.tinker_path import SCHEME
@@ -43,7 +50,19 @@ def checked_data(data: object) -> list[Datum]:
             raise InvalidDataError(
                 f"data[{place}].model_input: is empty; give it at least one token"
             )
+        _check_sendable(datum.model_input, f"data[{place}].model_input")
     return datums
+
+
+def _check_sendable(model_input: ModelInput, name: str) -> None:
+    """What has no form in a training request is refused before the call has a number: the server
+    would wait for one that never comes."""
+    for place, chunk in enumerate(model_input.chunks):
+        if isinstance(chunk, ImageAssetPointerChunk):
+            raise InvalidDataError(
+                f"{name}.chunks[{place}]: the address of an image cannot be trained on; "
+                "send the image itself, where the model reads images"
+            )
 
 
 def check_no_nan(datums: list[Datum]) -> None:

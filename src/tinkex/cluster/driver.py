@@ -6,6 +6,7 @@ end, and the engines with it: Ray ends the actors of a driver that is gone.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -15,6 +16,8 @@ import threading
 
 from tinkex.cluster.link import Link, Unreachable
 from tinkex.cluster.placed_engine import PlacedEngine, refuse
+from tinkex.engine.frames import send_frame
+from tinkex.engine.messages import Waiting
 
 
 def main() -> None:
@@ -27,14 +30,19 @@ def main() -> None:
 
 def serve(control: socket.socket, address: str) -> int:
     """Until the server is gone, or if there is no cluster until somebody heard that."""
+    if (stream := _next_stream(control)) is None:
+        return 0
+    with contextlib.suppress(OSError):
+        send_frame(stream, Waiting(f"connecting to the Ray cluster at {address}"))
     try:
         link = Link(address)
     except Unreachable as error:
-        if (stream := _next_stream(control)) is not None:
+        with contextlib.suppress(OSError):
             refuse(stream, str(error))
         return 1
-    while (stream := _next_stream(control)) is not None:
+    while stream is not None:
         threading.Thread(target=PlacedEngine(stream, link).live, daemon=True).start()
+        stream = _next_stream(control)
     link.close()
     return 0
 

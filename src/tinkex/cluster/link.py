@@ -7,6 +7,7 @@ when the cluster's head stays away; that process must not be the server.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from tinkex.cluster.placement import Placement, actor_options, in_words
 
 _GROUPS = {"commands": 1, "events": 1, "files": 1}
 _NAMESPACE = "tinkex"
+_LOOK_FOR_S = 10.0
 
 
 class Unreachable(Exception):
@@ -33,6 +35,8 @@ class Link:
         self._waiting = 0
         quiet = logging.WARNING
         try:
+            if address != "auto":
+                _look_for(address)
             ray.init(address, namespace=_NAMESPACE, log_to_driver=False, logging_level=quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
@@ -76,6 +80,13 @@ class Link:
 
     def _count(self) -> str:
         return "1 engine waits" if self._waiting == 1 else f"{self._waiting} engines wait"
+
+
+def _look_for(address: str) -> None:
+    """Whether anybody listens there. Ray itself would wait for minutes, and say why to nobody."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), _LOOK_FOR_S):
+        pass
 
 
 def _fits(needs: Mapping[str, float], node: Mapping[str, float]) -> bool:

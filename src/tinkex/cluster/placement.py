@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tinkex.engine.settings import WorkerConfig
-from tinkex.server.engines.model_needs import Machine, model_needs
+from tinkex.server.engines.model_needs import PROCESS_BYTES, Machine, model_needs
 
 _HALVES = 1.5
 """A CPU engine keeps its matrices a second time, as halves."""
-_PROCESS_BYTES = 512 << 20
-"""Of the host's memory, for libraries, messages and whatever else a process needs."""
 _OF_RAY = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
@@ -50,7 +48,7 @@ class Placement:
         machine = Machine("gpu" if on_gpu else "cpu", 1 << 62)
         needs = model_needs(Path(self.config.model), machine)
         weights = 0 if needs is None else needs.memory
-        return float(round(weights * (1.0 if on_gpu else _HALVES)) + _PROCESS_BYTES)
+        return float(round(weights * (1.0 if on_gpu else _HALVES)) + PROCESS_BYTES)
 
 
 def actor_options(needs: Mapping[str, float]) -> dict[str, Any]:

@@ -35,8 +35,8 @@ class WireDatum:
         arrays = []
         for index, chunk in enumerate(self.chunks):
             if not isinstance(chunk, np.ndarray):
-                kind = type(chunk).__name__
-                raise WireError(f"model_input.chunks[{index}]", f"is a {kind}, not text")
+                problem = f"is of type {chunk.type!r}: the served models read text only"
+                raise WireError(f"model_input.chunks[{index}]", problem)
             arrays.append(chunk)
         if len(arrays) == 1:
             return arrays[0]

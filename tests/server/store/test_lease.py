@@ -43,6 +43,15 @@ def run(database: str, sql: str) -> None:
         connection.execute(sql)
 
 
+def test_a_role_that_may_make_no_schema_is_told_what_it_needs(database: str) -> None:
+    run(database, "CREATE ROLE poor LOGIN")
+    try:
+        with pytest.raises(DatabaseError, match=r"permission denied.*GRANT CREATE ON DATABASE"):
+            lease.take(database.replace("postgres:", "poor:", 1))
+    finally:
+        run(database, "DROP ROLE poor")
+
+
 def test_a_second_server_is_told_who_has_the_database_until_it_is_given_back(database: str) -> None:
     first = lease.take(database, "http://one:1")
     with pytest.raises(LeaseHeld, match="a server at http://one:1"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from tinkex.server.hosting.home_moving import CannotMove, move
 from tinkex.server.storage.database import audit, kept_samples, sessions, usage
 from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.postgres import lease, moving
+from tinkex.server.storage.database.postgres.lease import LeaseHeld
 from tinkex.server.storage.database.sessions import SessionRow
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home
@@ -19,6 +23,12 @@ from tinkex.server.storage.home_rows import WrongRows
 from tinkex.server.storage.home_usage import measure
 
 SESSIONS = 7
+_DIES = """
+import os, signal, sys
+from tinkex.server.storage.database.postgres import lease
+lease.take(sys.argv[1])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -77,6 +87,16 @@ def test_a_move_that_was_cut_off_goes_on_and_doubles_nothing(
         with pytest.raises(KeyboardInterrupt):
             move(home, None, database, print)
     Home(home).release()
+    assert move(home, None, database, print)[0].count == 4 * SESSIONS
+
+
+def test_a_move_begun_again_right_after_a_kill_is_not_refused_for_the_dead(
+    home: Path, database: str
+) -> None:
+    killed = subprocess.run([sys.executable, "-c", _DIES, database], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(LeaseHeld):
+        lease.take(database)
     assert move(home, None, database, print)[0].count == 4 * SESSIONS
 
 

@@ -125,7 +125,7 @@ def _settled(
 
 def _asked(home: Path | None, method: str, path: str, engine: str | None = None) -> Engines:
     require_server()
-    from tinkex.server.hosting.home_server import ask
+    from tinkex.server.hosting.home_server import Refused, ask
     from tinkex.server.storage.home import Home, HomeTaken
     from tinkex.server.storage.home_rows import WrongRows
 
@@ -137,6 +137,8 @@ def _asked(home: Path | None, method: str, path: str, engine: str | None = None)
         body = None if method == "GET" else {} if engine is None else {"engine": engine}
         try:
             return Engines(ask(taken, method, path, body)["engines"])
+        except Refused as refusal:
+            raise CliError(refusal.detail, next_step="Next: tinkex engine list") from refusal
         except (HomeTaken, OSError) as error:
             raise CliError(f"The server could not be asked: {error}") from error
     raise CliError(f"No server runs in {root}", next_step="Next: tinkex serve")

@@ -1,11 +1,12 @@
-"""Adapters on disk, in the layout that PEFT loads unchanged."""
+"""Adapters on disk: of dense models in the layout that PEFT loads unchanged, of mixtures and
+hybrids, which PEFT cannot hold so, in that of the hosted service."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
 _PREFIX = "base_model.model."
+_HOSTED_UNEMBED = "model.unembed_tokens"
+"""What the hosted service calls it: the cookbook knows by it what to do where it is tied."""
 
 # Settings that would change the product; only these values are computed here.
 _NEUTRAL: Mapping[str, Any] = {
@@ -42,11 +45,15 @@ _NEUTRAL: Mapping[str, Any] = {
 
 def write_adapter(weights: AdapterWeights, folder: Path) -> None:
     """Write both files into an existing folder."""
-    config = adapter_config(weights.rank, weights.scaling, _targets(weights))
+    unembed = UNEMBED if _fits_peft(weights) else _HOSTED_UNEMBED
+    paths = {
+        key: unembed if key[0] == UNEMBED_LAYER else module_path(*key) for key in weights.factors
+    }
+    config = adapter_config(weights.rank, weights.scaling, _last_names(paths.values()))
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     tensors: dict[str, Tensor] = {}
-    for (layer, module), (a, b) in weights.factors.items():
-        name = _PREFIX + module_path(layer, module)
+    for key, (a, b) in weights.factors.items():
+        name = _PREFIX + paths[key]
         tensors[f"{name}.lora_A.weight"] = a.detach().cpu().contiguous()
         tensors[f"{name}.lora_B.weight"] = b.detach().cpu().contiguous()
     save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
@@ -111,14 +118,19 @@ def module_path(layer: int, module: str) -> str:
     return module if module == UNEMBED else f"model.layers.{layer}.{module}"
 
 
-def _targets(weights: AdapterWeights) -> list[str]:
+def _fits_peft(weights: AdapterWeights) -> bool:
+    """Whether all of its modules are modules of the model: neither experts nor parts of one."""
+    return not any("experts" in module or "linear_attn" in module for _, module in weights.factors)
+
+
+def _last_names(paths: Iterable[str]) -> list[str]:
     """The modules' own names, each once, in the order of a layer."""
-    return list(dict.fromkeys(module.rpartition(".")[2] for _, module in weights.factors))
+    return list(dict.fromkeys(path.rpartition(".")[2] for path in paths))
 
 
 def _module_key(stem: str) -> tuple[int, str]:
     path = stem.removeprefix(_PREFIX)
-    if path == UNEMBED:
+    if path in (UNEMBED, _HOSTED_UNEMBED):
         return UNEMBED_LAYER, UNEMBED
     found = re.fullmatch(r"model\.layers\.(\d+)\.(\w+(?:\.\w+)+)", path)
     if found is None:

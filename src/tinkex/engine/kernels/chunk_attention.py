@@ -57,7 +57,7 @@ def attend(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _attend(
     q,
     tokens,

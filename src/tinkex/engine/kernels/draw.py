@@ -50,7 +50,7 @@ def draw(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "key_stride"])
 def _race(
     logits,
     ids,
@@ -101,7 +101,7 @@ def _race(
     tl.store(which + at, block * BLOCK + winner)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _finish(
     found,
     which,

@@ -123,7 +123,7 @@ def _depth(width: int) -> int:
     return next((size for size in (128, 64, 32) if width % size == 0), 64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _route(
     logits,
     weights,
@@ -176,7 +176,7 @@ def shared_part(shared, gate, token, width, column, inside):
     return some * tl.sigmoid(tl.load(gate + token).to(tl.float32))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _up(
     x,
     weight,
@@ -237,7 +237,7 @@ def _up(
         tl.store(out + cells, found * share[:, None], mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _down(
     inner,
     weight,

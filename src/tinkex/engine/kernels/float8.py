@@ -114,7 +114,7 @@ def _slices(programs: int, steps: int) -> int:
     return slices
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _few(
     x,
     x_scales,

@@ -31,7 +31,7 @@ def add_products(y: Tensor, left: Tensor, right: Tensor, scaling: float) -> None
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _add_products(
     y,
     left,

@@ -96,7 +96,7 @@ def _write(
     tl.store(target + WIDTH, tl.load(v + row * v_stride + columns, mask=inside), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _attend(
     q,
     tokens,

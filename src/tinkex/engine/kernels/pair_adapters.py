@@ -51,7 +51,7 @@ def shrink(
     return parts.view(-1, active, rank).sum(1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entry"])
 def _expand(
     thin,
     experts,
@@ -94,7 +94,7 @@ def _expand(
     tl.store(out + pair * 2 * INNER + module * INNER + column, found, mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entry"])
 def _shrink(
     rows,
     experts,

@@ -85,7 +85,7 @@ def expand(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entry", "row_count", "segment_stride"])
 def _shrink(
     x,
     table,
@@ -155,7 +155,7 @@ def _shrink(
         tl.store(counter, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["entry", "segment_stride"])
 def _expand(
     y,
     table,

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 BLOCK = 32
+MOST = 252
+"""The largest scale whose numbers bfloat16 holds; 255 stands for no number."""
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 

@@ -86,6 +86,11 @@ class Tensors(ABC):
         groups = columns // mxfp4.BLOCK
         blocks = self.bytes(f"{name}_blocks", (count, rows, groups, mxfp4.BLOCK // 2))
         scales = self.bytes(f"{name}_scales", (count, rows, groups))
+        if (largest := int(scales.max())) > mxfp4.MOST:
+            raise ModelError(
+                f"tensor '{name}_scales' holds a scale of {largest}, at most {mxfp4.MOST} makes "
+                "numbers: the file is damaged or no MXFP4"
+            )
         for target, own, scale in zip(out, blocks, scales, strict=True):
             target.copy_(mxfp4.widen(own.to(self.device), scale.to(self.device), self.dtype))
         return out

@@ -44,6 +44,7 @@ class Batches:
     ) -> None:
         self._trainer, self._runs, self._emit, self._wake = trainer, runs, emit, wake
         self._underway: deque[_Underway] = deque()
+        self._ran_last: _Underway | None = None
         self._deferred: list[tuple[ForwardBackward, Deferred]] = []
 
     def __bool__(self) -> bool:
@@ -71,7 +72,12 @@ class Batches:
         if again or heads:
             commands = [*(command for command, _ in again), *heads]
             batch = self._trainer.begin([*(deferred for _, deferred in again), *heads])
-            self._underway.append(_Underway(batch, commands, time.monotonic()))
+            self._line_up(_Underway(batch, commands, time.monotonic()))
+
+    def _line_up(self, new: _Underway) -> None:
+        """Behind all that wait, but before the one that ran last: it was at work when this came."""
+        behind = bool(self._underway) and self._underway[-1] is self._ran_last
+        self._underway.insert(len(self._underway) - behind, new)
 
     def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
         """The calls that waited for their losses and can now be made to the end."""
@@ -95,13 +101,14 @@ class Batches:
 
     def run_unit(self) -> None:
         """One of the batch whose turn it is; after its last one, the answers."""
-        underway = self._next()
+        underway = self._ran_last = self._next()
         batch = underway.batch
         next(batch, None)
         if batch.remaining:
             self._underway.append(underway)
             return
         next(batch, None)
+        self._ran_last = None  # it would keep the calls, and their runs on the device
         seconds = time.monotonic() - underway.started
         for command, outcome in zip(underway.commands, batch.outcomes, strict=True):
             if isinstance(outcome, Deferred):

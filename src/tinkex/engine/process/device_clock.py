@@ -79,11 +79,15 @@ class Stopwatch:
         self._mark = mark
         self._units: deque[tuple[Mark, Mark]] = deque()
 
+    def wait(self) -> None:
+        """Until the device is no more than one unit behind: there is room for the next."""
+        if len(self._units) >= AHEAD:
+            self._units[-AHEAD][1].wait()
+
     @contextmanager
     def unit(self) -> Iterator[None]:
         """Times what is queued inside the `with`; waits first while the device is far behind."""
-        if len(self._units) >= AHEAD:
-            self._units[-AHEAD][1].wait()
+        self.wait()
         begin = self._mark()
         try:
             yield

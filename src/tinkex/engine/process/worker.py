@@ -156,7 +156,10 @@ class Worker:
         return True
 
     def turn(self) -> bool:
-        """Take in what has arrived and run one unit of work; False if there is nothing to do."""
+        """Take in what has arrived and run one unit of work; False if there is nothing to do.
+
+        What is next is chosen when the device has room for it: who came meanwhile is not late."""
+        self._stopwatch.wait()
         while not self._stopping:
             try:
                 self._accept(self._inbox.get_nowait())

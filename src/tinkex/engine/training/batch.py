@@ -141,13 +141,8 @@ class Batch(Iterator[int]):
                 raise StopIteration from None
         if not self._done:
             self._done = True
-            try:
-                with threads(threads_for(self._decoder.parameters, 0)):
-                    self._fetch()
-            except Exception as error:
-                self._break(error)
-            else:
-                self.outcomes = [self._finish(call) for call in self._calls]
+            with threads(threads_for(self._decoder.parameters, 0)):
+                self._end()
         raise StopIteration
 
     @property
@@ -266,6 +261,14 @@ class Batch(Iterator[int]):
             parts = logprobs[span.cells[0] : span.cells[1]].split_with_sizes(sizes)
             for piece, part in zip(span.pieces, parts, strict=True):
                 span.call.found[piece.datum] = part
+
+    def _end(self) -> None:
+        try:
+            self._fetch()
+        except Exception as error:
+            self._break(error)
+        else:
+            self.outcomes = [self._finish(call) for call in self._calls]
 
     def _fetch(self) -> None:
         """Bring what the host must know over in one copy: on a GPU each waits for all before it."""

@@ -18,9 +18,9 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Pass as PassFacts
 from tinkex.engine.model.sizes import sizes_of
 
-_WORK = {"cuda": 1.5e13, "cpu": 1e9}
-"""Parameters times tokens of a stretch: by the rates of whole passes about 40 ms of an H200 and 100
-of two cores, backwards more; reckoned, not measured stretch by stretch."""
+_WORK = {"cuda": 1e13, "cpu": 1e9}
+"""Parameters times tokens of a stretch: by the rates of whole passes about 30 ms of an H200 and 100
+of two cores; backwards, where layers are computed again, up to three times that. Reckoned."""
 
 
 class Stretches:

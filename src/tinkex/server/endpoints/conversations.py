@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -60,6 +61,7 @@ class Conversation:
     continued: bool = False  # whether the answer goes on with the last message
     must: Must = field(default_factory=Must)  # what an answer is held to
     schema_field: str = "response_format"  # what the request calls the schema in that
+    effort_field: str = "reasoning_effort"  # and the effort
 
 
 class Answer:
@@ -123,6 +125,7 @@ class Talk:
 
 async def rendered(request: Request, asked: Conversation) -> tuple[Target, ModelText, Chat]:
     """The tokens of a conversation for the model it names."""
+    _check_names(asked.tools)
     texts = endpoints_of(request).texts
     target = await target_of(request, asked.model)
     text = await texts.of(target.pool)
@@ -130,6 +133,13 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     work = partial(text.chat, asked.messages, asked.tools, asked.continued, **variables)
     chat = await work_on_text(request, asked.size, work, "messages")
     return target, text, chat
+
+
+def _check_names(tools: Sequence[Mapping[str, Any]]) -> None:
+    counted = Counter(tool["function"]["name"] for tool in tools)
+    for name, count in counted.items():
+        if count > 1:
+            raise Unfit(f"tools: {name!r} is there twice: give each a name of its own", "tools")
 
 
 def _variables(asked: Conversation, text: ModelText) -> dict[str, Any]:
@@ -141,18 +151,17 @@ def _variables(asked: Conversation, text: ModelText) -> dict[str, Any]:
                 f"{text.name}; it reads {', '.join(sorted(text.variables - _OURS)) or 'none'}",
                 f"chat_template_kwargs.{name[:128]}",
             )
-    return {**_effort(asked.effort, text), **asked.variables}
+    return {**_effort(asked, text), **asked.variables}
 
 
-def _effort(effort: str | None, text: ModelText) -> dict[str, Any]:
+def _effort(asked: Conversation, text: ModelText) -> dict[str, Any]:
+    effort, field = asked.effort, asked.effort_field
     if effort is None:
         return {}
     known: dict[str, Any] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     found = {name: value for name, value in known.items() if name in text.variables}
     if not found and effort != "none":
-        raise Unfit(
-            f"reasoning_effort is not read by the chat template of {text.name}", "reasoning_effort"
-        )
+        raise Unfit(f"{field} is not read by the chat template of {text.name}", field)
     return found
 
 

@@ -88,9 +88,14 @@ class Declared(Strict):
 
 
 def _unfit(error: ValidationError, values: Mapping[str, Any]) -> Unfit:
-    """Of all that is wrong, what lies deepest: where several forms are allowed, the one meant."""
+    """Of all that is wrong, what lies deepest: where several forms are allowed, the one meant. Of
+    two at one place, the one whose kind is right."""
     errors: list[Any] = error.errors(include_url=False)
-    found = max(errors, key=lambda each: len(problems.place(each, values)))
+
+    def meant(each: Any) -> tuple[int, bool]:
+        return len(problems.place(each, values)), not each["type"].endswith("_type")
+
+    found = max(errors, key=meant)
     place, sentence = problems.place(found, values), problems.sentence(found)
     if found["type"] == _NOT_SERVED:
         place = (*place, found["ctx"]["name"])

@@ -109,6 +109,8 @@ def from_engine(failed: CommandFailed, grammar: str = "grammar") -> Refusal:
         return Failure(failed.message)
     named, message = _NAMED.match(failed.message), failed.message
     names = {**_FIELDS, "grammar": grammar}
+    if message.startswith("stop: id "):
+        names["stop"] = "stop_token_ids"
     field = names.get(named[1], named[1]) if named else None
     if named and field != named[1]:
         message = f"{field}: {message[named.end() :]}"

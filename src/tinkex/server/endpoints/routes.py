@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,10 +23,12 @@ from tinkex.server.endpoints.errors import (
     openai_refused,
 )
 from tinkex.server.endpoints.event_stream import CONTENT_TYPE
+from tinkex.server.endpoints.openai.model_pages import model_page
 from tinkex.server.http.exchange import Handler
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import ApiRoute, Contract
 from tinkex.server.protocol.reading import Reader
+from tinkex.server.refusals import Refusal
 
 if TYPE_CHECKING:
     from tinkex.server.endpoints.declared import Declared
@@ -71,31 +74,35 @@ def _reader(load: Load) -> Reader[Any]:
     return Reader(kind)
 
 
-def _openai(
-    method: str,
-    path: str,
-    load: Load,
-    answers: tuple[Any, ...] = _JSON,
-    under: Sequence[str] = OPENAI,
-    asks: Callable[[Query], object] | None = None,
-) -> list[ApiRoute]:
-    contract = Contract(
-        _reader(load) if method == "POST" else None,
-        asks,
-        {200: answers, 400: (OpenAIRefused,)},
-        refused=OpenAIRefused,
-    )
-    handler = _Later(load)
-    return [ApiRoute(each + path, handler, method, contract, openai_refused) for each in under]
+class _Style(NamedTuple):
+    """Whose clients a route is for: how they are refused, and below which paths they look."""
+
+    shape: type[BaseModel]
+    refuse: Callable[[Refusal], Response]
+    paths: Sequence[str]
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        load: Load,
+        answers: tuple[Any, ...] = _JSON,
+        under: Sequence[str] = (),
+        asks: Callable[[Query], object] | None = None,
+    ) -> list[ApiRoute]:
+        """The route under each of its paths, or of those in `under`."""
+        contract = Contract(
+            _reader(load) if method == "POST" else None,
+            asks,
+            {200: answers, 400: (self.shape,)},
+            refused=self.shape,
+        )
+        handler, bases = _Later(load), under or self.paths
+        return [ApiRoute(base + path, handler, method, contract, self.refuse) for base in bases]
 
 
-def _anthropic(path: str, load: Load, answers: tuple[Any, ...] = _JSON) -> list[ApiRoute]:
-    statuses = {200: answers, 400: (AnthropicRefused,)}
-    contract = Contract(_reader(load), None, statuses, refused=AnthropicRefused)
-    handler = _Later(load)
-    return [
-        ApiRoute(each + path, handler, "POST", contract, anthropic_refused) for each in ANTHROPIC
-    ]
+_openai = _Style(OpenAIRefused, openai_refused, OPENAI)
+_anthropic = _Style(AnthropicRefused, anthropic_refused, ANTHROPIC)
 
 
 def _about_model(query: Query) -> str | None:
@@ -184,16 +191,18 @@ def close(app: Starlette) -> None:
         app.state.endpoints.close()
 
 
-_MODELS = (*OPENAI, "/anthropic/api/v1")
+_BESIDE_OPENAI = [each for each in ANTHROPIC if each not in OPENAI]
 
 ROUTES: list[ApiRoute] = [
     *_openai("POST", "/completions", _completions, _STREAMED),
     *_openai("POST", "/chat/completions", _chat, _STREAMED),
     *_openai("POST", "/responses", _responses, _STREAMED),
-    *_anthropic("/messages", _messages, _STREAMED),
-    *_anthropic("/messages/count_tokens", _count_tokens),
-    *_openai("GET", "/models", _list_models, under=_MODELS),
-    *_openai("GET", "/models/{model_name:path}", _get_model, under=_MODELS),
+    *_anthropic("POST", "/messages", _messages, _STREAMED),
+    *_anthropic("POST", "/messages/count_tokens", _count_tokens),
+    *_openai("GET", "/models", _list_models, asks=model_page),
+    *_openai("GET", "/models/{model_name:path}", _get_model),
+    *_anthropic("GET", "/models", _list_models, under=_BESIDE_OPENAI, asks=model_page),
+    *_anthropic("GET", "/models/{model_name:path}", _get_model, under=_BESIDE_OPENAI),
     *_openai("POST", "/tokenize", _tokenize, under=OPEN),
     *_openai("POST", "/detokenize", _detokenize, under=OPEN),
     *_openai("GET", "/tokenizer_info", _tokenizer_info, under=OPEN, asks=_about_model),

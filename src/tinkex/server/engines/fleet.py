@@ -116,17 +116,18 @@ def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
     has its own, and a machine that runs out of memory takes more down than this server."""
     if engines == 1:  # a model that is too large for the machine says so itself
         return
-    from tinkex.server.engines.model_needs import cpu_machine, model_needs
+    from tinkex.server.engines.model_needs import PROCESS_BYTES, cpu_machine, model_needs
 
     machine = cpu_machine()
     found = [model_needs(folder, machine) for folder in folders]
     width = 2 if dtype == "bfloat16" else machine.width
     weights = width * sum(needs.parameters for needs in found if needs is not None)
-    if engines * weights > machine.memory:
+    each = weights + PROCESS_BYTES * len(folders)
+    if engines * each > machine.memory:
         raise FleetProblem(
-            f"--engines {engines}: their weights take {engines * weights / 2**30:.0f} GiB, this "
-            f"machine has {machine.memory / 2**30:.0f}: give --engines "
-            f"{max(1, machine.memory // weights)} or less"
+            f"--engines {engines}: their processes and weights take {engines * each / 2**30:.0f} "
+            f"GiB, this machine has {machine.memory / 2**30:.0f}: give --engines "
+            f"{max(1, machine.memory // each)} or less"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 
 from tinkex.server.engines.child_process import engine_processes
 from tinkex.server.engines.worker import Launch
@@ -21,3 +22,13 @@ def engines_of(settings: Settings) -> Launch:
 
 def has_ray() -> bool:
     return importlib.util.find_spec("ray") is not None
+
+
+def check_cluster_address(address: str, problem: type[Exception]) -> None:
+    """Raises `problem` for what can be no cluster's, before anybody waits for it."""
+    if address == "auto" or re.fullmatch(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", address):
+        return
+    fix = "give auto for the cluster of this machine, or its head's address as HOST:PORT"
+    if address.startswith("ray://"):
+        fix = "Ray's client protocol is not used: join this machine with `ray start`, then " + fix
+    raise problem(f"--ray {address!r}: {fix}, such as 10.0.0.1:6379")

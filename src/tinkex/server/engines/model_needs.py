@@ -25,6 +25,10 @@ _SHARE = 0.9
 _RUN_WIDTH = 16
 """Bytes a parameter of an adapter takes in training: itself, its gradient and two moments."""
 
+PROCESS_BYTES = 512 << 20
+"""Of the host's memory that an engine takes beside its model: libraries, messages, whatever else a
+process needs."""
+
 _PROBE_TIMEOUT_S = 5.0
 
 

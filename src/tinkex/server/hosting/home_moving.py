@@ -3,13 +3,16 @@ be begun again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tinkex.server.hosting.own_home import own_home
 from tinkex.server.hosting.postgres_option import check_postgres
 from tinkex.server.storage.database.transactions import DatabaseError
 from tinkex.server.storage.home import Home
+from tinkex.server.storage.home_rows import mark_of
 from tinkex.server.storage.manifest import CorruptCheckpoint
 
 Tell = Callable[[str], None]
@@ -29,15 +32,27 @@ class Step:
     checked: str
 
 
-def move(root: Path, objects: str | None, database: str | None, tell: Tell) -> list[Step]:
-    """Move a home that no server has, files first: they are found by its rows. Raises `HomeTaken`
-    or `CannotMove`."""
-    home = Home(root)
+def move(
+    root: Path,
+    objects: str | None,
+    database: str | None,
+    tell: Tell,
+    environ: Mapping[str, str] | None = None,
+) -> list[Step]:
+    """Move a home that no server has, files first: they are found by its rows, which may be in the
+    environment's database already. Raises `HomeTaken`, `WrongRows` or `CannotMove`."""
+    home = Home(root) if mark_of(root) is None else _of_a_database(root, database, environ)
     try:
         steps = [] if objects is None else [_files(home, objects, tell)]
         return steps if database is None else [*steps, _rows(home, database, tell)]
     finally:
         home.release()
+
+
+def _of_a_database(root: Path, wanted: str | None, environ: Mapping[str, str] | None) -> Home:
+    if wanted is not None:
+        raise CannotMove(f"{root} keeps its rows in PostgreSQL already: leave --to out")
+    return own_home(root, os.environ if environ is None else environ)
 
 
 def _files(home: Home, url: str, tell: Tell) -> Step:

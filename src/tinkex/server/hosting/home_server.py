@@ -25,10 +25,19 @@ class _AtSocket(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+class Refused(OSError):
+    """The server was asked, and says why not."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"the server of this home answered {status}: {detail}")
+        self.detail = detail
+
+
 def ask(
     taken: HomeTaken, method: str, path: str, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the home's server answers. Raises `HomeTaken` where it has no socket, else `OSError`."""
+    """What the home's server answers. Raises `HomeTaken` where it has no socket, `Refused`,
+    else `OSError`."""
     if taken.holder is None or not taken.holder.socket:
         raise taken
     connection = _AtSocket(taken.holder.socket)
@@ -41,5 +50,5 @@ def ask(
     finally:
         connection.close()
     if answer.status != 200:
-        raise OSError(f"the server of this home answered {answer.status}: {found.get('detail')}")
+        raise Refused(answer.status, str(found.get("detail")))
     return found

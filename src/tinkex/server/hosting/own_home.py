@@ -41,7 +41,7 @@ def _lease(url: str) -> Lease:
     from tinkex.server.storage.database.postgres import lease
 
     try:
-        return lease.take(url)
+        return lease.take_from_the_dead(url)
     except DatabaseError as error:
         raise WrongRows(f"{DATABASE_VARIABLE} cannot be used: {error}") from error
     except lease.LeaseHeld as error:

@@ -17,3 +17,7 @@ def check_postgres(option: str, address: str, refuse: Callable[[str], Exception]
         raise refuse(f"{option} must be postgresql://USER@HOST/DATABASE{given}")
     if find_spec("psycopg") is None:
         raise refuse(f"{option} needs psycopg: pip install 'tinkex[postgres]'")
+    from tinkex.server.storage.database.postgres.address import problem_of
+
+    if problem := problem_of(address):
+        raise refuse(f"{option} cannot be read: {problem}")

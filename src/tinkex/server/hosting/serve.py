@@ -10,7 +10,8 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from tinkex.server.engines.fleet import (
     fewest_of,
     visible_gpus,
 )
-from tinkex.server.engines.launching import RAY_EXTRA, has_ray
+from tinkex.server.engines.launching import RAY_EXTRA, check_cluster_address, has_ray
 from tinkex.server.engines.model_sources import Catalog, ModelNotFound, build_catalog, default_cache
 from tinkex.server.hosting.log_format import LogFormat, configure
 from tinkex.server.hosting.postgres_option import check_postgres
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8000
 RAY_VARIABLE = "TINKEX_RAY"
+_PORT_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,9 @@ def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     if options.scaling != Scaling() and not isinstance(options.engines, Span):
         raise CannotServe("--scaling means nothing without a span of engines: --engines 1-4")
     root = (options.home or default_home(environ)).expanduser().absolute()
+    for option, value in (("--database", options.database), ("--objects", options.objects)):
+        if value == "":
+            raise CannotServe(f"{option} is empty: give an address, or leave the option out")
     database = options.database or environ.get(DATABASE_VARIABLE)
     if database:
         return _serve_in_turn(options, environ, root, database, ray)
@@ -148,10 +153,10 @@ def _serve_in_turn(
     catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
     from tinkex.server.hosting.terminal import run  # now, not when another server has died
 
-    lease = _lease(database, f"{options.host}:{options.port}")
+    lease, listener = _turn(database, options.host, options.port)
     with contextlib.ExitStack() as undo:
         undo.callback(lease.give_back)
-        listener = undo.enter_context(listening(options.host, options.port))
+        undo.enter_context(listener)
         home = _take(root, lease)
         open_objects(root, options.objects or environ.get("TINKEX_OBJECTS"), environ)
         settings = _settings(options, root, listener, keys, catalog, ray)
@@ -161,13 +166,46 @@ def _serve_in_turn(
             return run(settings, home, listener)
 
 
-def _lease(database: str, address: str) -> Lease:
+def _turn(database: str, host: str, port: int) -> tuple[Lease, socket.socket]:
+    """Database and port, as soon as both can be had. A server that stands still has its port as
+    long as it does, also when it has lost the database: who waited for that waits on."""
+    waited = False
+
+    def tell(why: str) -> None:
+        nonlocal waited
+        waited = True
+        print(f"tinkex serve: {why}", flush=True)
+
+    while True:
+        lease = _lease(database, f"{host}:{port}", tell)
+        try:
+            return lease, listening(host, port)
+        except CannotServe as problem:
+            lease.give_back()
+            if not waited:
+                raise
+            tell(f"{problem}, or end what has it: waiting until it is free")
+            _wait_for_port(host, port)
+        except BaseException:
+            lease.give_back()
+            raise
+
+
+def _wait_for_port(host: str, port: int) -> None:
+    while True:
+        with contextlib.suppress(CannotServe):
+            listening(host, port).close()
+            return
+        time.sleep(_PORT_LOOK_S)
+
+
+def _lease(database: str, address: str, tell: Callable[[str], object]) -> Lease:
     """The database, as soon as no other server has it."""
     check_postgres("--database", database, CannotServe)
     from tinkex.server.storage.database.postgres import lease
 
     try:
-        return lease.wait(database, address, lambda why: print(f"tinkex serve: {why}", flush=True))
+        return lease.wait(database, address, tell)
     except DatabaseError as error:
         raise CannotServe(f"--database cannot be used: {error}") from error
 
@@ -217,7 +255,9 @@ def _settings(
 
 
 def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | None:
-    address = options.ray or environ.get(RAY_VARIABLE)
+    address = options.ray if options.ray is not None else environ.get(RAY_VARIABLE)
+    if options.ray is not None or address:
+        check_cluster_address(address or "", CannotServe)
     if not address:
         if options.ray_resources or options.ray_shared:
             raise CannotServe("--ray-resource and --ray-shared mean nothing without --ray")

@@ -8,6 +8,8 @@ test they may call us what they like, and a browser is what the attack needs.
 
 from __future__ import annotations
 
+import re
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,6 +27,8 @@ _OF_BROWSERS = (
 )
 """A page may give itself another name (`user-agent`), leave out where it comes from, and is told of
 no `sec-fetch` where it came without TLS; the languages of its user it can change, never remove."""
+
+_HOST = re.compile(r"(\[(?P<bracketed>[^\[\]]+)\]|(?P<name>[^:\[\]]*))(:[0-9]*)?")
 
 
 class BrowsersAtHome:
@@ -53,7 +57,6 @@ def _is_foreign(scope: Scope) -> bool:
 
 
 def _host(header: str) -> str:
-    """`name`, `name:8000` or `[::1]:8000`, without the port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    """`name`, `name:8000` or `[::1]:8000`, without the port; else nobody's name."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found["bracketed"] or found["name"]

@@ -32,7 +32,8 @@ def parse(body: bytes) -> dict[str, Any]:
         if _HALF_CHARACTER.search(text):
             json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"the body is not JSON: {error}") from None
+        # What Python would have its own program do about very long numbers is left out.
+        raise Refusal(f"the body is not JSON: {str(error).partition('; use sys.')[0]}") from None
     if not isinstance(values, dict):
         raise Refusal(f"the body must be a JSON object, not {kind_of(values)}")
     return values

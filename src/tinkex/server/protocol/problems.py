@@ -108,6 +108,10 @@ def _one_of(value: Any, found: Mapping[str, Any]) -> str:
     return f"must be one of {options.replace(chr(39), '')}"
 
 
+def _unmatched(value: Any, found: Mapping[str, Any]) -> str:
+    return f"must match {found['ctx']['pattern']}"
+
+
 def _untagged(value: Any, found: Mapping[str, Any]) -> str:
     return "is required" if isinstance(value, dict) else _kind("an object")(value, found)
 
@@ -139,6 +143,7 @@ _SENTENCES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "too_long": _too_long,
     "string_too_short": _too_short,
     "too_short": _too_short,
+    "string_pattern_mismatch": _unmatched,
     "literal_error": _one_of,
     "union_tag_invalid": _one_of,
     "union_tag_not_found": _untagged,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import mmap
 import os
 import secrets
 import shutil
@@ -21,6 +22,9 @@ from tinkex.engine.messages import SaveResult, WeightsRef
 from tinkex.server.storage import manifest
 
 _TEMPORARY = "tmp-"
+
+_PIECE = 16 << 20
+"""Bytes of a file that are synced at once: about 10 ms of a fast disk."""
 
 Pack: TypeAlias = Callable[[Path], Iterable[bytes]]
 """Makes one stream of a folder."""
@@ -144,8 +148,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
+    if path.is_file() and path.stat().st_size > _PIECE:
+        _sync_pieces(path)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_pieces(path: Path) -> None:
+    """Let a large file reach the disk piece by piece. While all of it is on its way at once, a file
+    system keeps others who sync there waiting: the database, and so everybody's steps."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        for start in range(0, len(mapped), _PIECE):
+            mapped.flush(start, min(_PIECE, len(mapped) - start))

@@ -16,15 +16,18 @@ import fcntl
 import json
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tinkex.server.storage import home_rows
 from tinkex.server.storage.home_socket import HomeSocket
 
 if TYPE_CHECKING:
     from tinkex.server.storage.database import Store
+    from tinkex.server.storage.database.transactions import Transaction
+
+T = TypeVar("T")
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -73,6 +76,8 @@ class HomeLease(Protocol):
     is_new: bool
 
     def open_store(self) -> Store: ...
+
+    def read(self, work: Callable[[Transaction], T]) -> T: ...
 
     def name(self, holder: str) -> None: ...
 

@@ -28,8 +28,8 @@ def check(root: Path, lease: HomeLease | None) -> None:
     if lease is None:
         if named is not None:
             raise WrongRows(
-                f"{root} keeps its rows in PostgreSQL: say where with --database or "
-                "TINKEX_DATABASE, or choose another home"
+                f"{root} keeps its rows in PostgreSQL: say where with TINKEX_DATABASE in the "
+                "environment (tinkex serve: or --database), or choose another home"
             )
     elif named is None and lease.is_new and not (root / "tinkex.db").exists():
         mark(root, lease.home)

@@ -31,7 +31,9 @@ class Tenants:
     def identify(self, key: str | None, *, is_owner: bool = False) -> str:
         """The tenant of a key, or `Unauthorized`. Who owns the home's files needs no known key."""
         if not key:
-            raise Unauthorized("no API key: send it in the X-API-Key header")
+            raise Unauthorized(
+                "no API key: send it in the X-API-Key header, or as Authorization: Bearer KEY"
+            )
         if len(key) > _KEY_LIMIT or not key.startswith(KEY_PREFIXES):
             raise Unauthorized(f"malformed API key: keys begin with {API_KEY_PREFIX!r}")
         return self.of_digest(hash_key(key), is_owner=is_owner)

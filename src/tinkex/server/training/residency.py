@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
-from tinkex.engine.messages import DropRun, LoadRun
+from tinkex.engine.messages import DropRun, LoadRun, WeightsRef
 from tinkex.server.clock import Clock
-from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost
+from tinkex.server.engines.engine import CommandFailed, Engine, EngineLost, RunLost
 from tinkex.server.engines.pool import Engines
 from tinkex.server.operations.run import Run
 from tinkex.server.storage.database.snapshots import SnapshotRow
@@ -114,16 +115,38 @@ class Residency:
         run.leave()
 
     async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine, life: int) -> str | None:
-        """Check a snapshot and hand it to the engine; what is wrong with it, if anything is."""
+        """Hand a snapshot to the engine; what is wrong with it, if anything is. An engine elsewhere
+        gets it where it is kept, and checks it; if it cannot, through the server."""
+        if engine.is_away and (linked := await self._snapshots.linked(snapshot)) is not None:
+            with contextlib.suppress(_OutOfReach):
+                return await self._hand_over(run, snapshot, linked, engine, life)
         problem = await self._snapshots.problem(snapshot)
         if problem is not None:
             return problem
+        source = await self._snapshots.reference(snapshot)
+        if engine.is_away and source.files:
+            with contextlib.suppress(_OutOfReach):
+                return await self._hand_over(run, snapshot, source, engine, life)
+            source = replace(source, files=())
+        return await self._hand_over(run, snapshot, source, engine, life)
+
+    async def _hand_over(
+        self, run: Run, snapshot: SnapshotRow, source: WeightsRef, engine: Engine, life: int
+    ) -> str | None:
         replays = run.log.rewind()
         run.restore(f"restoring from step {snapshot.step}, replaying {replays} operations")
         op = f"{run.model_id}:restore:{life}"
-        source = await self._snapshots.reference(snapshot)
         try:
             await engine.submit(LoadRun(op, run.model_id, source, True, create=True), life=life)
+        except RunLost as lost:
+            if not source.files:
+                raise
+            logger.warning("%s could not get a snapshot: %s", engine.name, lost)
+            raise _OutOfReach from lost
         except CommandFailed as failed:
             return failed.message
         return None
+
+
+class _OutOfReach(Exception):
+    """The engine cannot get a snapshot by its links."""

@@ -180,6 +180,17 @@ class Snapshots:
         """The folder a lost run is rebuilt from, as engines are given it."""
         return await self._folders.reference(snapshot.folder, snapshot.digest or "")
 
+    async def linked(self, snapshot: SnapshotRow) -> WeightsRef | None:
+        """The same for an engine elsewhere, where the folder is not on this disk and need not come
+        to it: who fetches it checks its bytes. None where that cannot be."""
+        if not snapshot.digest or self._folders.is_here(snapshot.folder):
+            return None
+        try:
+            found = await self._folders.linked(snapshot.folder)
+        except (manifest.CorruptCheckpoint, OSError):
+            return None  # `problem` says which
+        return found if found is not None and found.digest == snapshot.digest else None
+
     def using(self, snapshot: SnapshotRow) -> AbstractContextManager[None]:
         """Keep a snapshot on this disk for the length of a `with`."""
         return self._folders.using(snapshot.folder)

@@ -40,7 +40,10 @@ class Conversation:
         return [int(token) for token in ids]
 
     def ask(self, text: str) -> None:
+        """A message to be answered. One before it that never was is forgotten: turns alternate."""
         check_text(text)
+        if self.turns and self.turns[-1]["role"] == "user":
+            self.turns.pop()
         self.turns.append({"role": "user", "content": text})
 
     def answered(self, text: str) -> None:

@@ -67,7 +67,8 @@ class Session:
         except BaseException:
             conversation.take_back()
             raise
-        conversation.answered(answer.text)
+        if answer.text or answer.reason != "interrupted":
+            conversation.answered(answer.text)
         if answer.reason == "interrupted":
             if not self._typed.is_person:
                 raise KeyboardInterrupt

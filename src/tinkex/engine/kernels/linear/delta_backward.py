@@ -163,7 +163,7 @@ def _scan_back(
         state -= tl.dot(solved, new.to(kind), input_precision="ieee")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _through(
     q,
     k,

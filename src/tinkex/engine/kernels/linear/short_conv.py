@@ -156,7 +156,7 @@ def _block(
     return row.to(tl.int64), offset, channels, real
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _convolve(
     x,
     weight,
@@ -186,7 +186,7 @@ def _convolve(
     tl.store(out + rows[:, None] * CHANNELS + channels[None, :], y, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _inner_backward(
     grad,
     x,
@@ -220,7 +220,7 @@ def _inner_backward(
     tl.store(out + cells, dy * share * (1 + total * (1 - share)), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _spread_backward(
     inner,
     weight,

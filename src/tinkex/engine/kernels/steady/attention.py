@@ -149,7 +149,7 @@ def keys_of(
     return key, value
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["column_stride", "page_stride"])
 def _attend(
     q,
     k,

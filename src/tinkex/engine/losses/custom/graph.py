@@ -154,6 +154,7 @@ def _check_call(raw: _Raw, known: set[str]) -> Node:
         raise Wrong(f"{shown(raw.target)} is not an allowed operation")
     operation = table[raw.target]
     _refuse_in_place(operation, args, kwargs)
+    _refuse_matrix_norm(operation, args, kwargs)
     if "device" in kwargs:
         kwargs["device"] = Here()
     if raw.target == "to":
@@ -168,6 +169,18 @@ def _refuse_in_place(operation: Operation, args: list[Any], kwargs: dict[str, An
     asked = kwargs.pop("inplace", False), *(args[place : place + 1] if place is not None else ())
     if any(value is not False for value in asked):
         raise Wrong("it would work in place; leave `inplace` out")
+
+
+def _refuse_matrix_norm(operation: Operation, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """The nuclear one takes seconds for a million cells."""
+    if operation not in (FUNCTIONS["torch.norm"], METHODS["norm"]):
+        return
+    for order in (kwargs.get("p"), *args[1:2]):
+        if isinstance(order, str) and order != "fro":
+            raise Wrong(
+                f"p {shown(order)} of norm is not allowed: the work of a matrix norm is not "
+                "bounded by its cells; use 'fro' or a number"
+            )
 
 
 def _place_of_inplace(operation: Operation) -> int | None:

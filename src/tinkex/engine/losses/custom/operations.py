@@ -97,7 +97,7 @@ METHODS: dict[str, Operation] = {
 
 SLOW = {
     operation
-    for name in ("sort", "topk", "median")
+    for name in ("sort", "topk", "median", "roll")
     for operation in (FUNCTIONS[f"torch.{name}"], METHODS[name])
 }
 """What takes many times longer for each cell than the others."""

@@ -24,6 +24,8 @@ from tinkex.server.endpoints.values import (
     ToolName,
 )
 
+_EFFORT = "output_config.effort"
+
 
 class CustomTool(Declared):
     refused: ClassVar[Mapping[str, Refused]] = {
@@ -117,6 +119,7 @@ class CountRequest(Declared):
             size=size,
             tools=self._tools(),
             effort=self._effort,
+            effort_field=_EFFORT,
             continued=self._continued,
         )
 
@@ -177,6 +180,7 @@ class MessagesRequest(CountRequest):
             stream=self.stream,
             stops=self.stop_sequences,
             effort=self._effort,
+            effort_field=_EFFORT,
             budget=self._budget(),
             continued=self._continued,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tinkex.server.endpoints.conversations import Conversation
 from tinkex.server.endpoints.declared import Declared, Refused
@@ -62,6 +62,12 @@ class ChatMessage(Declared):
     tool_calls: Several[ToolCall] | None = Field(None, max_length=TOOLS_LIMIT)
     tool_call_id: str | None = Field(None, max_length=256)
     reasoning_content: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.content is None and self.role not in ("assistant", "tool"):
+            raise ValueError("needs content: a text, or a list of parts of type text")
+        return self
 
     def told(self) -> dict[str, Any]:
         """As templates have it."""

@@ -8,14 +8,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tinkex.server.endpoints.openai.model_pages import model_page
 from tinkex.server.endpoints.service import target_of
 from tinkex.server.engines.pool import Engines
 from tinkex.server.http.exchange import answer, core_of, tenant_of
+from tinkex.server.http.queries import Query
 from tinkex.server.storage.database import checkpoints
 from tinkex.server.storage.database.checkpoints import CheckpointRow
 from tinkex.server.storage.database.transactions import Transaction
 
 _LISTED = 1000
+_NO_ENDS = {"first_id": None, "last_id": None}
 
 
 async def list_models(request: Request) -> Response:
@@ -28,9 +31,10 @@ async def list_models(request: Request) -> Response:
 
     served = [row for row in await core.store.query(rows) if core.engines.find(row.base_model)]
     found = [_saved(row) for row in served] + _bases(core.engines)
-    ids = [each["id"] for each in found]
-    pages = {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
-    return answer({"object": "list", "data": found, **pages, "has_more": False})
+    here, more = model_page(Query(request.query_params)).of([each["id"] for each in found])
+    found = found[here]
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else _NO_ENDS
+    return answer({"object": "list", "data": found, **ends, "has_more": more})
 
 
 async def get_model(request: Request) -> Response:

@@ -57,6 +57,9 @@ class ResponseAnswer:
                 if news is None:
                     yield BEAT
                     continue
+                if self._asked.scored:
+                    drawn = news.tokens, news.logprobs, news.best
+                    self._items.draw(entries(self._talk.text, *drawn))
                 for each in self._told(answer.add(news.tokens)):
                     yield each
             result = (await draw.results())[0]

@@ -19,6 +19,9 @@ class Items:
         self.done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
         self._text = ""
+        self._drawn: list[dict[str, Any]] = []
+        self._scored: list[dict[str, Any]] = []
+        """Logprobs of drawn tokens: not told yet, and of the open item."""
 
     @property
     def reasoning(self) -> str:
@@ -35,7 +38,9 @@ class Items:
             yield from self.close()
             yield from self._open(kind, piece)
         if isinstance(piece, Content):
-            yield {**self._delta("response.output_text.delta", piece.text), "logprobs": []}
+            scored, self._drawn = self._drawn, []
+            self._scored += scored
+            yield {**self._delta("response.output_text.delta", piece.text), "logprobs": scored}
         elif isinstance(piece, Reasoning):
             yield self._delta("response.reasoning_text.delta", piece.text)
 
@@ -53,8 +58,10 @@ class Items:
             part = _part(item["type"], text)
             item["content"] = [part]
             if item["type"] == "message":
+                part["logprobs"] = [*self._scored, *self._drawn]
+                self._scored, self._drawn = [], []
                 inside = {**place, "content_index": 0}
-                values = {"text": text, "logprobs": []}
+                values = {"text": text, "logprobs": part["logprobs"]}
                 yield {"type": "response.output_text.done", **inside, **values}
                 yield {"type": "response.content_part.done", **inside, "part": part}
             else:
@@ -68,6 +75,10 @@ class Items:
         }
         self.done.append(item)
         self._item, self._text = None, ""
+
+    def draw(self, logprobs: list[dict[str, Any]]) -> None:
+        """Logprobs of tokens that were drawn, to be told with the next text there is."""
+        self._drawn += logprobs
 
     def score(self, logprobs: list[dict[str, Any]]) -> None:
         """Logprobs of all drawn tokens, with the first message that was drawn."""

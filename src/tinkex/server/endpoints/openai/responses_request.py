@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from tinkex.engine.messages import SamplingParams
 from tinkex.server.endpoints.conversations import Conversation
@@ -76,7 +76,19 @@ class InputReasoning(Declared):
     content: Several[InputText] = Field([])
 
 
-Item = InputMessage | InputCall | InputResult | InputReasoning
+def _kind(item: Any) -> Any:
+    """Of an item; one that names none is a message. Anything may stand there."""
+    given = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    return given if isinstance(given, str) else "?"
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[InputCall, Tag("function_call")]
+    | Annotated[InputResult, Tag("function_call_output")]
+    | Annotated[InputReasoning, Tag("reasoning")],
+    Discriminator(_kind),
+]
 
 
 class ResponseTool(Declared):
@@ -197,6 +209,7 @@ class ResponsesRequest(Declared):
             top_logprobs=self.top_logprobs,
             stream=self.stream,
             effort=self.reasoning.effort,
+            effort_field="reasoning.effort",
             must=self._must(tools),
             schema_field="text.format",
         )

@@ -77,7 +77,17 @@ async def detokenize(request: Request) -> Response:
     """The text of tokens."""
     asked, size = await read(request, DetokenizeRequest)
     target, text = await _text(request, asked.model)
+    _check_known(asked.tokens, target, text)
     return await answered(request, size, lambda: {"prompt": text.decode(asked.tokens)}, target)
+
+
+def _check_known(tokens: list[int], target: Target, text: ModelText) -> None:
+    """What a model may draw has a text, if none that is seen; there is no more of it."""
+    facts = target.pool.facts
+    size = max(len(text.tokenizer), 0 if facts is None else facts.vocab_size)
+    if tokens and (most := max(tokens)) >= size:
+        place = f"tokens[{tokens.index(most)}]"
+        raise Unfit(f"{place} is {most}, outside the vocabulary (0 to {size - 1})", place)
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -119,6 +119,10 @@ def _owner(store: ObjectStore) -> str | None:
 def _put(store: ObjectStore, identity: str) -> None:
     try:
         store.put(_OBJECT, json.dumps({"home": identity}).encode())
+    except NoSuchObject as error:
+        raise BadStore(
+            f"{store.url}: there is no such bucket: create it first ({error})"
+        ) from error
     except StoreDown as error:
         raise BadStore(f"{store.url} cannot be written: {error}") from error
 

@@ -93,11 +93,15 @@ class Migration:
     def _move_payloads(self) -> None:
         if not self._home.payloads.is_dir():
             return
-        blobs = SegmentBlobs(self._home.payloads)
-        with only_reading(self._home.database) as database:
-            names = operations_table.blob_names(database)
+        blobs, names = SegmentBlobs(self._home.payloads), self._blob_names()
         for name in sorted(names - blobs.missing(names)):
             self._move_blob(name, blobs.get(name))
+
+    def _blob_names(self) -> set[str]:
+        if self._home.lease is not None:
+            return self._home.lease.read(operations_table.blob_names)
+        with only_reading(self._home.database) as database:
+            return operations_table.blob_names(database)
 
     def _move_blob(self, name: str, data: bytes) -> None:
         key, digest = f"{PAYLOADS}/{name}", hashlib.sha256(data).hexdigest()

@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from tinkex.server.storage.objects.trouble import in_words, short
+
 T = TypeVar("T")
 Buffer: TypeAlias = Any
 """What obstore gives of an object; it supports the buffer protocol."""
@@ -224,9 +226,9 @@ class ObjectStore:
             outcome = "answered"
         except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
             self.trouble, outcome = None, "missing"
-            raise NoSuchObject(_short(error)) from error
+            raise NoSuchObject(short(error)) from error
         except (self._api.exceptions.BaseError, self._links.LinkBroken) as error:
-            self.trouble = f"the object store does not answer: {_short(error)}"
+            self.trouble = in_words(error, self._api.exceptions)
             raise StoreDown(self.trouble) from error
         finally:
             self.traffic.asked(outcome, time.monotonic() - begun)
@@ -262,13 +264,7 @@ def _open(url: str, environ: Mapping[str, str]) -> Any:
     try:
         return importlib.import_module("obstore.store").from_url(url, **options)
     except Exception as error:
-        raise BadStore(f"{url} cannot be used as an object store: {_short(error)}") from error
-
-
-def _short(error: BaseException) -> str:
-    """The store's own words, on one line."""
-    words = " ".join(str(error).partition("Debug source:")[0].split())
-    return words[:300] or type(error).__name__
+        raise BadStore(f"{url} cannot be used as an object store: {short(error)}") from error
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:

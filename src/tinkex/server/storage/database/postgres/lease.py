@@ -17,7 +17,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import NoReturn
+from contextlib import closing
+from typing import NoReturn, TypeVar
 
 import psycopg
 
@@ -25,9 +26,14 @@ from tinkex.server.storage.database import Store
 from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.postgres.connection import PostgresConnection
 from tinkex.server.storage.database.postgres.pipelined import PipelinedWriting
-from tinkex.server.storage.database.transactions import DatabaseUnavailable
+from tinkex.server.storage.database.transactions import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Transaction,
+)
 from tinkex.server.storage.database.writer import ThreadWriter
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LIFETIME_S = 8.0
@@ -78,6 +84,11 @@ class Lease:
         pipelined = PipelinedWriting(writing, self.number, self._lost)
         return Store(ThreadWriter(writing, pipelined.commit), reading, querying)
 
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """What the rows say, as they are; blocks."""
+        with closing(PostgresConnection(self._url)) as connection:
+            return work(connection)
+
     def name(self, holder: str) -> None:
         """Tell who waits where this server answers."""
         text = describe(holder)
@@ -125,6 +136,18 @@ def take(url: str, address: str = "") -> Lease:
         raise
 
 
+def take_from_the_dead(url: str) -> Lease:
+    """The same, with the patience that it takes to tell whether the holder was killed."""
+    until = time.monotonic() + GONE_AFTER_S + 2 * ASKED_EVERY_S
+    while True:
+        try:
+            return take(url)
+        except LeaseHeld:
+            if time.monotonic() > until:
+                raise
+        time.sleep(ASKED_EVERY_S)
+
+
 def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
     """Take the lease as soon as the database is there and it is free; `tell` hears why it is waited
     for, whenever that changes. Raises `DatabaseError` where waiting would not help."""
@@ -161,7 +184,11 @@ def _founded(url: str) -> PostgresConnection:
         connection.found()
     except psycopg.Error as error:
         connection.close()
-        raise connection.translated(error) from error
+        problem = connection.translated(error)
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            fix = "the role has to create the schema tinkex: GRANT CREATE ON DATABASE … TO …"
+            raise DatabaseError(f"{problem}; {fix}") from error
+        raise problem from error
     return connection
 
 

@@ -84,7 +84,7 @@ class _Table:
 
 def move_rows(root: Path, url: str, tell: Callable[[str], object]) -> Moved:
     """Move the rows of a locked home. Raises `NotMoved`, `LeaseHeld` or `DatabaseError`."""
-    held = lease.take(url)
+    held = lease.take_from_the_dead(url)
     try:
         _check(root, held)
         (root / _MOVING).write_text(held.home)

@@ -1,0 +1,33 @@
+"""What went wrong with an object store, in words for who has to mend it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
+_ROLE = "169.254.169.254"
+"""Where cloud machines find their own credentials."""
+_CREDENTIALS = "the credentials in its environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, …)"
+
+
+def short(error: BaseException) -> str:
+    """The store's own words, on one line."""
+    words = " ".join(str(error).partition("Debug source:")[0].split())
+    if code := _CODE.search(words):
+        status = _STATUS.search(words)
+        return f"{status[1]}, {code[1]}" if status else code[1]
+    return words[:300] or type(error).__name__
+
+
+def in_words(error: BaseException, kinds: Any) -> str:
+    """Why something was not done; `kinds` are obstore's exceptions."""
+    if isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError):
+        return f"the object store refuses: {short(error)}; check {_CREDENTIALS}"
+    if _ROLE in str(error):
+        return (
+            "the object store cannot be asked: there are no credentials, and this machine has no "
+            f"role of its own; give {_CREDENTIALS}"
+        )
+    return f"the object store does not answer: {short(error)}"
