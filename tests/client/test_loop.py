@@ -11,6 +11,12 @@ import pytest
 from tinkex.client.concurrency import loop
 
 
+@pytest.fixture(autouse=True)
+def no_loop_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that another test of this process still holds keeps the loop it began on."""
+    monkeypatch.setattr(loop, "_current", None)
+
+
 def test_leases_share_one_thread_and_the_last_one_out_ends_it() -> None:
     first, second = loop.acquire(), loop.acquire()
     thread = first._owner.thread

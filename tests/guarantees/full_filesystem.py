@@ -103,8 +103,7 @@ def _while_full(
     training = threading.Thread(target=lambda: ended.append(_loss(client, 3)))
     training.start()
     seen["refusal"] = _refusal(server)
-    with urllib.request.urlopen(f"{server.url}/api/v1/healthz", timeout=60) as answer:
-        seen["healthy"] = answer.status == 200
+    seen["health"] = _answer(urllib.request.Request(f"{server.url}/api/v1/healthz"))
     time.sleep(1.0)
     seen["waited"] = not ended
     ballast.remove()
@@ -116,10 +115,13 @@ def _refusal(server: ServerProcess) -> str:
     """What who asks for something to be kept is told."""
     body = json.dumps({"tags": [], "user_metadata": {}}).encode()
     headers = {"x-api-key": "tml-b", "content-type": "application/json"}
-    asked = urllib.request.Request(f"{server.url}/api/v1/create_session", body, headers)
+    return _answer(urllib.request.Request(f"{server.url}/api/v1/create_session", body, headers))
+
+
+def _answer(asked: urllib.request.Request) -> str:
     try:
-        with urllib.request.urlopen(asked, timeout=60):
-            return "it was kept"
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return f"{answer.status}"
     except urllib.error.HTTPError as error:
         with error:
             return f"{error.code} {error.headers['retry-after']} {error.read().decode()}"

@@ -48,6 +48,17 @@ async def test_a_database_that_can_only_be_read_is_told_with_its_own_words(tmp_p
     assert trouble == "the database takes no writes: attempt to write a readonly database"
 
 
+async def test_asking_takes_the_room_that_a_write_takes_and_leaves_no_row(tmp_path: Path) -> None:
+    """On a full disk a statement that changes nothing still succeeds: health said ok by chance."""
+    async with served(tmp_path) as api:
+        log = api.core.home.database.with_name(f"{api.core.home.database.name}-wal")
+        kept = log.stat().st_size
+        assert await DatabaseWatch(api.core.store, api.core.clock).trouble() is None
+        assert log.stat().st_size > kept
+        with closing(sqlite3.connect(api.core.home.database)) as other:
+            assert other.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+
+
 async def test_many_who_ask_at_once_cost_one_write(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         watch = DatabaseWatch(api.core.store, api.core.clock)

@@ -1,7 +1,7 @@
 """Watches whether the database takes writes: asked when somebody wants to know, once for all.
 
-A database that can only be read (a copy, after a failover), that somebody else holds locked, or
-that is gone looks well to whoever only reads or has nothing to write.
+A database that can only be read (a copy, after a failover), that somebody else holds locked, whose
+disk is full, or that is gone looks well to whoever only reads or has nothing to write.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 
 from tinkex.server.clock import Clock
 from tinkex.server.storage.database import Store
-from tinkex.server.storage.database.sessions import write_nothing
+from tinkex.server.storage.database.sessions import write_and_undo
 from tinkex.server.storage.database.transactions import DatabaseError
 
 PATIENCE_S = 2.0
@@ -45,7 +45,7 @@ class DatabaseWatch:
 
     async def _answer(self) -> str | None:
         try:
-            await self._store.write(write_nothing)
+            await self._store.write(write_and_undo)
         except DatabaseError as error:
             return f"the database takes no writes: {error}"
         return None

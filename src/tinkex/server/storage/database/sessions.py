@@ -105,6 +105,13 @@ def from_row(row: Row) -> SessionRow:
     return SessionRow(**values)
 
 
-def write_nothing(db: Transaction) -> None:
-    """What only a database that can be written to does without an error."""
-    db.execute("DELETE FROM sessions WHERE 1 = 0")
+def write_and_undo(db: Transaction) -> None:
+    """What only a database that has room and can be written to does without an error. A statement
+    that changes no row would need no room."""
+    probe = ("", "", 0.0, 0.0, "[]", "{}")
+    db.execute(
+        """INSERT INTO sessions (session_id, tenant, created_at, seen_at, tags, user_metadata)
+            VALUES (?, ?, ?, ?, ?, ?)""",
+        probe,
+    )
+    db.execute("DELETE FROM sessions WHERE session_id = ?", probe[:1])
