@@ -47,7 +47,7 @@ GENERATED = {"do_sample": True, "top_k": 0, "max_new_tokens": NEW, "min_new_toke
 TENANTS = (1, 2, 4)
 TENANT_STEPS = ({"sequences": 1, "tokens": OPERATION}, STEP)
 MIX_S, TENANT_S = 4.0, 1.5
-PARTS = ["operations", "steps", "samples", "tuned", "mixed", "memory", "tenants"]
+PARTS = ["operations", "steps", "samples", "tuned", "mixed", "memory", "tenants", "engines"]
 TITLE = "Through the front door, tiny model on the CPU"
 NOTE = (
     f"`tinkex serve --model {MODEL}` as a process, every client a process of its own, rank "
@@ -220,27 +220,60 @@ def tenants(server: ServedProcess) -> list[Row]:
     """Steps a second of several tenants together, each a process with its own key, against one."""
     rows = []
     with ExitStack() as stack:
-        everybody = [
-            stack.enter_context(SdkClient("tinkex", server.url, f"tml-tenant-{number}"))
-            for number in range(max(TENANTS))
-        ]
-        for client in everybody:
-            client.ask("begin")
+        everybody = _tenants(stack, server, max(TENANTS))
         for size in TENANT_STEPS:
-            rates: dict[int, list[float]] = {count: [] for count in TENANTS}
-            for _ in range(3):
-                for count in TENANTS:
-                    for client in everybody[:count]:
-                        client.tell("steps_for", seconds=TENANT_S, **size)
-                    rates[count].append(sum(client.answer() for client in everybody[:count]))
-            middle = {count: statistics.median(found) for count, found in rates.items()}
-            for count in TENANTS[1:]:
-                what = (
-                    f"{count} tenants, steps of {size['sequences']}×{size['tokens']}, against one"
-                )
-                rows.append(Row(what, middle[count], "steps/s", middle[1], higher_is_better=True,
-                                target="≥1.3×" if count == 2 else ""))  # fmt: skip
+            rates = _rates({count: everybody[:count] for count in TENANTS}, size)
+            rows += [
+                _tenants_row(f"{count} tenants", size, rates[count], rates[1], count)
+                for count in TENANTS[1:]
+            ]
     return rows
+
+
+def engines(server: ServedProcess, bare: Bare, rounds: int) -> list[Row]:
+    """What `--engines 2` makes of several tenants, against one on the server as it starts by
+    itself, and of samples at once, against `generate`."""
+    others: Others = {"`generate`": ("≥2×", lambda prompts, _: generate(bare.model, prompts))}
+    rows = []
+    with ExitStack() as stack:
+        two = stack.enter_context(serving("--model", MODEL, "--quiet", "--engines", "2"))
+        (alone,), together = _tenants(stack, server, 1), _tenants(stack, two, 2)
+        for size in TENANT_STEPS:
+            rates = _rates({1: [alone], 2: together}, size)
+            rows.append(_tenants_row("2 tenants", size, rates[2], rates[1], 2))
+        clients = {sdk: stack.enter_context(SdkClient(sdk, two.url, f"tml-{sdk}")) for sdk in SDKS}
+        for client in clients.values():
+            client.ask("begin")
+        for count in AT_ONCE[1:]:
+            rows += _samples(clients, bare, rounds, count, others)
+    return [replace(row, what=f"`--engines 2`: {row.what}") for row in rows]
+
+
+def _tenants(stack: ExitStack, server: ServedProcess, count: int) -> list[SdkClient]:
+    found = [
+        stack.enter_context(SdkClient("tinkex", server.url, f"tml-tenant-{number}"))
+        for number in range(count)
+    ]
+    for client in found:
+        client.ask("begin")
+    return found
+
+
+def _rates(groups: dict[int, list[SdkClient]], size: dict[str, int]) -> dict[int, float]:
+    """Steps a second of each group together, the groups taking turns."""
+    rates: dict[int, list[float]] = {count: [] for count in groups}
+    for _ in range(3):
+        for count, group in groups.items():
+            for client in group:
+                client.tell("steps_for", seconds=TENANT_S, **size)
+            rates[count].append(sum(client.answer() for client in group))
+    return {count: statistics.median(found) for count, found in rates.items()}
+
+
+def _tenants_row(who: str, size: dict[str, int], rate: float, one: float, count: int) -> Row:
+    what = f"{who}, steps of {size['sequences']}×{size['tokens']}, against one"
+    target = "≥1.3×" if count == 2 else ""
+    return Row(what, rate, "steps/s", one, higher_is_better=True, target=target)
 
 
 def mixed(server: ServedProcess, clients: dict[str, SdkClient], rounds: int) -> list[Row]:
@@ -293,6 +326,7 @@ def main() -> None:
             "mixed": lambda: mixed(server, clients, rounds),
             "memory": lambda: memory(server, clients),
             "tenants": lambda: tenants(server),
+            "engines": lambda: engines(server, bare, rounds),
         }
         for part in parts:
             rows = work[part]()
