@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from tinkex.server.storage import folders as folders_module
 from tinkex.server.storage.blobs import SegmentBlobs
 from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.pins import Pins
@@ -105,3 +109,29 @@ async def test_a_sealed_folder_stays_and_can_be_pinned_beyond_its_end(tmp_path: 
     assert await pins.find("run:3") == pinned
     pins.keep_only([])
     assert await pins.find("run:3") is None
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_a_large_file_is_sealed_also_where_files_cannot_be_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: bool
+) -> None:
+    monkeypatch.setattr(folders_module, "_PIECE", mmap.ALLOCATIONGRANULARITY)
+    if not maps:
+
+        def refuse(*_: object) -> NoReturn:
+            raise OSError(errno.ENODEV, "No such device")
+
+        monkeypatch.setattr(mmap, "mmap", refuse)
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def sync(file: int) -> None:
+        synced.append(os.fstat(file).st_size)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    folders, data = Folders(tmp_path / "f"), bytes(range(256)) * 999
+    draft = folders.begin()
+    (draft / "weights").write_bytes(data)
+    assert folders.path(folders.seal(draft)).joinpath("weights").read_bytes() == data
+    assert len(data) in synced

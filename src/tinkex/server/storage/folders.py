@@ -8,6 +8,7 @@ the next start. Knows nothing of what the files mean.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import mmap
 import os
@@ -160,6 +161,11 @@ def _sync(path: Path) -> None:
 def _sync_pieces(path: Path) -> None:
     """Let a large file reach the disk piece by piece. While all of it is on its way at once, a file
     system keeps others who sync there waiting: the database, and so everybody's steps."""
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    with contextlib.ExitStack() as undo:
+        try:
+            file = undo.enter_context(path.open("r+b"))
+            mapped = undo.enter_context(mmap.mmap(file.fileno(), 0))
+        except OSError:
+            return  # a file system without shared maps: what follows syncs all of it at once
         for start in range(0, len(mapped), _PIECE):
             mapped.flush(start, min(_PIECE, len(mapped) - start))
