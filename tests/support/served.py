@@ -15,7 +15,9 @@ import numpy as np
 from support.fake_engine import FakeEngine
 from tinkex.server.app import create_app
 from tinkex.server.core import Core
+from tinkex.server.hosting.own_home import own_home
 from tinkex.server.settings import Limits, ModelSpec, Scaling, Scheduling, Settings, Terms, Timings
+from tinkex.server.storage.home_rows import DATABASE_VARIABLE
 from tinkex.types.datum import Datum
 from tinkex.types.model_input import ModelInput
 from tinkex.wire.protobuf import encode_forward_backward
@@ -134,6 +136,7 @@ async def served(
     fewest_engines: int | None = None,
     scaling: Scaling | None = None,
     objects: str | None = None,
+    database: str | None = None,
 ) -> AsyncIterator[Api]:
     """A started server until the block ends."""
     engine = engine or FakeEngine()
@@ -153,7 +156,8 @@ async def served(
         timings=timings,
         scheduling=scheduling or Scheduling(),
     )
-    app = create_app(settings, engine.launch)
+    owned = own_home(home, {DATABASE_VARIABLE: database}) if database else None
+    app = create_app(settings, engine.launch, home=owned)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

@@ -55,6 +55,7 @@ from tinkex.server.storage.home import Home
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
 from tinkex.server.storage.objects.binding import open_objects
+from tinkex.server.storage.objects.watch import StoreWatch
 from tinkex.server.storage.pins import Pins
 from tinkex.server.storage.store_threads import at_store, set_apart
 from tinkex.server.tenancy.ownership import Belongings
@@ -254,6 +255,7 @@ class Core:
         self.integrity = Integrity(storage)
         self.database = DatabaseWatch(self.store, clock)
         self.disk = DiskWatch(self.home.root, self._relieve, clock)
+        self.object_store = StoreWatch(storage.remote)
         live = LiveParts(self.engines, self.runs, self.sampling, self.reasons, clock)
         self.watch = Watch(self.store, self.samples, self.meter, live)
         self.now = Now(self.watch, self.scheduler, self.futures, self.recorder, self.disk, settings)
@@ -286,6 +288,7 @@ class Core:
             create(self.integrity.live(timings.integrity_interval_s, self._is_idle)),
             create(self.narrator.live()),
             create(self.disk.live()),
+            create(self.object_store.live()),
             create(self.watch.live()),
             create(self.autoscaling.live()),
         ]
@@ -352,13 +355,8 @@ class Core:
             "checkpoints": self.checkpoints.expire,
             "old records": self.results.forget_old,
             "weights nobody names": self.unnamed.delete_orphans,
-            "deleted objects": self._delete_due,
             "waiting work, and runs that had better move": self.scheduler.balance,
         }
-
-    async def _delete_due(self) -> None:
-        if self.storage.remote is not None:
-            await at_store(self.storage.remote.delete_due)
 
     async def _run_stopped(self) -> None:
         self.scheduler.pump()

@@ -7,12 +7,14 @@ a run in memory and whose folder is still to be written.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -186,8 +188,8 @@ class VersionStore:
                 alike.setdefault(_slot_blocks(weights, layer, placed.slot, step), []).append(layer)
             for ranks, layers in alike.items():
                 if any(rank for _, rank in ranks):
-                    product = _slot_products(weights, layers, placed.slot, ranks)
-                    a, b = (part.to(self._device, self._dtype) for part in product)
+                    made = _slot_products(weights, layers, placed.slot, ranks, self._dtype)
+                    a, b = (part.to(self._device) for part in made)
                     for depth, layer in enumerate(layers):
                         found[layer, name], blocks[layer, name] = (a[depth], b[depth]), ranks
         return found, blocks
@@ -246,24 +248,39 @@ def _slot_blocks(
 
 
 def _slot_products(
-    weights: AdapterWeights, layers: Sequence[int], slot: Slot, blocks: Sequence[tuple[int, int]]
-) -> tuple[Tensor, Tensor]:
+    weights: AdapterWeights, layers: Sequence[int], slot: Slot, blocks: Sequence[tuple[int, int]],
+    dtype: torch.dtype,
+) -> Factors:  # fmt: skip
     """The slot's modules as one product for each layer: A's side by side, B's on the diagonal. On a
     GPU all layers in a few operations: each small one costs more to launch than to run. On a CPU
-    one by one: what it takes is touching memory for the first time, and so copies stay small."""
+    one by one, straight to their places: what it takes is memory, and each pass over it counts."""
     ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
     device = next(iter(weights.factors.values()))[0].device
-    a = torch.zeros(len(layers), slot.in_features, ranks, device=device)
-    b = torch.zeros(len(layers), ranks, sum(widths), device=device)
-    step = 1 if device.type == "cpu" else len(layers)
+    a = _blank((len(layers), slot.in_features, ranks), device, dtype)
+    b = _blank((len(layers), ranks, sum(widths)), device, dtype)
     for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
-        column = sum(widths[:index])
-        for start in range(0, len(layers) if rank else 0, step):
-            some = slice(start, start + step)
-            pairs = [weights.factors[layer, module] for layer in layers[some]]
-            down, up = (torch.stack(factors) for factors in zip(*pairs, strict=True))
-            a[some, :, row : row + down.shape[1]] = down.mT
-            b[some, row : row + down.shape[1], column : column + width] = up.mul_(
-                weights.scaling
-            ).mT
+        if rank:
+            pairs = [weights.factors[layer, module] for layer in layers]
+            rows = slice(row, row + pairs[0][0].shape[0])
+            column = sum(widths[:index])
+            to_a, to_b = a[:, :, rows], b[:, rows, column : column + width]
+            if device.type == "cpu":
+                for depth, (down, up) in enumerate(pairs):
+                    to_a[depth].copy_(down.mT)
+                    torch.mul(up.mT, weights.scaling, out=to_b[depth])
+            else:
+                downs, ups = (torch.stack(factors) for factors in zip(*pairs, strict=True))
+                to_a.copy_(downs.mT)
+                to_b.copy_(ups.mul_(weights.scaling).mT)
     return a, b
+
+
+def _blank(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros. On a CPU such as the system hands out, where torch would write its own over them."""
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    return (
+        torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8))
+        .view(dtype)
+        .view(shape)
+    )

@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from tinkex.server.storage.objects.trouble import in_words, short
+from tinkex.server.storage.objects.silence import Silence
+from tinkex.server.storage.objects.trouble import in_words, short, unanswered
 
 T = TypeVar("T")
 Buffer: TypeAlias = Any
@@ -90,8 +91,9 @@ class ObjectStore:
 
     def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self.trouble: str | None = None
         self.traffic = Traffic()
+        self._failure: str | None = None
+        self._silence = Silence()
         self._ranges: bool | None = None
         self._signs = _SIGNING.match(url) is not None
         _check(url)
@@ -100,15 +102,17 @@ class ObjectStore:
         self._links = importlib.import_module("tinkex.engine.process.linked_files")
         self._store = _open(url, os.environ if environ is None else environ)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why what needs the store waits, in words."""
+        return self._failure or unanswered(self._silence.seconds)
+
     def put(self, key: str, content: bytes | Path | Iterable[bytes]) -> None:
         """Write an object; it is whole and there to stay when this returns."""
         put = self._api.put
         counted = content if isinstance(content, bytes | Path) else self._counted(content)
-        self._try(lambda: put(self._store, key, counted, chunk_size=PART_BYTES))
-        if isinstance(content, bytes):
-            self.traffic.moved("sent", len(content))
-        elif isinstance(content, Path):
-            self.traffic.moved("sent", content.stat().st_size)
+        self._try(lambda: put(self._store, key, counted, chunk_size=PART_BYTES), _size(content))
+        self.traffic.moved("sent", _size(content) or 0)
 
     def _counted(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         for part in parts:
@@ -123,7 +127,7 @@ class ObjectStore:
     def sha256(self, key: str) -> str | None:
         """The hash of an object's bytes, read to the end; None if there is none."""
         try:
-            return self._try(lambda: self._hash(key))
+            return self._try(lambda: self._hash(key), None)
         except NoSuchObject:
             return None
 
@@ -144,7 +148,7 @@ class ObjectStore:
         """Get an object of known size into a new file, a large one's parts at the same time; the
         SHA-256 of what came."""
         if size <= self._parts.PART_BYTES:
-            digest = self._try(lambda: self._stream(key, target))
+            digest = self._try(lambda: self._stream(key, target), size)
         elif self._has_ranges(key):
             part = self._parts.PART_BYTES
             digest = self._parts.assemble(target, size, partial(self._bring, key), part)
@@ -157,14 +161,14 @@ class ObjectStore:
         self, key: str, start: int, length: int, write: Callable[[int, Buffer], None]
     ) -> None:
         get = self._api.get_range
-        write(start, self._try(lambda: get(self._store, key, start=start, length=length)))
+        write(start, self._try(lambda: get(self._store, key, start=start, length=length), length))
 
     def _by_link(self, key: str, size: int, target: Path) -> str:
         """From a service whose parts obstore does not take as such, as it is got elsewhere."""
         url = self.link(key, _LINK_S)
         if url is None:
-            return self._try(lambda: self._stream(key, target))
-        return self._try(lambda: str(self._links.download(url, size, target)))
+            return self._try(lambda: self._stream(key, target), size)
+        return self._try(lambda: str(self._links.download(url, size, target)), size)
 
     def _stream(self, key: str, target: Path) -> str:
         digest = hashlib.sha256()
@@ -185,14 +189,14 @@ class ObjectStore:
             except StoreDown as error:
                 if "non-partial" not in str(error.__cause__):
                     raise
-                self.trouble, self._ranges = None, False
+                self._failure, self._ranges = None, False
             else:
                 self._ranges = True
         return self._ranges
 
     def found(self, prefix: str) -> list[Found]:
         """Every object below a prefix."""
-        return self._try(lambda: list(self._list(prefix)))
+        return self._try(lambda: list(self._list(prefix)), None)
 
     def _list(self, prefix: str) -> Iterator[Found]:
         for page in self._api.list(self._store, prefix=prefix):
@@ -219,21 +223,29 @@ class ObjectStore:
         sign, lasting = self._api.sign, timedelta(seconds=seconds)
         return str(self._try(lambda: sign(self._store, "GET", key, expires_in=lasting)))
 
-    def _try(self, work: Callable[[], T]) -> T:
+    def _try(self, work: Callable[[], T], size: int | None = 0) -> T:
+        """`size` bytes are to come or to go, as far as that is known."""
         begun, outcome = time.monotonic(), "failed"
         try:
-            done = work()
+            with self._silence.waiting(size):
+                done = work()
             outcome = "answered"
         except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
-            self.trouble, outcome = None, "missing"
+            self._failure, outcome = None, "missing"
             raise NoSuchObject(short(error)) from error
         except (self._api.exceptions.BaseError, self._links.LinkBroken) as error:
-            self.trouble = in_words(error, self._api.exceptions)
-            raise StoreDown(self.trouble) from error
+            self._failure = in_words(error, self._api.exceptions)
+            raise StoreDown(self._failure) from error
         finally:
             self.traffic.asked(outcome, time.monotonic() - begun)
-        self.trouble = None
+        self._failure = None
         return done
+
+
+def _size(content: bytes | Path | Iterable[bytes]) -> int | None:
+    if isinstance(content, Path):
+        return content.stat().st_size
+    return len(content) if isinstance(content, bytes) else None
 
 
 def _check(url: str) -> None:

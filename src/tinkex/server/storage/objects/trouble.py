@@ -7,6 +7,8 @@ from typing import Any
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
+_AND_SETTINGS = re.compile(r", max_retries: \d+, retry_timeout: [\w.]+")
+"""What obstore adds to the number of its tries."""
 _ROLE = "169.254.169.254"
 """Where cloud machines find their own credentials."""
 _CREDENTIALS = "the credentials in its environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, …)"
@@ -18,7 +20,7 @@ def short(error: BaseException) -> str:
     if code := _CODE.search(words):
         status = _STATUS.search(words)
         return f"{status[1]}, {code[1]}" if status else code[1]
-    return words[:300] or type(error).__name__
+    return _AND_SETTINGS.sub("", words)[:300] or type(error).__name__
 
 
 def in_words(error: BaseException, kinds: Any) -> str:
@@ -31,3 +33,10 @@ def in_words(error: BaseException, kinds: Any) -> str:
             f"role of its own; give {_CREDENTIALS}"
         )
     return f"the object store does not answer: {short(error)}"
+
+
+def unanswered(seconds: float | None) -> str | None:
+    """That a request has waited so long; None if it was not too long."""
+    if seconds is None:
+        return None
+    return f"the object store does not answer: a request has waited for {seconds:.0f} s"
