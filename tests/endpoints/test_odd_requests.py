@@ -45,7 +45,6 @@ def test_media_are_refused_by_their_name(world: World, path: str, part: dict[str
     ("method", "path", "status"),
     [
         ("POST", "/v1/embeddings", 404),
-        ("POST", "/v1/v1/chat/completions", 404),
         ("GET", CHAT, 405),
         ("POST", "/oai/api/v1/images/generations", 404),
     ],
@@ -58,6 +57,31 @@ def test_what_is_not_served_is_told_in_the_shape_that_clients_read(
     assert error(answer)["code"] == "unknown_url"
     assert f"{method} {path}" in error(answer)["message"]
     assert "chat/completions, completions" in error(answer)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant", "mend"),
+    [
+        ("/chat/completions", CHAT, "end the client's base URL in /v1"),
+        ("/v1/v1/chat/completions", CHAT, "leave /v1 out of the base URL"),
+        ("/v1/v1/messages", MESSAGES, "leave /v1 out of the base URL"),
+        ("//v1/messages", MESSAGES, "end the client's base URL without a slash"),
+    ],
+)
+def test_a_base_url_with_one_v1_too_few_or_too_many_is_told_so(
+    world: World, path: str, meant: str, mend: str
+) -> None:
+    answer = post(world, path)
+    assert answer.status_code == 404
+    assert f"POST {path} is not served here, but {meant} is: {mend}" in error(answer)["message"]
+    assert ("type" in answer.json()) is (meant == MESSAGES), "each in its API's own shape"
+
+
+def test_a_wrong_method_is_told_which_are_right(world: World) -> None:
+    for path, allowed in ((CHAT, "POST"), ("/v1/models", "GET"), ("/api/v1/asample", "POST")):
+        answer = httpx.request("DELETE", f"{world.url}{path}", headers={"x-api-key": KEY})
+        assert answer.status_code == 405
+        assert allowed in answer.headers["allow"].split(", ")
 
 
 def test_a_path_beside_messages_is_told_as_that_api_tells_it(world: World) -> None:

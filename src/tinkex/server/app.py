@@ -20,7 +20,7 @@ from tinkex.server.connections.doorway import Doorway
 from tinkex.server.core import Core
 from tinkex.server.endpoints.routes import ROUTES as ENDPOINTS
 from tinkex.server.endpoints.routes import close as close_endpoints
-from tinkex.server.endpoints.routes import unserved
+from tinkex.server.endpoints.unserved import unserved
 from tinkex.server.engines.worker import Launch
 from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
@@ -122,4 +122,6 @@ async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     told = unserved(request.method, request.url.path, status)
-    return told or answer({"detail": error.detail}, status)
+    told = told or answer({"detail": error.detail}, status)
+    told.headers.update(error.headers or {})  # of a 405, what is allowed
+    return told

@@ -27,11 +27,11 @@ class Literals:
 
     def mark(self, values: Any) -> tuple[Any, str]:
         """The values with marks in them, and the mark: one that the values do not contain."""
-        texts = list(_texts(values))
-        mark = next((mark for mark in _MARKS if not any(mark in text for text in texts)), None)
+        said = "\n".join(_texts(values))
+        mark = next((mark for mark in _MARKS if mark not in said), None)
         if mark is None:
             raise TokenizerError("the messages contain all code points from U+FDD0 to U+FDEF")
-        if self._special is None or not any(map(self._special.search, texts)):
+        if self._special is None or not self._special.search(said):
             return values, mark
         return self._marked(values, mark), mark
 
@@ -46,13 +46,16 @@ class Literals:
         return value
 
 
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from _texts(key)
-            yield from _texts(each)
+def _texts(values: Any) -> list[str]:
+    """All of them, in no order; a generator that goes down by calls takes three times as long."""
+    found, left = [], [values]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value
+            left += value.values()
+    return found

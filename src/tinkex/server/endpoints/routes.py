@@ -18,7 +18,6 @@ from starlette.responses import Response
 from tinkex.server.endpoints.errors import (
     AnthropicRefused,
     OpenAIRefused,
-    Unserved,
     anthropic_refused,
     openai_refused,
 )
@@ -40,8 +39,6 @@ OPENAI = ("/v1", "/oai/api/v1")
 ANTHROPIC = ("/v1", "/anthropic/v1", "/anthropic/api/v1")
 OPEN = (*OPENAI, "")
 """Some clients look for a server's tokenizer beside its API, not below it."""
-
-_BASES = sorted({*OPENAI, *ANTHROPIC}, key=len, reverse=True)
 
 _JSON = (dict[str, Any],)
 _STREAMED = (dict[str, Any], CONTENT_TYPE)
@@ -171,18 +168,6 @@ def _tokenizer_info() -> tuple[Handler, None]:
     from tinkex.server.endpoints.openai.tokens import tokenizer_info
 
     return tokenizer_info, None
-
-
-def unserved(method: str, path: str, status: int) -> Response | None:
-    """The answer to what is not served below a base address that clients of these APIs are given;
-    None for any other path."""
-    base = next((each for each in _BASES if path.startswith(f"{each}/")), None)
-    if base is None:
-        return None
-    known = {route.path.removeprefix(f"{base}/") for route in ROUTES if route.path.startswith(base)}
-    detail = f"{method} {path[:200]} is not served here; below {base} there are: "
-    refusal = Unserved(status, detail + ", ".join(sorted(known)))
-    return anthropic_refused(refusal) if "anthropic" in base else openai_refused(refusal)
 
 
 def close(app: Starlette) -> None:

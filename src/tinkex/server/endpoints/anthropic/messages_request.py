@@ -102,7 +102,7 @@ class CountRequest(Declared):
     model: ModelName
     messages: Several[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     system: str | Several[TextBlock] | None = None
-    tools: Several[CustomTool] = Field([], max_length=TOOLS_LIMIT)
+    tools: Several[CustomTool] = Field(default_factory=list, max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice = ToolChoice(type="auto")
     thinking: ThinkingChoice | None = None
     output_config: OutputConfig = OutputConfig()
@@ -164,7 +164,7 @@ class MessagesRequest(CountRequest):
     top_p: Chance = 1.0
     top_k: int = Field(-1, ge=-1, le=TOKEN_LIMIT)
     seed: int | None = Field(None, ge=-(2**63), le=2**64 - 1)
-    stop_sequences: StopTexts = Field([])
+    stop_sequences: StopTexts = Field(default_factory=list)
     stream: bool = False
 
     def conversation(self, size: int) -> Conversation:

@@ -153,13 +153,13 @@ class ChatRequest(SamplingFields):
     max_completion_tokens: int | None = Field(None, ge=1, le=TOKEN_LIMIT)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=1000)
-    tools: Several[Tool] = Field([], max_length=TOOLS_LIMIT)
+    tools: Several[Tool] = Field(default_factory=list, max_length=TOOLS_LIMIT)
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     response_format: ResponseFormat = ResponseFormat(type="text")
     reasoning_effort: Effort | None = None
     separate_reasoning: bool = True
-    chat_template_kwargs: dict[str, Any] = Field({}, max_length=64)
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, max_length=64)
     tool_format: Format | None = None
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None

@@ -72,8 +72,8 @@ class InputReasoning(Declared):
     }
 
     type: Literal["reasoning"]
-    summary: Several[InputText] = Field([])
-    content: Several[InputText] = Field([])
+    summary: Several[InputText] = Field(default_factory=list)
+    content: Several[InputText] = Field(default_factory=list)
 
 
 def _kind(item: Any) -> Any:
@@ -178,13 +178,13 @@ class ResponsesRequest(Declared):
     top_k: int = Field(-1, ge=-1, le=TOKEN_LIMIT)
     seed: int | None = Field(None, ge=-(2**63), le=2**64 - 1)
     top_logprobs: int = Field(0, ge=0, le=TOP_LIMIT)
-    include: Several[Included] = Field([], max_length=8)
-    tools: Several[ResponseTool] = Field([], max_length=TOOLS_LIMIT)
+    include: Several[Included] = Field(default_factory=list, max_length=8)
+    tools: Several[ResponseTool] = Field(default_factory=list, max_length=TOOLS_LIMIT)
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
     reasoning: Reasoning = Reasoning()
-    metadata: Annotated[dict[str, str], at_most(16)] = Field({})
+    metadata: Annotated[dict[str, str], at_most(16)] = Field(default_factory=dict)
     stream: bool = False
     stream_options: ResponseStreamOptions = ResponseStreamOptions()
 

@@ -62,7 +62,7 @@ class SamplingFields(Declared):
     presence_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
     frequency_penalty: float = Field(0.0, ge=-_PENALTY, le=_PENALTY)
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
-    logit_bias: Annotated[dict[str, float], at_most(_BIASES)] = Field({})
+    logit_bias: Annotated[dict[str, float], at_most(_BIASES)] = Field(default_factory=dict)
     allowed_token_ids: Several[Token] | None = Field(None, max_length=_BIASES)
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()

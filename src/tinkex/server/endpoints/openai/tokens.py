@@ -34,7 +34,7 @@ class TokenizeRequest(Declared):
     model: ModelName | None = None
     prompt: str | None = None
     messages: Several[ChatMessage] | None = Field(None, min_length=1, max_length=MESSAGES_LIMIT)
-    tools: Several[Tool] = Field([], max_length=TOOLS_LIMIT)
+    tools: Several[Tool] = Field(default_factory=list, max_length=TOOLS_LIMIT)
     add_special_tokens: bool = True
     return_token_strs: bool = False
 
