@@ -43,6 +43,7 @@ def load_decoder(
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
+    tensors.refuse_unfinite()
     return Decoder(config, weights)
 
 
