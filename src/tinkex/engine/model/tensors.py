@@ -20,6 +20,7 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.finite import all_finite, count_unfinite, trace
 from tinkex.engine.model import mxfp4
 from tinkex.engine.model.headers import INDEX, SINGLE, check_index, read_header, read_index
+from tinkex.engine.model.matrices.packed_experts import ExpertStack, PackedExperts
 
 
 class Tensors(ABC):
@@ -27,6 +28,8 @@ class Tensors(ABC):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
+        self.keeps_packed = False
+        """Whether experts in MXFP4 stay so."""
         self._traces: list[Tensor] = []
         """Of all that was read: whether its numbers are finite, known to the device."""
 
@@ -79,13 +82,12 @@ class Tensors(ABC):
                 target.copy_(self._looked_at(module, (rows, columns)))
         return self._placed(stack)
 
-    def packed_experts(self, name: str, count: int, rows: int, columns: int) -> Tensor:
+    def packed_experts(self, name: str, count: int, rows: int, columns: int) -> ExpertStack:
         """[count, rows, columns] as gpt-oss stores it: in MXFP4, or widened and transposed."""
         if self.has(name):
             return self._place(self._looked_at(name, (count, columns, rows)).mT).contiguous()
         if columns % mxfp4.BLOCK:
             raise ModelError(f"tensor {name!r}: rows of {columns} are no whole MXFP4 blocks")
-        out = torch.empty(count, rows, columns, dtype=self.dtype, device=self.device)
         groups = columns // mxfp4.BLOCK
         blocks = self.bytes(f"{name}_blocks", (count, rows, groups, mxfp4.BLOCK // 2))
         scales = self.bytes(f"{name}_scales", (count, rows, groups))
@@ -94,9 +96,8 @@ class Tensors(ABC):
                 f"tensor '{name}_scales' holds a scale of {largest}, at most {mxfp4.MOST} makes "
                 "numbers: the file is damaged or no MXFP4"
             )
-        for target, own, scale in zip(out, blocks, scales, strict=True):
-            target.copy_(mxfp4.widen(own.to(self.device), scale.to(self.device), self.dtype))
-        return out
+        packed = PackedExperts(blocks.to(self.device), scales.to(self.device), self.dtype)
+        return packed if self.keeps_packed else packed.widened()
 
     def biases(self, modules: Sequence[str], sizes: Sequence[int]) -> Tensor:
         parts = [self.vector(f"{m}.bias", size) for m, size in zip(modules, sizes, strict=True)]

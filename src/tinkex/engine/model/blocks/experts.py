@@ -21,6 +21,7 @@ from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.blocks.expert_ops import gated_rows
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.packed_experts import ExpertStack, as_tensor
 from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes
@@ -33,8 +34,8 @@ class Experts:
 
     config: ExpertsConfig  # how many there are and how they are chosen
     router: Tensor  # a logit for each expert
-    gate_up: Tensor  # the first product of each
-    down: Tensor  # the second
+    gate_up: ExpertStack  # the first product of each
+    down: ExpertStack  # the second
     router_bias: Tensor | None = None  # where the family has one
     gate_up_bias: Tensor | None = None  # where the family has one
     down_bias: Tensor | None = None  # where the family has one
@@ -43,6 +44,8 @@ class Experts:
 
     def products(self) -> Iterator[NamedProduct]:
         for slot, stack in ((UP, self.gate_up), (DOWN, self.down)):
+            if not isinstance(stack, Tensor):
+                continue  # those that stay packed are no matrices yet
             for expert, weight in enumerate(stack):
                 yield expert_product(slot, expert), weight, None
         if self.shared is not None and self.shared_gate is not None:
@@ -85,14 +88,15 @@ class Experts:
         if lora is not None and thin is not None:
             added = lora.expand_pairs(layer, UP, thin, routes)
         first = pair_experts.up if alone else few_experts.up
-        inner = first(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
+        inner = first(x, as_tensor(self.gate_up), self.gate_up_bias, added, routes, config.clamp)
         thin = None if lora is None else lora.shrink_pairs(layer, DOWN, inner, routes)
         shared = gate = None
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             shared = self.shared.alone(layer, x, run)
         second = pair_experts.down_onto if alone else few_experts.down_onto
-        out: Tensor = second(onto, inner, self.down, self.down_bias, routes, shared, gate)
+        down = as_tensor(self.down)
+        out: Tensor = second(onto, inner, down, self.down_bias, routes, shared, gate)
         if lora is not None and thin is not None:
             lora.expand_tokens(layer, DOWN, thin, out)
         return out
