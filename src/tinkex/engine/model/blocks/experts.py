@@ -21,7 +21,7 @@ from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.blocks.expert_ops import gated_rows
 from tinkex.engine.model.matrices.frozen import Matrix
-from tinkex.engine.model.matrices.packed_experts import ExpertStack, as_tensor
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes
@@ -88,15 +88,14 @@ class Experts:
         if lora is not None and thin is not None:
             added = lora.expand_pairs(layer, UP, thin, routes)
         first = pair_experts.up if alone else few_experts.up
-        inner = first(x, as_tensor(self.gate_up), self.gate_up_bias, added, routes, config.clamp)
+        inner = first(x, self.gate_up, self.gate_up_bias, added, routes, config.clamp)
         thin = None if lora is None else lora.shrink_pairs(layer, DOWN, inner, routes)
         shared = gate = None
         if self.shared is not None and self.shared_gate is not None:
             gate = run.project(layer, SHARED_GATE, x, self.shared_gate, None)
             shared = self.shared.alone(layer, x, run)
         second = pair_experts.down_onto if alone else few_experts.down_onto
-        down = as_tensor(self.down)
-        out: Tensor = second(onto, inner, down, self.down_bias, routes, shared, gate)
+        out: Tensor = second(onto, inner, self.down, self.down_bias, routes, shared, gate)
         if lora is not None and thin is not None:
             lora.expand_tokens(layer, DOWN, thin, out)
         return out

@@ -2,7 +2,8 @@
 
 Four bits and a share of a scale instead of 16 or 32 for each number. A widened matrix is the same
 numbers in the same places, so what is made of it has the same bits. On a CPU an expert is widened
-when tokens go to it; on a GPU all of a layer's are, since who is hit is not known on the host.
+when tokens go to it. On a GPU the kernels of a decode step widen each tile as they load it; for
+many tokens all of a layer's are widened, since who is hit is not known on the host.
 """
 
 from __future__ import annotations
@@ -56,7 +57,3 @@ def gate_first(stack: ExpertStack) -> ExpertStack:
         return torch.cat([stack[:, ::2], stack[:, 1::2]], dim=1)
     blocks, scales = (torch.cat([t[:, ::2], t[:, 1::2]], dim=1) for t in stack.tensors())
     return PackedExperts(blocks, scales, stack.dtype)
-
-
-def as_tensor(stack: ExpertStack) -> Tensor:
-    return stack if isinstance(stack, Tensor) else stack.widened()
