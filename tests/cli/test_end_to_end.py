@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from support.json_shape import mismatches, shapes
 from support.live_server import live_server
+from support.sampling import tiny_folder
 from tinkex.cli.main import run
 
 pytestmark = pytest.mark.slow
@@ -143,6 +145,33 @@ def test_a_checkpoint_lives_its_whole_life(environ: dict[str, str], tmp_path: Pa
     gone = tinkex(environ, "checkpoint", "info", path)
     assert gone.returncode == 1
     assert f"Checkpoint not found: {path}" in gone.stderr
+
+
+def test_the_base_of_a_run_that_is_served_from_a_folder_is_found(tmp_path: Path) -> None:
+    """By our home's own server, in it or over its address, also once that has ended; and told to
+    nobody else."""
+    folder = tmp_path / "my-model"
+    shutil.copytree(tiny_folder("tinkex/tiny-gpt-oss"), folder)
+    home = tmp_path / "home"
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TINKEX_HOME": str(home)}
+    environ |= {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    environ |= {"TINKER_API_KEY": "tml-test", "TINKEX_CACHE": str(tmp_path / "models")}
+    with live_server(home, "--model", str(folder)) as server:
+        asked = environ | {"TINKER_BASE_URL": server.url}
+        code = _SAVE.replace(MODEL, "my-model")
+        saved = subprocess.run(
+            [sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True
+        )
+        path = saved.stdout.split()[1]
+        line = ("checkpoint", "export", path, "--layout", "merged", "-o")
+        assert ok(asked, *line, str(tmp_path / "over-address"))
+        elsewhere = asked | {"TINKEX_HOME": str(tmp_path / "other")}
+        unknown = tinkex(elsewhere, *line, str(tmp_path / "unknown"))
+        assert "--base FOLDER" in unknown.stderr
+        assert str(folder) not in unknown.stderr + unknown.stdout
+    assert ok(environ, "checkpoint", "export", "--local", *line[2:], str(tmp_path / "embedded"))
+    for name in ("over-address", "embedded"):
+        assert (tmp_path / name / "tokenizer.json").is_file()
 
 
 def _load_with_peft(folder: Path, models: Path) -> None:

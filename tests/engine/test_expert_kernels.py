@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.hf_models import packed_experts
 from support.interpreted import DEVICE, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.model.blocks.expert_ops import _clamped
+from tinkex.engine.model.matrices.packed_experts import PackedExperts
 from tinkex.engine.model.ops import swiglu
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import PlacedSlot, Slot
@@ -123,6 +125,52 @@ def test_few_tokens_get_what_sorted_ones_get(tokens: int, by: str, oss: bool) ->
             if biases is not None:
                 wanted[token] += weight * biases[1][expert].double()
     close(found, wanted)
+
+
+@here
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [1, 3, 40])
+def test_few_tokens_get_from_packed_experts_what_widened_ones_give(
+    tokens: int, dtype: torch.dtype
+) -> None:
+    """The same bits: of every pattern of four bits, and of the smallest and largest scales."""
+    from tinkex.engine.kernels import few_experts, pair_experts
+
+    hidden, inner = 192, 96
+    router, x = random(EXPERTS, hidden, seed=1), random(tokens, hidden, seed=2).to(dtype)
+    onto = random(tokens, hidden, seed=7).to(dtype)
+    up, down = packed(2 * inner, hidden, dtype), packed(hidden, inner, dtype)
+    for kernel in (few_experts, pair_experts):
+        routes = few_experts.route(x.float() @ router.T, ACTIVE, renormalise=True)
+        for first, second in ((up, down), (up.widened(), down.widened())):
+            rows = kernel.up(x, first, None, None, routes, 7.0)
+            found = kernel.down_onto(onto, rows, second, None, routes, None, None)
+            if first is up:
+                ours = rows, found
+        assert torch.equal(ours[0], rows)
+        assert torch.equal(ours[1], found)
+        assert bool(ours[1].isfinite().all())
+
+
+@here
+def test_every_byte_and_scale_is_widened_exactly_in_a_kernel() -> None:
+    """One expert of rows of 32 with a single one in each token: what comes back is the numbers."""
+    from tinkex.engine.kernels import few_experts
+
+    scales = torch.arange(253, dtype=torch.uint8, device=DEVICE)
+    blocks = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(16, 16)
+    stack = PackedExperts(
+        blocks.repeat(16, 1)[None, :253, None].contiguous(), scales.view(1, 253, 1), torch.float32
+    )
+    x = torch.eye(32, device=DEVICE)
+    routes = few_experts.route(torch.zeros(32, 1, device=DEVICE), 1, renormalise=True)
+    found = few_experts.down(x, stack, None, routes)
+    assert torch.equal(found, stack.widened()[0].T)
+
+
+def packed(rows: int, columns: int, dtype: torch.dtype) -> PackedExperts:
+    blocks, scales = packed_experts(EXPERTS, rows, columns)
+    return PackedExperts(blocks.to(DEVICE), scales.to(DEVICE), dtype)
 
 
 @here

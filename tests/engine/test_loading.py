@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,26 @@ def test_a_shard_that_is_missing_cut_or_short_of_a_tensor_is_named(folder: Path)
     save_file({k: v for k, v in tensors.items() if k != lost} or {"x": torch.ones(1)}, shards[0])
     with pytest.raises(ModelError, match=f"does not hold '{lost}'"):
         load_decoder(folder)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("family", ["llama", "qwen3-moe", "qwen3.5", "gpt-oss"])
+def test_weights_that_are_no_numbers_are_refused_with_tensor_and_file(
+    tmp_path: Path, family: str, value: float
+) -> None:
+    """Of every part of a model: each alone would make every logprob NaN, for every tenant."""
+    save_reference(family, tmp_path, shard="40KB")
+    for file in sorted(tmp_path.glob("model-*.safetensors")):
+        whole = file.read_bytes()
+        for name, tensor in (tensors := load_file(file)).items():
+            broken = tensor.clone()
+            broken.flatten()[-1] = value
+            save_file(tensors | {name: broken}, file)
+            told = rf"{re.escape(name)}' in {file.name} holds 1 numbers .*download that file again"
+            with pytest.raises(ModelError, match=told):
+                load_decoder(tmp_path)
+        file.write_bytes(whole)
+    load_decoder(tmp_path)
 
 
 def test_config_and_weights_must_agree(folder: Path) -> None:

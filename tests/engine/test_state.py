@@ -10,6 +10,7 @@ import peft
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from support.hf_models import save_reference
 from support.training import DEVICE, adam_step, call, random_datum, save_run, train
@@ -116,6 +117,27 @@ def test_what_does_not_fit_changes_nothing(trainer: Trainer, tmp_path: Path) -> 
         )
     assert torch.equal(trainer._find("run").adapter.master, before)
     assert trainer.runs == 3
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("file", ["adapter_model.safetensors", "training.safetensors"])
+def test_a_checkpoint_that_holds_no_numbers_is_refused_and_changes_nothing(
+    trainer: Trainer, tmp_path: Path, file: str, value: float
+) -> None:
+    warm(trainer)
+    save_run(trainer, "run", tmp_path, training=True)
+    before = trainer._find("run").adapter.master.clone()
+    whole = load_file(tmp_path / file)
+    for name in whole:
+        broken = whole[name].clone()
+        broken.flatten()[-1] = value
+        save_file(whole | {name: broken}, tmp_path / file)
+        with pytest.raises(UserError, match=rf"{file}: '{name}' holds NaN or infinity"):
+            trainer.load_run(LoadRun("op", "run", WeightsRef(str(tmp_path)), optimizer=True))
+    if file.startswith("adapter"):
+        with pytest.raises(UserError, match="holds NaN or infinity"):
+            read_adapter(tmp_path)  # as the sampler and exports do
+    assert torch.equal(trainer._find("run").adapter.master, before)
 
 
 def test_foreign_adapter_settings_are_refused_by_name(trainer: Trainer, tmp_path: Path) -> None:

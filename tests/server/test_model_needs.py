@@ -70,7 +70,7 @@ def test_parameters_are_those_of_the_files(model: str) -> None:
         ("Qwen/Qwen3-30B-A3B", 30.53, 61),
         ("Qwen/Qwen3.6-35B-A3B", 34.66, 70),
         ("openai/gpt-oss-20b", 20.91, 42),
-        ("openai/gpt-oss-120b", 116.83, 234),
+        ("openai/gpt-oss-120b", 116.83, 65),
     ],
 )
 def test_known_models_have_their_published_sizes(
@@ -95,8 +95,22 @@ def test_a_run_and_a_sequence_are_reckoned_with_beside_the_weights() -> None:
     assert small is not None
     assert small.startswith("to sample only: with a run of rank 32")
     assert "no" not in (known_needs(H200)["openai/gpt-oss-20b"].reason or "")
-    large = known_needs(H200)["openai/gpt-oss-120b"].reason
-    assert large == "its weights take 218 GiB, this gpu has 139 GiB"
+    assert not known_needs(H200)["openai/gpt-oss-20b"].packed_experts
+
+
+def test_experts_in_mxfp4_are_counted_packed_where_widened_ones_do_not_fit() -> None:
+    """As an engine keeps them there: `weights_room` is the same part of the same memory."""
+    large = known_needs(H200)["openai/gpt-oss-120b"]
+    assert (large.reason, large.packed_experts, large.ranks) == (None, True, 1)
+    assert 60 << 30 < large.memory < 62 << 30
+    assert large.sampling is not None
+    assert large.sampling - large.memory > 128 * 5760 * 2880 * 2, "a layer's gate and up, widened"
+    small = known_needs(Machine("cpu", 32 << 30))["openai/gpt-oss-20b"]
+    assert (small.reason, small.packed_experts) == (None, True)
+    tiny = known_needs(Machine("gpu", 12 << 30))["openai/gpt-oss-20b"].reason
+    assert tiny == "its weights take 13 GiB, this gpu has 12 GiB"
+    wide = {k: v for k, v in KNOWN["openai/gpt-oss-120b"].items() if k != "quantization_config"}
+    assert sizes_of_raw(wide).packable == 0
 
 
 def test_a_model_larger_than_one_gpu_is_planned_for_as_few_as_can_share_it() -> None:

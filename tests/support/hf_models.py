@@ -214,6 +214,11 @@ def packed_experts(count: int, rows: int, columns: int) -> tuple[torch.Tensor, t
 def save_packed_gpt_oss(folder: Path) -> Path:
     """A gpt-oss whose experts are packed as published ones are."""
     save_reference("gpt-oss-packable", folder, shard="1GB")
+    return pack_experts(folder)
+
+
+def pack_experts(folder: Path) -> Path:
+    """Random experts in MXFP4 in place of those in a gpt-oss folder."""
     tensors = load_file(folder / "model.safetensors")
     for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
         count, columns, rows = tensors.pop(name).shape

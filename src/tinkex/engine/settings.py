@@ -29,4 +29,6 @@ class WorkerConfig:
     memory_share: float = 1.0  # of the host's memory, which other engines have their shares of
     threads: int | None = None  # of the CPU; several engines on one machine share its cores
     ranks: int = 1  # devices that share the model: GPUs from `device` on, or processes of one CPU
+    # 1: experts in MXFP4 stay packed, 0: they are widened; None: packed where widened do not fit
+    packed_experts: int | None = None
     whole_experts: int = 0  # 1: each rank has some of a mixture's experts, not a part of every one

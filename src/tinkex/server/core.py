@@ -52,6 +52,7 @@ from tinkex.server.storage.database_watch import DatabaseWatch
 from tinkex.server.storage.disk_watch import DiskWatch
 from tinkex.server.storage.folders import Folders
 from tinkex.server.storage.home import Home
+from tinkex.server.storage.home_models import remember
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.integrity import Integrity
 from tinkex.server.storage.objects.binding import open_objects
@@ -99,6 +100,7 @@ class Core:
         self.clock = clock or SystemClock()
         self._launch = launch or engines_of(settings)
         self.home = home = home or Home(settings.home, settings.address)
+        remember(home.root, {model.name: model.source for model in settings.models})
         try:
             self.storage = self._open_storage(home)
         except BaseException:

@@ -298,7 +298,7 @@ def test_a_sequence_that_fills_the_context_can_be_scored_as_compute_logprobs_ask
 
 def test_weights_that_give_no_finite_logits_fail_their_request_alone(tmp_path: Path) -> None:
     sampler = make_sampler()
-    sampler.versions.add("bad", str(write_random_adapter(tmp_path / "a", 1, size=float("nan"))))
+    sampler.versions.add("bad", str(write_random_adapter(tmp_path / "a", 1, size=1e30)))
     commands = [sample("a", prompt_of(1, 9), weights="bad"), sample("b", prompt_of(1, 9))]
     events = {event.op: event for event in events_of(sampler, commands)}
     assert getattr(events["a"], "kind", None) == "user"

@@ -42,7 +42,7 @@ class LocalModel:
         if ranks > 1:
             return f"yes, on {ranks} GPUs: {self.needs.plan}"
         if reason is None or reason.startswith("to sample only"):
-            return reason or "yes"
+            return reason or ("yes, experts packed" if self.needs.packed_experts else "yes")
         return f"no: {reason}"
 
     def fits_in_a_word(self) -> str:
@@ -83,6 +83,7 @@ class LocalModels(TableOutput):
                     "here": model.here,
                     "ranks": model.needs.ranks if model.needs else None,
                     "whole_experts": model.needs.whole_experts if model.needs else None,
+                    "packed_experts": model.needs.packed_experts if model.needs else None,
                 }
                 for model in self.models
             ]

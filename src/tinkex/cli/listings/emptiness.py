@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from urllib.parse import urlsplit
 
 from tinkex.cli.line.context import CommandContext
 from tinkex.cli.outside.dependencies import Connection
-from tinkex.cli.outside.server_floor import address_of_home
-from tinkex.client.settings.config import LOCAL_BASE_URL, LOOPBACK
+from tinkex.cli.outside.server_floor import is_ours
+from tinkex.client.settings.config import LOCAL_BASE_URL
 from tinkex.wire.limits import LOCAL_API_KEY
 
 _SHOWN = 4
@@ -20,7 +19,7 @@ def explain_empty(context: CommandContext) -> None:
     if context.is_json or address == LOCAL_BASE_URL:
         return
     context.note(f"Asked {address} with the key {masked(key)}.")
-    if _is_ours(address) and _has_any(context):
+    if is_ours(address) and _has_any(context):
         context.note("Other keys have runs there. Add --local to see all of your home.")
 
 
@@ -31,18 +30,6 @@ def masked(key: str) -> str:
     if len(key) < 4 * _SHOWN:
         return f"{key[:_SHOWN]}…"
     return f"{key[:_SHOWN]}…{key[-_SHOWN:]}"
-
-
-def _is_ours(address: str) -> bool:
-    """Whether the server of our own home answers there."""
-    home = address_of_home()
-    return home is not None and _place(home) == _place(address)
-
-
-def _place(address: str) -> tuple[str | None, int | None]:
-    parts = urlsplit(address)
-    host = "loopback" if parts.hostname in LOOPBACK else parts.hostname
-    return host, parts.port
 
 
 def _has_any(context: CommandContext) -> bool:

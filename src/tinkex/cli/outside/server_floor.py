@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tinkex.cli.errors import CliError
 
@@ -45,3 +46,24 @@ def address_of_home() -> str | None:
         return None
     holder = holder_of(default_home())
     return None if holder is None else holder.address or None
+
+
+def is_ours(address: str) -> bool:
+    """Whether the server of our own home answers there."""
+    home = address_of_home()
+    return home is not None and _place(home) == _place(address)
+
+
+def folder_of_home(name: str) -> Path | None:
+    """Where the servers of the default home had this model from."""
+    from tinkex.server.storage.home_models import folder_of
+
+    return folder_of(default_home(), name)
+
+
+def _place(address: str) -> tuple[str | None, int | None]:
+    from tinkex.client.settings.config import LOOPBACK
+
+    parts = urlsplit(address)
+    host = "loopback" if parts.hostname in LOOPBACK else parts.hostname
+    return host, parts.port

@@ -21,6 +21,7 @@ from tinkex.engine.kernels import lora_table as kernel
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.model.matrices import frozen
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
@@ -134,14 +135,18 @@ class TableLora(PackedLora):
         # A matrix library is faster for one adapter where all rows are its own.
         self._alone = len(segments) == 1 and not steady
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def expand(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         from tinkex.engine.adapters.grouped_experts import TableExpand
 
         apply: Any = TableExpand.apply
         result: Tensor = apply(x, self._anchor, weight, self, layer, slot, routes)
         return result
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def contract(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         from tinkex.engine.adapters.grouped_experts import TableContract
 
         apply: Any = TableContract.apply

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.kernels import lora_table as kernel
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.routes import Routes, products, products_back
 
 if TYPE_CHECKING:
     from tinkex.engine.adapters.grouped import LoraTable, TableLora
 
 
-_Facts: TypeAlias = "tuple[TableLora, int, str, Routes]"
-"""Adapters, layer, slot and routes."""
+_Facts: TypeAlias = "tuple[ExpertStack, TableLora, int, str, Routes]"
+"""Frozen matrices, adapters, layer, slot and routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ def _group(routes: Routes, table: LoraTable) -> RowGroups:
 class TableExpand(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, weight: Tensor, lora: TableLora, layer: int, slot: str,
-        routes: Routes,
+        ctx: Any, x: Tensor, anchor: Tensor, weight: ExpertStack, lora: TableLora, layer: int,
+        slot: str, routes: Routes,
     ) -> Tensor:  # fmt: skip
         y = products(routes.rows(x), weight, routes)
         entry, place, shapes = lora.where(slot, layer)
@@ -79,15 +80,15 @@ class TableExpand(torch.autograd.Function):
             experts=table.experts[slot],
             tokens=routes.tokens,
         )
-        ctx.save_for_backward(x, weight, thin)
-        ctx.facts = (lora, layer, slot, routes)
+        ctx.save_for_backward(x, thin)
+        ctx.facts = (weight, lora, layer, slot, routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, thin = ctx.saved_tensors
+        x, thin = ctx.saved_tensors
         facts: _Facts = ctx.facts
-        lora, layer, slot, routes = facts
+        weight, lora, layer, slot, routes = facts
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()
@@ -117,8 +118,8 @@ class TableExpand(torch.autograd.Function):
 class TableContract(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, weight: Tensor, lora: TableLora, layer: int, slot: str,
-        routes: Routes,
+        ctx: Any, x: Tensor, anchor: Tensor, weight: ExpertStack, lora: TableLora, layer: int,
+        slot: str, routes: Routes,
     ) -> Tensor:  # fmt: skip
         y = routes.combine(products(x, weight, routes))
         entry, place, shapes = lora.where(slot, layer)
@@ -129,15 +130,15 @@ class TableContract(torch.autograd.Function):
         )
         thin = routes.combine(routes.clear(rows))
         kernel.expand(y, thin, entry, table.tiles, place, *shapes, back=False)
-        ctx.save_for_backward(x, weight, thin)
-        ctx.facts = (lora, layer, slot, routes)
+        ctx.save_for_backward(x, thin)
+        ctx.facts = (weight, lora, layer, slot, routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, thin = ctx.saved_tensors
+        x, thin = ctx.saved_tensors
         facts: _Facts = ctx.facts
-        lora, layer, slot, routes = facts
+        weight, lora, layer, slot, routes = facts
         entry, place, shapes = lora.where(slot, layer)
         table, groups = lora.table, row_groups(routes, lora.table)
         many, dy = table.experts[slot], grads[0].contiguous()

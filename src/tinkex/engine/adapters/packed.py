@@ -20,6 +20,7 @@ from tinkex.engine.adapters.packed_experts import Contract, Expand
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.matrices import frozen
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.routes import Routes
@@ -62,14 +63,18 @@ class PackedLora(Lora):
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def expand(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         return self._experts(Expand, layer, slot, x, weight, routes)
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def contract(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         return self._experts(Contract, layer, slot, x, weight, routes)
 
     def _experts(
-        self, product: Any, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes
+        self, product: Any, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
     ) -> Tensor:
         shares = [
             (segment, Share.of(routes, segment.start, segment.stop))

@@ -18,6 +18,7 @@ from tinkex.engine.adapters.experts import (
     add_expanded,
     add_expanded_gradients,
 )
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.routes import Routes, products, products_back
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Expand(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, weight: Tensor,
+        ctx: Any, x: Tensor, anchor: Tensor, weight: ExpertStack,
         shares: Sequence[tuple[Segment, Share]], layer: int, slot: str, routes: Routes,
     ) -> Tensor:  # fmt: skip
         y = products(routes.rows(x), weight, routes)
@@ -35,14 +36,14 @@ class Expand(torch.autograd.Function):
             add_expanded(share, s.factors[slot], layer, s.scaling, x[s.start : s.stop], y)
             for s, share in shares
         ]
-        ctx.save_for_backward(x, weight, *inner)
-        ctx.facts = (shares, layer, slot, routes)
+        ctx.save_for_backward(x, *inner)
+        ctx.facts = (weight, shares, layer, slot, routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, *inner = ctx.saved_tensors
-        shares, layer, slot, routes = ctx.facts
+        x, *inner = ctx.saved_tensors
+        weight, shares, layer, slot, routes = ctx.facts
         dy, dx = grads[0].contiguous(), None
         if ctx.needs_input_grad[0]:
             dx = routes.combine(products_back(dy, weight, routes))
@@ -58,7 +59,7 @@ class Expand(torch.autograd.Function):
 class Contract(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, weight: Tensor,
+        ctx: Any, x: Tensor, anchor: Tensor, weight: ExpertStack,
         shares: Sequence[tuple[Segment, Share]], layer: int, slot: str, routes: Routes,
     ) -> Tensor:  # fmt: skip
         y = routes.combine(products(x, weight, routes))
@@ -66,14 +67,14 @@ class Contract(torch.autograd.Function):
             add_contracted(share, s.factors[slot], layer, s.scaling, x, y[s.start : s.stop])
             for s, share in shares
         ]
-        ctx.save_for_backward(x, weight, *inner)
-        ctx.facts = (shares, layer, slot, routes)
+        ctx.save_for_backward(x, *inner)
+        ctx.facts = (weight, shares, layer, slot, routes)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, *inner = ctx.saved_tensors
-        shares, layer, slot, routes = ctx.facts
+        x, *inner = ctx.saved_tensors
+        weight, shares, layer, slot, routes = ctx.facts
         dy, dx = grads[0].contiguous(), None
         if ctx.needs_input_grad[0]:
             dx = products_back(routes.rows(dy), weight, routes)

@@ -18,6 +18,7 @@ from torch import Tensor
 from tinkex.engine.adapters.layout import AdapterWeights
 from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import UserError
+from tinkex.engine.finite import all_finite, trace
 from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 from tinkex.engine.pieces import Pieces, at_once
 
@@ -83,7 +84,17 @@ def reading_adapter(folder: Path, device: torch.device | str) -> Pieces[AdapterW
         elif not name.endswith(".lora_B.weight"):
             raise UserError(f"{WEIGHTS}: {name!r} is not a LoRA factor")
     _check_ranks(factors, rank, len(tensors))
+    refuse_unfinite(tensors, WEIGHTS, "take a checkpoint from before its training diverged")
     return AdapterWeights(rank, config["lora_alpha"] / root, factors)
+
+
+def refuse_unfinite(tensors: Mapping[str, Tensor], file: str, fix: str) -> None:
+    """`UserError` names the first tensor that holds NaN or infinity. Runs that are trained here
+    never get there: a step that would is refused."""
+    traces = {name: trace(tensor) for name, tensor in tensors.items()}
+    if not all_finite(list(traces.values())):
+        name = next(name for name, found in sorted(traces.items()) if not all_finite([found]))
+        raise UserError(f"{file}: {name!r} holds NaN or infinity; {fix}")
 
 
 def adapter_config(

@@ -9,7 +9,7 @@ goes by pair, so no result depends on the order in which a list was filled.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 import triton
@@ -17,8 +17,23 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels.experts import SLOPE, joined
+from tinkex.engine.kernels.packed_tiles import packed_tile
 
 _COLUMNS = 1024
+
+
+class Packed(Protocol):
+    """A stack in MXFP4: see `model.matrices.packed_experts`."""
+
+    @property
+    def blocks(self) -> Tensor: ...
+    @property
+    def scales(self) -> Tensor: ...
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+
+
+Weight: TypeAlias = Tensor | Packed
 
 
 class FewRoutes(NamedTuple):
@@ -50,7 +65,7 @@ def route(logits: Tensor, active: int, renormalise: bool, listed: bool = True) -
 
 
 def up(
-    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, routes: FewRoutes,
+    x: Tensor, weight: Weight, bias: Tensor | None, added: Tensor | None, routes: FewRoutes,
     limit: float | None,
 ) -> Tensor:  # fmt: skip
     """[pairs, inner]: gate and up of every pair, `added` [pairs, 2 · inner] to them, joined as by
@@ -59,18 +74,20 @@ def up(
     experts, inner = weight.shape[0], weight.shape[1] // 2
     out = torch.empty(tokens * active, inner, dtype=x.dtype, device=x.device)
     columns = _columns(tokens * active, experts)
+    matrix, scales = parts_of(weight)
     _up[triton.cdiv(inner, columns), experts](
-        x, weight, weight if bias is None else bias, x if added is None else added, routes.weights,
-        routes.members, routes.counts, out, tokens, x.stride(0), limit or 0.0, HIDDEN=hidden,
-        INNER=inner, ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
-        CLAMPED=limit is not None, SLOPE=SLOPE, ROWS=_rows(tokens * active, experts), BN=columns,
-        BK=_depth(hidden), num_warps=4, num_stages=4,
+        x, matrix, scales, x if bias is None else bias, x if added is None else added,
+        routes.weights, routes.members, routes.counts, out, tokens, x.stride(0), limit or 0.0,
+        HIDDEN=hidden, INNER=inner, ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
+        CLAMPED=limit is not None, PACKED=scales is not matrix, SLOPE=SLOPE,
+        ROWS=_rows(tokens * active, experts), BN=columns, BK=_depth(hidden), num_warps=4,
+        num_stages=4,
     )  # fmt: skip
     return out
 
 
 def down_onto(
-    onto: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes,
+    onto: Tensor, inner: Tensor, weight: Weight, bias: Tensor | None, routes: FewRoutes,
     shared: Tensor | None, gate: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """`onto` [N, hidden] plus what each token's pairs find by `down`, see `join`."""
@@ -78,17 +95,23 @@ def down_onto(
     return join(onto, rows, routes.weights.shape[1], shared, gate)
 
 
-def down(inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes) -> Tensor:
+def parts_of(weight: Weight) -> tuple[Tensor, Tensor]:
+    """A stack and its scales; a plain one has none, and stands in for them."""
+    return (weight, weight) if isinstance(weight, Tensor) else (weight.blocks, weight.scales)
+
+
+def down(inner: Tensor, weight: Weight, bias: Tensor | None, routes: FewRoutes) -> Tensor:
     """[pairs, hidden]; `weight` [experts, hidden, inner]."""
     tokens, active = routes.weights.shape
     experts, hidden, width = weight.shape
     out = torch.empty(tokens * active, hidden, dtype=inner.dtype, device=inner.device)
     columns = 2 * _columns(tokens * active, experts)
+    matrix, scales = parts_of(weight)
     _down[triton.cdiv(hidden, columns), experts](
-        inner, weight, weight if bias is None else bias, routes.weights, routes.members,
+        inner, matrix, scales, inner if bias is None else bias, routes.weights, routes.members,
         routes.counts, out, tokens, HIDDEN=hidden, INNER=width, BIASED=bias is not None,
-        ROWS=_rows(tokens * active, experts), BN=columns, BK=_depth(width), num_warps=4,
-        num_stages=4,
+        PACKED=scales is not matrix, ROWS=_rows(tokens * active, experts), BN=columns,
+        BK=_depth(width), num_warps=4, num_stages=4,
     )  # fmt: skip
     return out
 
@@ -180,6 +203,7 @@ def shared_part(shared, gate, token, width, column, inside):
 def _up(
     x,
     weight,
+    scales,
     bias,
     added,
     weights,
@@ -195,6 +219,7 @@ def _up(
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
     CLAMPED: tl.constexpr,
+    PACKED: tl.constexpr,
     SLOPE: tl.constexpr,
     ROWS: tl.constexpr,
     BN: tl.constexpr,
@@ -218,8 +243,15 @@ def _up(
                 taken + part[None, :], mask=real[:, None] & (part < HIDDEN)[None, :], other=0.0
             )
             known = there[None, :] & (part < HIDDEN)[:, None]
-            one = tl.load(lines + part[:, None], mask=known, other=0.0)
-            two = tl.load(lines + INNER * HIDDEN + part[:, None], mask=known, other=0.0)
+            if PACKED:
+                row = expert.to(tl.int64) * 2 * INNER + column[None, :]
+                deep_part = part[:, None]
+                one = packed_tile(weight, scales, row, deep_part, known, HIDDEN).to(some.dtype)
+                two = packed_tile(weight, scales, row + INNER, deep_part, known, HIDDEN)
+                two = two.to(some.dtype)
+            else:
+                one = tl.load(lines + part[:, None], mask=known, other=0.0)
+                two = tl.load(lines + INNER * HIDDEN + part[:, None], mask=known, other=0.0)
             first = tl.dot(some, one, first, input_precision="ieee")
             second = tl.dot(some, two, second, input_precision="ieee")
         inside = real[:, None] & there[None, :]
@@ -241,6 +273,7 @@ def _up(
 def _down(
     inner,
     weight,
+    scales,
     bias,
     weights,
     members,
@@ -250,6 +283,7 @@ def _down(
     HIDDEN: tl.constexpr,
     INNER: tl.constexpr,
     BIASED: tl.constexpr,
+    PACKED: tl.constexpr,
     ROWS: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -273,7 +307,11 @@ def _down(
                 other=0.0,
             )
             known = there[None, :] & (part < INNER)[:, None]
-            one = tl.load(lines + part[:, None], mask=known, other=0.0)
+            if PACKED:
+                row = expert.to(tl.int64) * HIDDEN + column[None, :]
+                one = packed_tile(weight, scales, row, part[:, None], known, INNER).to(some.dtype)
+            else:
+                one = tl.load(lines + part[:, None], mask=known, other=0.0)
             found = tl.dot(some, one, found, input_precision="ieee")
         if BIASED:
             share = tl.load(weights + pair, mask=real, other=0.0)

@@ -15,7 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels.experts import SLOPE, joined
-from tinkex.engine.kernels.few_experts import FewRoutes, biases, shared_part
+from tinkex.engine.kernels.few_experts import FewRoutes, Weight, biases, parts_of, shared_part
+from tinkex.engine.kernels.packed_tiles import packed_tile
 
 TOKENS = 4
 """Up to here pairs go by themselves: of 32 among 128 experts three or four meet another."""
@@ -36,34 +37,39 @@ def scores(x: Tensor, router: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def up(
-    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, routes: FewRoutes,
+    x: Tensor, weight: Weight, bias: Tensor | None, added: Tensor | None, routes: FewRoutes,
     limit: float | None,
 ) -> Tensor:  # fmt: skip
     """As `few_experts.up`."""
     (tokens, active), hidden = routes.weights.shape, x.shape[1]
     inner = weight.shape[1] // 2
     out = torch.empty(tokens * active, inner, dtype=x.dtype, device=x.device)
+    matrix, scales = parts_of(weight)
     _up[triton.cdiv(inner, _UP_COLUMNS), tokens * active](
-        x, weight, weight if bias is None else bias, x if added is None else added,
+        x, matrix, scales, x if bias is None else bias, x if added is None else added,
         routes.weights, routes.experts, out, x.stride(0), limit or 0.0, HIDDEN=hidden, INNER=inner,
         ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
-        CLAMPED=limit is not None, SLOPE=SLOPE, BN=_UP_COLUMNS, BK=_depth(hidden), num_warps=4,
+        CLAMPED=limit is not None, PACKED=scales is not matrix, SLOPE=SLOPE, BN=_UP_COLUMNS,
+        BK=_depth(hidden), num_warps=4,
     )  # fmt: skip
     return out
 
 
 def down_onto(
-    onto: Tensor, inner: Tensor, weight: Tensor, bias: Tensor | None, routes: FewRoutes,
+    onto: Tensor, inner: Tensor, weight: Weight, bias: Tensor | None, routes: FewRoutes,
     shared: Tensor | None, gate: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """As `few_experts.down` and `few_experts.join` after it."""
     (tokens, active), (_, hidden, width) = routes.weights.shape, weight.shape
     out = torch.empty(tokens, hidden, dtype=onto.dtype, device=onto.device)
+    matrix, scales = parts_of(weight)
     _down_onto[triton.cdiv(hidden, _DOWN_COLUMNS), tokens](
-        onto, inner, weight, weight if bias is None else bias, routes.weights, routes.experts,
-        inner if shared is None else shared, inner if gate is None else gate, out, onto.stride(0),
+        onto, inner, matrix, scales, inner if bias is None else bias, routes.weights,
+        routes.experts, inner if shared is None else shared, inner if gate is None else gate, out,
+        onto.stride(0),
         HIDDEN=hidden, INNER=width, ACTIVE=active, BIASED=bias is not None,
-        SHARED=shared is not None, BN=_DOWN_COLUMNS, BK=_depth(width), num_warps=4,
+        SHARED=shared is not None, PACKED=scales is not matrix, BN=_DOWN_COLUMNS,
+        BK=_depth(width), num_warps=4,
     )  # fmt: skip
     return out
 
@@ -102,6 +108,7 @@ def _scores(
 def _up(
     x,
     weight,
+    scales,
     bias,
     added,
     weights,
@@ -115,6 +122,7 @@ def _up(
     BIASED: tl.constexpr,
     ADDED: tl.constexpr,
     CLAMPED: tl.constexpr,
+    PACKED: tl.constexpr,
     SLOPE: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -131,8 +139,13 @@ def _up(
         part = start + tl.arange(0, BK)
         known = there[:, None] & (part < HIDDEN)[None, :]
         some = tl.load(taken + part, mask=part < HIDDEN, other=0.0).to(tl.float32)
-        one = tl.load(lines + part[None, :], mask=known, other=0.0)
-        two = tl.load(lines + INNER * HIDDEN + part[None, :], mask=known, other=0.0)
+        if PACKED:
+            row = expert * 2 * INNER + column[:, None]
+            one = packed_tile(weight, scales, row, part[None, :], known, HIDDEN)
+            two = packed_tile(weight, scales, row + INNER, part[None, :], known, HIDDEN)
+        else:
+            one = tl.load(lines + part[None, :], mask=known, other=0.0)
+            two = tl.load(lines + INNER * HIDDEN + part[None, :], mask=known, other=0.0)
         gates += one.to(tl.float32) * some[None, :]
         ups += two.to(tl.float32) * some[None, :]
     first, second = tl.sum(gates, 1), tl.sum(ups, 1)
@@ -153,6 +166,7 @@ def _down_onto(
     onto,
     inner,
     weight,
+    scales,
     bias,
     weights,
     experts,
@@ -165,6 +179,7 @@ def _down_onto(
     ACTIVE: tl.constexpr,
     BIASED: tl.constexpr,
     SHARED: tl.constexpr,
+    PACKED: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
@@ -181,7 +196,11 @@ def _down_onto(
             part = start + tl.arange(0, BK)
             some = tl.load(inner + pair * INNER + part, mask=part < INNER, other=0.0)
             known = there[:, None] & (part < INNER)[None, :]
-            one = tl.load(lines + part[None, :], mask=known, other=0.0)
+            if PACKED:
+                row = expert * HIDDEN + column[:, None]
+                one = packed_tile(weight, scales, row, part[None, :], known, INNER)
+            else:
+                one = tl.load(lines + part[None, :], mask=known, other=0.0)
             sums += one.to(tl.float32) * some.to(tl.float32)[None, :]
         if BIASED:
             extra = tl.load(bias + expert * HIDDEN + column, mask=there, other=0.0)

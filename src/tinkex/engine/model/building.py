@@ -19,6 +19,7 @@ from tinkex.engine.model.blocks.gated_delta import GatedDelta
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Layer
 from tinkex.engine.model.families import family_of
+from tinkex.engine.model.matrices.packed_experts import gate_first
 from tinkex.engine.model.tensors import Tensors
 
 
@@ -137,7 +138,7 @@ def read_packed_experts(tensors: Tensors, config: ExpertsConfig, name: str, hidd
     return Experts(
         config,
         router=tensors.exact(f"{name}.router.weight", (config.routed, hidden)),
-        gate_up=torch.cat([gate_up[:, ::2], gate_up[:, 1::2]], dim=1),
+        gate_up=gate_first(gate_up),
         down=tensors.packed_experts(down, count, hidden, inner),
         router_bias=tensors.exact(f"{name}.router.bias", (config.routed,)),
         gate_up_bias=torch.cat([bias[:, ::2], bias[:, 1::2]], dim=1),

@@ -15,6 +15,7 @@ from typing import Any
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.families import parse_config
+from tinkex.engine.model.sizes import is_mxfp4
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -65,6 +66,11 @@ def _check_shape(config: ModelConfig, tensors: Header) -> None:
 
 def read_config(folder: Path) -> ModelConfig:
     return parse_config(read_json(folder / "config.json"))
+
+
+def has_mxfp4(folder: Path) -> bool:
+    """Whether the experts in this folder are packed."""
+    return is_mxfp4(read_json(folder / "config.json"))
 
 
 def read_index(folder: Path) -> dict[str, str]:

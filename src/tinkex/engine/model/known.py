@@ -43,6 +43,7 @@ def _gpt_oss(layers: int, experts: int) -> dict[str, Any]:
     known: dict[str, Any] = {
         "model_type": "gpt_oss", "head_dim": 64, "num_local_experts": experts,
         "num_experts_per_tok": 4, "sliding_window": 128,
+        "quantization_config": {"quant_method": "mxfp4"},
     }  # fmt: skip
     return _dense(201088, 2880, layers, 64, 8, 2880, **known)
 

@@ -8,14 +8,16 @@ from typing import TypeAlias
 import torch
 
 from tinkex.engine.collectives import Ranks
+from tinkex.engine.errors import ModelError
 from tinkex.engine.model.building import read_layer
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.model.decoder import Decoder, Weights
 from tinkex.engine.model.families import family_of
-from tinkex.engine.model.headers import read_config
+from tinkex.engine.model.headers import has_mxfp4, read_config
 from tinkex.engine.model.matrices.float8 import Float8
 from tinkex.engine.model.matrices.steady import Steady, check_steady
 from tinkex.engine.model.shards import ShardTensors
+from tinkex.engine.model.sizes import sizes_of
 from tinkex.engine.model.tensors import FolderTensors, Tensors
 
 Base: TypeAlias = Float8 | Steady
@@ -25,10 +27,12 @@ Base: TypeAlias = Float8 | Steady
 def load_decoder(
     folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype | None = None,
     ranks: Ranks | None = None, base: Base | None = None, *, whole_experts: bool = False,
+    packed: bool | None = False, room: int | None = None,
 ) -> Decoder:  # fmt: skip
     """The model in `folder` on `device`, or the share of it that one of several ranks holds: of
     every expert a part, or `whole_experts`. `dtype` defaults to float32 on the CPU, else bfloat16;
-    `base` is the form of its matrices."""
+    `base` is the form of its matrices. Experts in MXFP4 stay `packed`, or are widened; None leaves
+    that to whether the widened model is larger than `room`."""
     path, place = Path(folder), torch.device(device)
     config = read_config(path)
     wanted = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
@@ -37,12 +41,19 @@ def load_decoder(
         config = config.share(ranks.rank, ranks.size, whole_experts=whole_experts)
     if config.shard is not None:
         tensors = ShardTensors(path, place, wanted, config.shard)
+    wide = sizes_of(config).parameters * wanted.itemsize
+    tensors.keeps_packed = (room is not None and wide > room) if packed is None else packed
+    if packed and not has_mxfp4(path):
+        raise ModelError(
+            "packed_experts: 1 needs experts in MXFP4, and this model has none; leave it out"
+        )
     if isinstance(base, Steady):
         check_steady(config)
     weights = read_weights(config, tensors, base)
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
+    tensors.refuse_unfinite()
     return Decoder(config, weights)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from tinkex.engine.kernels.available import runs_triton
 from tinkex.engine.model.block_configs import GatedDeltaConfig
 from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.routes import Routes, products
 
 if TYPE_CHECKING:
@@ -100,12 +101,16 @@ class Lora(Protocol):
         """Add to tokens `onto` [N, hidden]."""
         raise AssertionError("not asked for where it is not there")
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def expand(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         """Every row's token [N, in] times its expert's matrix [experts, out, in], plus the
         low-rank product: [rows, out]. Where there are experts this must be there."""
         raise AssertionError("not asked for where it is not there")
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def contract(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         """Every row [rows, in] times its expert's matrix, plus the low-rank product, summed by
         token: [N, out]."""
         raise AssertionError("not asked for where it is not there")
@@ -154,12 +159,16 @@ class Pass:
     def kept_routes(self, layer: int) -> KeptRoutes | None:
         return None if self.replayed is None else self.replayed(layer)
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def expand(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         if self.lora is None:
             return products(routes.rows(x), weight, routes)
         return self.lora.expand(layer, slot, x, weight, routes)
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def contract(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         if self.lora is None:
             return routes.combine(products(x, weight, routes))
         return self.lora.contract(layer, slot, x, weight, routes)

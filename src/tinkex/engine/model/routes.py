@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from tinkex.engine.cpu import batch_invariant
 from tinkex.engine.kernels.available import runs_triton
+from tinkex.engine.model.matrices.packed_experts import ExpertStack, PackedExperts
 
 STEADY_ROWS = 16
 """Matrix libraries sum the rows of a smaller product in another order (see `packing.SOLO_TOKENS`):
@@ -115,8 +116,12 @@ class Routes:
         return self._within[start, stop]
 
 
-def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+def products(x: Tensor, weight: ExpertStack, routes: Routes) -> Tensor:
     """Each row times its expert's matrix: x[row] @ weight[expert].T."""
+    if isinstance(weight, PackedExperts):
+        if not x.is_cpu:
+            return products(x, weight.widened(), routes)
+        return _of_packed(x, weight, routes, back=False)
     if takes_groups(x, weight) or (routes.are_many and loops_without_python(x, weight)):
         return grouped_products(x, weight, routes)
     out = routes.blank(x, weight.shape[1])
@@ -126,9 +131,23 @@ def products(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
     return out
 
 
-def products_back(x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+def products_back(x: Tensor, weight: ExpertStack, routes: Routes) -> Tensor:
     """x[row] @ weight[expert]."""
+    if isinstance(weight, PackedExperts):
+        if not x.is_cpu:
+            return products_back(x, weight.widened(), routes)
+        return _of_packed(x, weight, routes, back=True)
     return products(x, weight.mT, routes)
+
+
+def _of_packed(x: Tensor, weight: PackedExperts, routes: Routes, *, back: bool) -> Tensor:
+    """One expert widened at a time, of those that got rows."""
+    out = routes.blank(x, weight.shape[2 if back else 1])
+    parts = zip(routes.bounds, routes.pieces(out), routes.pieces(x), strict=True)
+    for (expert, _, _), part, rows in parts:
+        one = weight[expert]
+        _product_into(part, rows, one.T if back else one)
+    return out
 
 
 def takes_groups(x: Tensor, other: Tensor) -> bool:

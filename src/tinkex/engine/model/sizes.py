@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tinkex.engine.errors import ModelError
@@ -13,8 +13,11 @@ from tinkex.engine.model.block_configs import (
     ExpertsConfig,
     GatedDeltaConfig,
 )
-from tinkex.engine.model.config import ModelConfig, slots
+from tinkex.engine.model.config import LayerConfig, ModelConfig, slots
 from tinkex.engine.model.families import family_of, parse_config
+
+WEIGHTS_SHARE = 0.9
+"""Of the memory there is that weights may take: caches, adapters and activations need the rest."""
 
 _SLIVER = 128
 """Columns of an expert's matrix below which whole experts are dealt out rather: a tile of a GPU's
@@ -35,6 +38,17 @@ class Sizes:
     states: int
     """Bytes of the linear layers' states of a sequence."""
     context: int  # the most tokens of a sequence
+    packable: int = 0
+    """Parameters that lie in MXFP4, in the files at least."""
+    unpacked: int = 0
+    """The most of them that are widened at a time where they stay packed on a GPU: of one layer,
+    gate and up."""
+
+    def weights(self, width: int, *, packed: bool = False) -> int:
+        """Bytes, at so many a number; those in MXFP4 packed or widened as well."""
+        if not packed:
+            return self.parameters * width
+        return (self.parameters - self.packable) * width + self.packable * 17 // 32
 
 
 def sizes_of(config: ModelConfig) -> Sizes:
@@ -56,9 +70,25 @@ def sizes_of_raw(raw: Mapping[str, Any], ranks: int = 1, *, whole_experts: bool 
         share = parse_config(raw).share(0, ranks, whole_experts=whole_experts)
         if not whole_experts and ranks > 1:
             _refuse_slivers(share)
-        return sizes_of(share)
+        found = sizes_of(share)
+        if not is_mxfp4(raw):
+            return found
+        experts = [_in_experts(layer) * share.hidden_size for layer in share.layers]
+        return replace(found, packable=sum(experts), unpacked=max(experts) * 2 // 3)
     except (ModelError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
+
+
+def is_mxfp4(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration says that its experts are packed."""
+    quantized = raw.get("quantization_config")
+    return isinstance(quantized, Mapping) and quantized.get("quant_method") == "mxfp4"
+
+
+def _in_experts(layer: LayerConfig) -> int:
+    """Rows as wide as the stream, of all experts' matrices."""
+    mlp = layer.mlp
+    return 3 * mlp.experts * mlp.inner if isinstance(mlp, ExpertsConfig) else 0
 
 
 def _refuse_slivers(share: ModelConfig) -> None:

@@ -17,8 +17,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tinkex.engine.errors import ModelError
+from tinkex.engine.finite import all_finite, count_unfinite, trace
 from tinkex.engine.model import mxfp4
 from tinkex.engine.model.headers import INDEX, SINGLE, check_index, read_header, read_index
+from tinkex.engine.model.matrices.packed_experts import ExpertStack, PackedExperts
 
 
 class Tensors(ABC):
@@ -26,6 +28,10 @@ class Tensors(ABC):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
+        self.keeps_packed = False
+        """Whether experts in MXFP4 stay so."""
+        self._traces: list[Tensor] = []
+        """Of all that was read: whether its numbers are finite, known to the device."""
 
     @abstractmethod
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -41,10 +47,10 @@ class Tensors(ABC):
 
     def exact(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """In float32, whatever the model's dtype."""
-        return self.read(name, shape).to(device=self.device, dtype=torch.float32)
+        return self._placed(self._looked_at(name, shape).to(self.device, torch.float32))
 
     def matrix(self, module: str, rows: int, columns: int) -> Tensor:
-        return self._place(self.read(f"{module}.weight", (rows, columns)))
+        return self._place(self._looked_at(f"{module}.weight", (rows, columns)))
 
     def norm(self, module: str, size: int, one_plus: bool = False) -> Tensor:
         """A norm's scale; one plus what is stored keeps its digits in float32."""
@@ -53,14 +59,14 @@ class Tensors(ABC):
         return self.vector(f"{module}.weight", size)
 
     def vector(self, name: str, size: int) -> Tensor:
-        return self._place(self.read(name, (size,)))
+        return self._place(self._looked_at(name, (size,)))
 
     def stacked(self, modules: Sequence[str], sizes: Sequence[int], columns: int) -> Tensor:
         """Matrices of one width, one below the other."""
         fused = torch.empty(sum(sizes), columns, dtype=self.dtype, device=self.device)
         for module, part in zip(modules, fused.split_with_sizes(list(sizes)), strict=True):
-            part.copy_(self.read(f"{module}.weight", tuple(part.shape)))
-        return fused
+            part.copy_(self._looked_at(f"{module}.weight", tuple(part.shape)))
+        return self._placed(fused)
 
     def experts(
         self, name: str, fused: str, parts: Sequence[str], own: range, rows: int, columns: int
@@ -68,21 +74,20 @@ class Tensors(ABC):
         """[own experts, parts · rows, columns]: stored as one tensor, or as matrices by expert."""
         shape = (len(own), len(parts) * rows, columns)
         if self.has(f"{name}.experts.{fused}"):
-            return self._place(self.read(f"{name}.experts.{fused}", shape))
+            return self._place(self._looked_at(f"{name}.experts.{fused}", shape))
         stack = torch.empty(shape, dtype=self.dtype, device=self.device)
         for expert, matrix in zip(own, stack, strict=True):
             for part, target in zip(parts, matrix.split(rows), strict=True):
                 module = f"{name}.experts.{expert}.{part}.weight"
-                target.copy_(self.read(module, (rows, columns)))
-        return stack
+                target.copy_(self._looked_at(module, (rows, columns)))
+        return self._placed(stack)
 
-    def packed_experts(self, name: str, count: int, rows: int, columns: int) -> Tensor:
+    def packed_experts(self, name: str, count: int, rows: int, columns: int) -> ExpertStack:
         """[count, rows, columns] as gpt-oss stores it: in MXFP4, or widened and transposed."""
         if self.has(name):
-            return self._place(self.read(name, (count, columns, rows)).mT).contiguous()
+            return self._place(self._looked_at(name, (count, columns, rows)).mT).contiguous()
         if columns % mxfp4.BLOCK:
             raise ModelError(f"tensor {name!r}: rows of {columns} are no whole MXFP4 blocks")
-        out = torch.empty(count, rows, columns, dtype=self.dtype, device=self.device)
         groups = columns // mxfp4.BLOCK
         blocks = self.bytes(f"{name}_blocks", (count, rows, groups, mxfp4.BLOCK // 2))
         scales = self.bytes(f"{name}_scales", (count, rows, groups))
@@ -91,19 +96,32 @@ class Tensors(ABC):
                 f"tensor '{name}_scales' holds a scale of {largest}, at most {mxfp4.MOST} makes "
                 "numbers: the file is damaged or no MXFP4"
             )
-        for target, own, scale in zip(out, blocks, scales, strict=True):
-            target.copy_(mxfp4.widen(own.to(self.device), scale.to(self.device), self.dtype))
-        return out
+        packed = PackedExperts(blocks.to(self.device), scales.to(self.device), self.dtype)
+        return packed if self.keeps_packed else packed.widened()
 
     def biases(self, modules: Sequence[str], sizes: Sequence[int]) -> Tensor:
         parts = [self.vector(f"{m}.bias", size) for m, size in zip(modules, sizes, strict=True)]
         return torch.cat(parts)
 
     def placed(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return self._place(self.read(name, shape))
+        return self._place(self._looked_at(name, shape))
 
     def _place(self, tensor: Tensor) -> Tensor:
-        return tensor.to(device=self.device, dtype=self.dtype)
+        return self._placed(tensor.to(device=self.device, dtype=self.dtype))
+
+    def _looked_at(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As stored. On the host a tensor is looked at here, where it takes the fewest bytes; on
+        a device after it was copied there."""
+        stored = self.read(name, shape)
+        if self.device.type == "cpu":
+            lossy = stored.element_size() > self.dtype.itemsize
+            self._traces.append(trace(stored.to(self.dtype) if lossy else stored))
+        return stored
+
+    def _placed(self, tensor: Tensor) -> Tensor:
+        if self.device.type != "cpu":
+            self._traces.append(trace(tensor))
+        return tensor
 
 
 class FolderTensors(Tensors):
@@ -111,6 +129,7 @@ class FolderTensors(Tensors):
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
+        self._folder = folder
         self._files = open_files(folder)
         self._unread = set(self._files)
 
@@ -166,6 +185,23 @@ class FolderTensors(Tensors):
                 f"the model folder holds {len(left)} tensors that {family!r} does not "
                 f"use, first {left[0]!r}: its config.json does not describe its weights"
             )
+
+    def refuse_unfinite(self) -> None:
+        """NaN and infinity among what was read: every logprob would be NaN, for everybody."""
+        if all_finite(self._traces):
+            return
+        files = read_index(self._folder) if (self._folder / INDEX).exists() else {}
+        for name in sorted(set(self._files) - self._unread):
+            stored: Tensor = self._files[name].get_tensor(name)
+            if not stored.is_floating_point():
+                continue
+            if count := count_unfinite(stored.to(self.dtype)):
+                raise ModelError(
+                    f"tensor {name!r} in {files.get(name, SINGLE)} holds {count} numbers of "
+                    f"{stored.numel()} that are NaN, infinite or beyond {self.dtype}: download "
+                    "that file again, or take weights from before their training diverged"
+                )
+        raise ModelError("the model folder's weights make numbers that are NaN or infinite")
 
 
 def open_files(folder: Path) -> dict[str, Any]:

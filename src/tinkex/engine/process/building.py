@@ -25,6 +25,7 @@ from tinkex.engine.process.placement import (
     memory_plan,
     sampling_limits,
     training_limits,
+    weights_room,
 )
 from tinkex.engine.process.ranks import Follower, Leader, Rank, agreed_limits, join
 from tinkex.engine.process.start_stages import StartStages
@@ -71,7 +72,11 @@ def _build(
     folder = Path(config.model)
     ranks, dealt = None if rank is None else rank.ranks, bool(config.whole_experts)
     device, dtype, base = placement.device, placement.dtype, placement.base
-    decoder = load_decoder(folder, device, dtype, ranks, base, whole_experts=dealt)
+    packed = None if config.packed_experts is None else bool(config.packed_experts)
+    decoder = load_decoder(
+        folder, device, dtype, ranks, base, whole_experts=dealt, packed=packed,
+        room=weights_room(config, device),
+    )  # fmt: skip
     stages.ended("weights")
 
     def read(path: str) -> AdapterWeights:

@@ -18,6 +18,7 @@ from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import Base
 from tinkex.engine.model.matrices.float8 import Float8, float8_works
 from tinkex.engine.model.matrices.steady import Steady
+from tinkex.engine.model.sizes import WEIGHTS_SHARE
 from tinkex.engine.sampling.cache.kv_cache import page_bytes
 from tinkex.engine.sampling.cache.recurrent_states import state_bytes
 from tinkex.engine.sampling.limits import SamplerLimits
@@ -121,6 +122,14 @@ def _named(device: torch.device) -> str:
     return "{} of {}.{}".format(
         torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)
     )
+
+
+def weights_room(config: WorkerConfig, device: torch.device) -> int:
+    """Bytes that a model may take here: all that one device has, less what else needs some."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory * WEIGHTS_SHARE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(memory * WEIGHTS_SHARE * _share(config))
 
 
 def training_limits(config: WorkerConfig, decoder: Decoder) -> Limits:

@@ -19,6 +19,7 @@ from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.experts import Share, add_contracted, add_expanded
 from tinkex.engine.model.blocks.experts import expert_product
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.routes import Routes, products
@@ -74,14 +75,18 @@ class Projection(Lora):
             self._add_stacked(layer, slot, x, y)
         return y
 
-    def expand(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def expand(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         y = self._by_expert(layer, slot, routes.rows(x), weight, routes)
         for span, factors in self._tuned_experts(layer, slot):
             share = Share.of(routes, span.start, span.stop)
             add_expanded(share, factors, layer, 1.0, x[span.start : span.stop], y)
         return y
 
-    def contract(self, layer: int, slot: str, x: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    def contract(
+        self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes
+    ) -> Tensor:
         y = routes.combine(self._by_expert(layer, slot, x, weight, routes))
         for span, factors in self._tuned_experts(layer, slot):
             share = Share.of(routes, span.start, span.stop)
@@ -89,14 +94,18 @@ class Projection(Lora):
         return y
 
     def _by_expert(
-        self, layer: int, slot: str, rows: Tensor, weight: Tensor, routes: Routes
+        self, layer: int, slot: str, rows: Tensor, weight: ExpertStack, routes: Routes
     ) -> Tensor:
         if rows.is_cuda:
             return products(rows, weight, routes)
         out = routes.blank(rows, weight.shape[1])
         for expert, start, stop in routes.bounds:
-            name = expert_product(slot, expert)
-            out[start:stop] = self._frozen.few_rows(layer, name, rows[start:stop], weight[expert])
+            own, one = rows[start:stop], weight[expert]
+            if isinstance(weight, Tensor):
+                name = expert_product(slot, expert)
+                out[start:stop] = self._frozen.few_rows(layer, name, own, one)
+            else:
+                out[start:stop] = self._frozen.once(own, one)
         return out
 
     def _tuned_experts(self, layer: int, slot: str) -> Iterator[tuple[Span, adapters.Factors]]:

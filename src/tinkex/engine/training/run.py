@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tinkex.engine.adapters.layout import Adapter, AdapterLayout, AdapterWeights, check_fit
-from tinkex.engine.adapters.peft_files import reading_adapter, write_adapter
+from tinkex.engine.adapters.peft_files import reading_adapter, refuse_unfinite, write_adapter
 from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
@@ -191,4 +191,5 @@ def _read_training(run: Run, folder: Path) -> Pieces[dict[str, Any]]:
     sizes = {tensor.numel() for tensor in tensors.values()}
     if tensors.keys() - {_GRADIENT} != wanted or sizes != {layout.whole.size}:
         raise UserError(f"{TRAINING} does not hold the state of {run.optimizer.name} for this run")
+    refuse_unfinite(tensors, TRAINING, "load the weights alone, or an earlier checkpoint")
     return {name: layout.shares.own(tensor) for name, tensor in tensors.items()}

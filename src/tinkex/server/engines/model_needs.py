@@ -3,7 +3,8 @@
 Read from a configuration: a folder's own, or the published one of a model that is known by name. Of
 folders whose configuration we cannot compute, the headers of their files are counted. No weight is
 touched. Weights are held once for training and sampling together, bfloat16 on a GPU and float32 on
-a CPU; beside them come caches, runs and activations, which take what is left.
+a CPU, experts in MXFP4 as they are shipped where that alone fits; beside them come caches, runs and
+activations, which take what is left.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-_SHARE = 0.9
-"""Of the memory there is that weights may take: caches, adapters and activations need the rest."""
 
 _RUN_WIDTH = 16
 """Bytes a parameter of an adapter takes in training: itself, its gradient and two moments."""
@@ -76,6 +74,8 @@ class Needs:
     """Devices that have to share it: `tinkex serve --engine ranks=N`."""
     whole_experts: bool = False
     """Whether each of them had better have some experts whole than a part of every one."""
+    packed_experts: bool = False
+    """Whether experts stay in MXFP4, as an engine keeps them where widened ones do not fit."""
 
     @property
     def plan(self) -> str:
@@ -136,24 +136,23 @@ def published_names(name: str) -> list[str]:
 
 
 def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
-    """On one device, else on as few as have to share the model."""
-    alone = _judged(_reckoned(counted, config, machine), machine)
+    """On one device, else on as few as have to share the model; experts in MXFP4 widened if that
+    fits, since packed ones make slower products."""
+    sizes = _sizes(config)
+    if sizes is None:  # not one of ours
+        return _judged(counted, machine)
+    alone = _judged(_with_sizes(counted, sizes, machine), machine)
     if alone.reason is None:
         return alone
     for ranks, whole in itertools.product(range(2, machine.devices + 1), (False, True)):
-        sizes = _sizes(config, ranks, whole_experts=whole)
-        if sizes is not None:
-            share = _judged(_with_sizes(counted, sizes, machine), machine)
+        sizes_here = _sizes(config, ranks, whole_experts=whole)
+        if sizes_here is not None:
+            share = _judged(_with_sizes(counted, sizes_here, machine), machine)
             if share.reason is None:
                 return replace(alone, reason=None, ranks=ranks, whole_experts=whole)
+    if sizes.packable and not _holds(alone.memory, machine):
+        return _judged(_with_sizes(counted, sizes, machine, packed=True), machine)
     return alone
-
-
-def _reckoned(needs: Needs, config: Any, machine: Machine) -> Needs:
-    """With what the configuration adds; the same where it is not one of ours. What is in the files
-    counts more than what a configuration says: a vision tower is not loaded."""
-    sizes = _sizes(config)
-    return needs if sizes is None else _with_sizes(needs, sizes, machine)
 
 
 def _sizes(config: Any, ranks: int = 1, *, whole_experts: bool = False) -> Any:
@@ -164,14 +163,19 @@ def _sizes(config: Any, ranks: int = 1, *, whole_experts: bool = False) -> Any:
         return None
 
 
-def _with_sizes(needs: Needs, sizes: Any, machine: Machine) -> Needs:
-    width, weights = machine.width, sizes.parameters * machine.width
+def _with_sizes(needs: Needs, sizes: Any, machine: Machine, *, packed: bool = False) -> Needs:
+    """What the configuration says counts more than what is in the files: a vision tower is not
+    loaded."""
+    width = machine.width
+    held = sizes.weights(width, packed=packed)
+    weights = held + (sizes.unpacked * width if packed and machine.device != "cpu" else 0)
     tokens = min(sizes.context, CONTEXT)
     copy = 0 if machine.device == "cpu" else width
     return replace(
         needs,
         parameters=sizes.parameters,
-        memory=weights,
+        memory=held,
+        packed_experts=packed,
         active=sizes.active,
         context=sizes.context,
         sampling=weights + tokens * sizes.cached * width + sizes.states,
@@ -180,8 +184,8 @@ def _with_sizes(needs: Needs, sizes: Any, machine: Machine) -> Needs:
 
 
 def _judged(needs: Needs, machine: Machine) -> Needs:
-    room, has = machine.memory * _SHARE, f"this {machine.device} has {_gib(machine.memory)} GiB"
-    if needs.memory > room:
+    has = f"this {machine.device} has {_gib(machine.memory)} GiB"
+    if not _holds(needs.memory, machine):
         return replace(needs, reason=f"its weights take {_gib(needs.memory)} GiB, {has}")
     if needs.sampling is not None and needs.sampling > machine.memory:
         told = f"with a sequence of {CONTEXT} tokens it takes {_gib(needs.sampling)} GiB, {has}"
@@ -190,6 +194,11 @@ def _judged(needs: Needs, machine: Machine) -> Needs:
         told = f"with a run of rank {RANK} it takes {_gib(needs.training)} GiB, {has}"
         return replace(needs, reason=f"to sample only: {told}")
     return needs
+
+
+def _holds(weights: int, machine: Machine) -> bool:
+    share: float = importlib.import_module("tinkex.engine.model.sizes").WEIGHTS_SHARE
+    return weights <= machine.memory * share
 
 
 def _gib(size: int) -> str:

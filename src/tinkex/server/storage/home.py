@@ -3,6 +3,7 @@
 tinkex.db     the store, unless    payloads/   bodies and results too large for it
 weights/      checkpoints          snapshots/  from which lost runs are rebuilt
 pins/         what loads read      exports/    what was asked for as one file
+models.json   where each model was served from
 objects.json  the object store that has all of these, if one does; then
 cache/        has copies of some, and may be deleted while no server runs
 lock          held while a server lives; names its process, its address and its socket

@@ -15,6 +15,7 @@ from tinkex.cli.line.context import CommandContext
 from tinkex.cli.line.options import command
 from tinkex.cli.listings.naming import find_checkpoint
 from tinkex.cli.outside.exports import export_archive
+from tinkex.cli.outside.server_floor import is_ours
 from tinkex.cli.terminal.formats import format_size
 from tinkex.cli.terminal.output import PropertyOutput
 from tinkex.cli.transfer.staging import Staging
@@ -80,7 +81,10 @@ class CheckpointExport(PropertyOutput):
     required=True,
     help="The folder to write; it must not exist.",
 )
-@click.option("--base", help="The base model's folder or name (default: as the run says).")
+@click.option(
+    "--base",
+    help="The base model's folder or name (default: the run's, where this machine has it).",
+)
 @click.option("--force", is_flag=True, help="Replace the folder if it exists.")
 def export(
     context: CommandContext,
@@ -121,7 +125,8 @@ def export(
                 next_step="Name it: --base FOLDER",
             )
         context.narrate(f"Writing {output}...")
-        rank = _written(archive, wanted, layout, output, name)
+        ours = base is None and "://" in checkpoint_path and _asks_our_server(context)
+        rank = _written(archive, wanted, layout, output, name, ours)
     return CheckpointExport(checkpoint_path, layout, wanted, output, rank)
 
 
@@ -147,13 +152,24 @@ def _base_name(context: CommandContext, archive: Path, path: str) -> str | None:
     return str(context.wait(run).base_model)
 
 
-def _written(archive: Path, base: str, layout: str, output: Path, name: str | None) -> int | None:
+def _asks_our_server(context: CommandContext) -> bool:
+    """Whether names of models are those of this machine's home. Elsewhere, or in a folder that
+    was downloaded from anywhere, the same name may be another model's."""
+    if context.is_embedded:
+        return True
+    address = context.deps.clients.address(context.connection)
+    return address is not None and is_ours(address)
+
+
+def _written(
+    archive: Path, base: str, layout: str, output: Path, name: str | None, ours: bool
+) -> int | None:
     """The folder appears in one step, complete."""
     staging = Staging(output.absolute())
     staging.discard()
     staging.open()
     try:
-        rank = export_archive(archive, base, layout, staging.files, name)
+        rank = export_archive(archive, base, layout, staging.files, name, of_our_server=ours)
         staging.commit()
     except OSError as error:
         raise CliError(f"Failed to write {output}", f"Details: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from tinkex.engine.model.matrices.frozen import FrozenMatrix, Matrix
+from tinkex.engine.model.matrices.packed_experts import PackedExperts
 from tinkex.engine.model.passes import Pass
 
 NamedProduct = tuple[str, Matrix, Tensor | None]
@@ -33,7 +34,7 @@ def block_tensors(block: object) -> Iterator[Tensor]:
         value = getattr(block, field.name)
         if isinstance(value, Tensor):
             yield value
-        elif isinstance(value, FrozenMatrix):
+        elif isinstance(value, (FrozenMatrix, PackedExperts)):
             yield from value.tensors()
         elif hasattr(value, "products"):
             yield from block_tensors(value)

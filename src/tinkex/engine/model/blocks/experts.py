@@ -21,6 +21,7 @@ from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.blocks.expert_ops import gated_rows
 from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import KeptRoutes, Pass
 from tinkex.engine.model.routes import Routes
@@ -33,8 +34,8 @@ class Experts:
 
     config: ExpertsConfig  # how many there are and how they are chosen
     router: Tensor  # a logit for each expert
-    gate_up: Tensor  # the first product of each
-    down: Tensor  # the second
+    gate_up: ExpertStack  # the first product of each
+    down: ExpertStack  # the second
     router_bias: Tensor | None = None  # where the family has one
     gate_up_bias: Tensor | None = None  # where the family has one
     down_bias: Tensor | None = None  # where the family has one
@@ -43,6 +44,8 @@ class Experts:
 
     def products(self) -> Iterator[NamedProduct]:
         for slot, stack in ((UP, self.gate_up), (DOWN, self.down)):
+            if not isinstance(stack, Tensor):
+                continue  # those that stay packed are no matrices yet
             for expert, weight in enumerate(stack):
                 yield expert_product(slot, expert), weight, None
         if self.shared is not None and self.shared_gate is not None:

@@ -1,7 +1,7 @@
 """gpt-oss: attention with sinks, every other layer within a window; clamped experts with biases.
 
-Experts are shipped in MXFP4 and widened when loaded; a folder whose experts were widened before is
-read as well.
+Experts are shipped in MXFP4, and widened when loaded or where they are used; a folder whose experts
+were widened before is read as well.
 """
 
 from __future__ import annotations

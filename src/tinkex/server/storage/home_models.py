@@ -1,0 +1,42 @@
+"""Which folder a home's servers had each model from, for the home's owner alone.
+
+`tinkex checkpoint export` finds a run's base model by it, also when the server has ended. It lies
+in the home, which its owner alone can read, and is told to no client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_FILE = "models.json"
+
+
+def remember(home: Path, folders: Mapping[str, str]) -> None:
+    """These are where their names say; of other names what was known stays."""
+    known = _known(home)
+    found = known | {name: str(Path(f).absolute()) for name, f in folders.items() if _is_model(f)}
+    if found != known:
+        fresh = home / f"{_FILE}.new"
+        fresh.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        os.replace(fresh, home / _FILE)
+
+
+def folder_of(home: Path, name: str) -> Path | None:
+    """Where the model was served from last, if it is still there."""
+    folder = _known(home).get(name)
+    return Path(folder) if isinstance(folder, str) and _is_model(folder) else None
+
+
+def _known(home: Path) -> dict[str, str]:
+    try:
+        known = json.loads((home / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _is_model(folder: str) -> bool:
+    return Path(folder, "config.json").is_file()

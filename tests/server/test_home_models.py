@@ -1,0 +1,29 @@
+"""A home knows where its servers had each model from, for as long as the folder is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tinkex.server.storage.home_models import folder_of, remember
+
+
+def _model(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return str(folder)
+
+
+def test_what_was_served_is_known_until_it_is_gone_or_served_from_elsewhere(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    assert folder_of(home, "a") is None
+    remember(home, {"a": _model(tmp_path / "one"), "built-in": "tinkex/tiny-llama"})
+    remember(home, {"b": _model(tmp_path / "two")})
+    assert (folder_of(home, "a"), folder_of(home, "b")) == (tmp_path / "one", tmp_path / "two")
+    assert folder_of(home, "built-in") is None
+    remember(home, {"a": str(tmp_path / "two")})
+    assert folder_of(home, "a") == tmp_path / "two"
+    (tmp_path / "two" / "config.json").unlink()
+    assert folder_of(home, "a") is None
+    (home / "models.json").write_text("no json")
+    assert folder_of(home, "b") is None
