@@ -130,6 +130,22 @@ def test_weights_that_are_no_numbers_are_refused_with_tensor_and_file(
     load_decoder(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float16, torch.float64])
+def test_weights_of_any_floating_point_width_are_looked_at(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    save_reference("llama", tmp_path, shard="1GB")
+    file = tmp_path / "model.safetensors"
+    stored = {name: tensor.to(kind) for name, tensor in load_file(file).items()}
+    save_file(stored, file)
+    load_decoder(tmp_path)
+    name = "model.layers.0.mlp.up_proj.weight"
+    stored[name].flatten()[-1] = torch.nan
+    save_file(stored, file)
+    with pytest.raises(ModelError, match=f"'{name}' in model.safetensors holds 1 numbers"):
+        load_decoder(tmp_path)
+
+
 def test_config_and_weights_must_agree(folder: Path) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from tinkex.server.storage.home_models import folder_of, remember
 
@@ -27,3 +32,15 @@ def test_what_was_served_is_known_until_it_is_gone_or_served_from_elsewhere(tmp_
     assert folder_of(home, "a") is None
     (home / "models.json").write_text("no json")
     assert folder_of(home, "b") is None
+
+
+def test_a_home_that_takes_no_file_more_keeps_no_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    remember(tmp_path, {"a": _model(tmp_path / "one")})
+    monkeypatch.setattr(os, "replace", full)
+    remember(tmp_path, {"a": _model(tmp_path / "two")})
+    assert folder_of(tmp_path, "a") == tmp_path / "one"

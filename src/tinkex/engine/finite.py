@@ -12,6 +12,8 @@ def trace(tensor: Tensor) -> Tensor:
     """A float32 scalar where the tensor is: zero if every number is finite, else NaN."""
     if not tensor.numel():
         return torch.zeros((), device=tensor.device)
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        tensor = tensor.float()  # torch finds no largest of eight bits
     low, high = tensor.aminmax()  # NaN where one is
     return (low.float() * 0.0).add_(high.float() * 0.0)
 

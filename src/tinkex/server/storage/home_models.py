@@ -6,6 +6,7 @@ in the home, which its owner alone can read, and is told to no client.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ def remember(home: Path, folders: Mapping[str, str]) -> None:
     found = known | {name: str(Path(f).absolute()) for name, f in folders.items() if _is_model(f)}
     if found != known:
         fresh = home / f"{_FILE}.new"
-        fresh.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        os.replace(fresh, home / _FILE)
+        with contextlib.suppress(OSError):  # a server starts on a full disk too
+            fresh.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+            os.replace(fresh, home / _FILE)
 
 
 def folder_of(home: Path, name: str) -> Path | None:
