@@ -83,11 +83,10 @@ class FrozenProducts:
 
     def once(self, x: Tensor, weight: Tensor) -> Tensor:
         """The same with a matrix that is gone afterwards: nothing is got ready for it."""
-        if _large(weight) and (self._halves or self._packs):
-            return onednn.linear(F.pad(x, (0, 0, 0, max(0, PACKED_MIN_ROWS - len(x)))), weight)[
-                : len(x)
-            ]
-        return F.linear(F.pad(x, (0, 0, 0, max(0, self.min_rows - len(x)))), weight)[: len(x)]
+        packs = _large(weight) and (self._halves or self._packs)
+        short = (PACKED_MIN_ROWS if packs else self.min_rows) - len(x)
+        filled = F.pad(x, (0, 0, 0, max(0, short)))
+        return (onednn.linear if packs else F.linear)(filled, weight)[: len(x)]
 
     def _make(self, weight: Matrix, bias: Tensor | None) -> _Product:
         if not isinstance(weight, Tensor):
