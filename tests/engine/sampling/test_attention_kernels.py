@@ -25,8 +25,8 @@ def test_single_tokens_see_their_sequences(
 ) -> None:
     from tinkex.engine.kernels import paged_attention as paged_kernel
 
-    monkeypatch.setattr(paged_kernel, "_splits", lambda programs: splits)
-    monkeypatch.setattr(paged_kernel, "_MIN_SHARE", 64)
+    monkeypatch.setattr(paged_kernel, "splits_for", lambda programs: splits)
+    monkeypatch.setattr(paged_kernel, "MIN_SHARE", 64)
     lengths = [1, 16, 17, 63, 64, 65, 250]
     tokens, pages = cache(lengths)
     q = random(len(lengths), 6, 24, seed=1)

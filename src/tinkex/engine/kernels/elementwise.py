@@ -14,13 +14,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
+
 _COLUMNS = 1024
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
+def swiglu(gate_up: Tensor, plus: Tensor | None = None) -> Tensor:
+    """Of gate_up + plus."""
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
-    _swiglu[rows, triton.cdiv(width, _COLUMNS)](gate_up, out, width, BLOCK=_COLUMNS)
+    _swiglu[rows, triton.cdiv(width, _COLUMNS)](
+        gate_up, gate_up if plus is None else plus, out, width, PLUS=plus is not None,
+        BLOCK=_COLUMNS, **dependent_launch.options(),
+    )  # fmt: skip
     return out
 
 
@@ -37,7 +43,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(x)
     scale = torch.empty(x.shape[0], 1, dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(x.shape[1])
-    _rms_norm[(x.shape[0],)](x, weight, out, scale, x.shape[1], eps, BLOCK=block, num_warps=8)
+    _rms_norm[(x.shape[0],)](
+        x, weight, out, scale, x.shape[1], eps, BLOCK=block, num_warps=8,
+        **dependent_launch.options(),
+    )  # fmt: skip
     return out, scale
 
 
@@ -62,12 +71,25 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
 
 
 @triton.jit
-def _swiglu(gate_up, out, width, BLOCK: tl.constexpr):
+def _swiglu(
+    gate_up,
+    plus,
+    out,
+    width,
+    PLUS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    dependent_launch.begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < width
-    gate = tl.load(gate_up + row * 2 * width + columns, mask=inside).to(tl.float32)
-    up = tl.load(gate_up + row * 2 * width + width + columns, mask=inside).to(tl.float32)
+    start = row * 2 * width + columns
+    gate = tl.load(gate_up + start, mask=inside).to(tl.float32)
+    up = tl.load(gate_up + start + width, mask=inside).to(tl.float32)
+    if PLUS:
+        gate += tl.load(plus + start, mask=inside).to(tl.float32)
+        up += tl.load(plus + start + width, mask=inside).to(tl.float32)
     tl.store(out + row * width + columns, gate * tl.sigmoid(gate) * up, mask=inside)
 
 
@@ -100,11 +122,13 @@ def _rms_norm(
     width,
     eps,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = columns < width
-    value = tl.load(x + row * width + columns, mask=inside, other=0.0).to(tl.float32)
     gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    dependent_launch.begin(CHAINED)
+    value = tl.load(x + row * width + columns, mask=inside, other=0.0).to(tl.float32)
     inverse = 1.0 / tl.sqrt(tl.sum(value * value) / width + eps)
     tl.store(scale + row, inverse)
     tl.store(out + row * width + columns, value * inverse * gain, mask=inside)

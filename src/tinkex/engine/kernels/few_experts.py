@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels.experts import SLOPE, joined
 from tinkex.engine.kernels.packed_tiles import packed_tile
 
@@ -46,20 +47,20 @@ class FewRoutes(NamedTuple):
     counts: Tensor
 
 
-def route(logits: Tensor, active: int, renormalise: bool, listed: bool = True) -> FewRoutes:
+def route(logits: Tensor, active: int, renormalise: bool) -> FewRoutes:
     """The `active` likeliest experts of each token, logits float32 [N, experts]."""
     tokens, experts = logits.shape
     device = logits.device
     found = FewRoutes(
         torch.empty(tokens, active, dtype=torch.float32, device=device),
         torch.empty(tokens, active, dtype=torch.int32, device=device),
-        torch.empty(experts if listed else 0, tokens, dtype=torch.int32, device=device),
-        torch.zeros(experts if listed else 0, dtype=torch.int32, device=device),
+        torch.empty(experts, tokens, dtype=torch.int32, device=device),
+        torch.zeros(experts, dtype=torch.int32, device=device),
     )
     _route[(tokens,)](
         logits, *found, tokens, EXPERTS=experts, PADDED=triton.next_power_of_2(experts),
-        ACTIVE=active, SLOTS=triton.next_power_of_2(active), RENORMALISE=renormalise, LISTED=listed,
-        num_warps=1,
+        ACTIVE=active, SLOTS=triton.next_power_of_2(active), RENORMALISE=renormalise, num_warps=1,
+        **dependent_launch.options(),
     )  # fmt: skip
     return found
 
@@ -81,7 +82,7 @@ def up(
         HIDDEN=hidden, INNER=inner, ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
         CLAMPED=limit is not None, PACKED=scales is not matrix, SLOPE=SLOPE,
         ROWS=_rows(tokens * active, experts), BN=columns, BK=_depth(hidden), num_warps=4,
-        num_stages=4,
+        num_stages=4, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -111,7 +112,7 @@ def down(inner: Tensor, weight: Weight, bias: Tensor | None, routes: FewRoutes) 
         inner, matrix, scales, inner if bias is None else bias, routes.weights, routes.members,
         routes.counts, out, tokens, HIDDEN=hidden, INNER=width, BIASED=bias is not None,
         PACKED=scales is not matrix, ROWS=_rows(tokens * active, experts), BN=columns,
-        BK=_depth(width), num_warps=4, num_stages=4,
+        BK=_depth(width), num_warps=4, num_stages=4, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -127,6 +128,7 @@ def join(
     _join[tokens, triton.cdiv(width, block)](
         onto, rows, rows if shared is None else shared, rows if gate is None else gate, out, width,
         onto.stride(0), ACTIVE=active, SHARED=shared is not None, BLOCK=block,
+        **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -159,11 +161,24 @@ def _route(
     ACTIVE: tl.constexpr,
     SLOTS: tl.constexpr,
     RENORMALISE: tl.constexpr,
-    LISTED: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     token = tl.program_id(0)
-    lane, slot = tl.arange(0, PADDED), tl.arange(0, SLOTS)
+    lane = tl.arange(0, PADDED)
     x = tl.load(logits + token * EXPERTS + lane, mask=lane < EXPERTS, other=-float("inf"))
+    choose(x, token, weights, experts, members, counts, tokens, EXPERTS, PADDED, ACTIVE, SLOTS,
+           RENORMALISE, LISTED=True)  # fmt: skip
+
+
+@triton.jit
+def choose(
+    x, token, weights, experts, members, counts, tokens, EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr, ACTIVE: tl.constexpr, SLOTS: tl.constexpr, RENORMALISE: tl.constexpr,
+    LISTED: tl.constexpr,
+):  # fmt: skip
+    """Write the likeliest experts of a token whose logits [PADDED] these are, and their weights."""
+    lane, slot = tl.arange(0, PADDED), tl.arange(0, SLOTS)
     top = tl.max(x, 0)
     left = x
     chosen = tl.full([SLOTS], -float("inf"), tl.float32)
@@ -224,7 +239,9 @@ def _up(
     ROWS: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     block, expert = tl.program_id(0), tl.program_id(1)
     count = tl.minimum(tl.load(counts + expert), tokens)
     column = block * BN + tl.arange(0, BN)
@@ -287,7 +304,9 @@ def _down(
     ROWS: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     block, expert = tl.program_id(0), tl.program_id(1)
     count = tl.minimum(tl.load(counts + expert), tokens)
     column = block * BN + tl.arange(0, BN)
@@ -332,7 +351,9 @@ def _join(
     ACTIVE: tl.constexpr,
     SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -45,7 +47,7 @@ def ready(
     out = torch.empty(tokens, shape.turned, shape.size, dtype=x.dtype, device=x.device)
     _ready[tokens, triton.cdiv(shape.turned, _rows(shape))](
         x, out, x, *(norms or (x, x)), *(angles or (x, x)), shape.eps, shape.scale,
-        **_constants(norms, angles, shape), BACK=False,
+        **_constants(norms, angles, shape), BACK=False, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -57,7 +59,7 @@ def ready_backward(
     """Write to `out` [N, sources · D] the gradient of the queries' and keys' columns."""
     _ready[len(x), triton.cdiv(shape.turned, _rows(shape))](
         x, out, grad.contiguous(), *(norms or (x, x)), *(angles or (x, x)), shape.eps, shape.scale,
-        **_constants(norms, angles, shape), BACK=True,
+        **_constants(norms, angles, shape), BACK=True, CHAINED=False,
     )  # fmt: skip
 
 
@@ -97,7 +99,9 @@ def _ready(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     BACK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     token = tl.program_id(0).to(tl.int64)
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     HALF: tl.constexpr = ROTATED // 2

@@ -16,11 +16,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
+
 _PROGRAMS = 264
 """Two for every multiprocessor of a large card; more splits only cost more joining."""
 
 _MAX_SPLITS = 32
-_MIN_SHARE = 128
+MIN_SHARE = 128
 """Tokens of a sequence below which a further split costs more than it brings."""
 
 _BLOCK = 64
@@ -33,7 +35,7 @@ def write(tokens: Tensor, places: Tensor, k: Tensor, v: Tensor) -> None:
     rows, heads, size = k.shape
     _write[(rows,)](
         tokens, places, k, v, k.stride(0), v.stride(0), WIDTH=heads * size,
-        BLOCK=triton.next_power_of_2(heads * size),
+        BLOCK=triton.next_power_of_2(heads * size), **dependent_launch.options(),
     )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def attend(
     """
     rows, heads, size = q.shape
     kv_heads = tokens.shape[2]
-    splits = _splits(rows * kv_heads)
+    splits = splits_for(rows * kv_heads)
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
     parts, sums = out, out
     if splits > 1:
@@ -60,19 +62,19 @@ def attend(
         q, tokens, table, positions, q if sinks is None else sinks, out, parts, sums, size**-0.5,
         q.stride(0), table.stride(0), GROUP=group, TILE=max(16, triton.next_power_of_2(group)),
         KV_HEADS=kv_heads, SIZE=size, PADDED=padded, PAGE=page_size, SPLITS=splits,
-        WINDOW=window or 0, SINKS=sinks is not None, SHARE=_MIN_SHARE, BLOCK=_BLOCK,
-        num_warps=_WARPS, num_stages=_STAGES if size <= 128 else 2,
+        WINDOW=window or 0, SINKS=sinks is not None, SHARE=MIN_SHARE, BLOCK=_BLOCK,
+        num_warps=_WARPS, num_stages=_STAGES if size <= 128 else 2, **dependent_launch.options(),
     )  # fmt: skip
     if splits > 1:
         _join[rows, heads](
             parts, sums, positions, q if sinks is None else sinks, out, SIZE=size, PADDED=padded,
-            SPLITS=splits, WINDOW=window or 0, SINKS=sinks is not None, SHARE=_MIN_SHARE,
-            BLOCK=_BLOCK,
+            SPLITS=splits, WINDOW=window or 0, SINKS=sinks is not None, SHARE=MIN_SHARE,
+            BLOCK=_BLOCK, **dependent_launch.options(),
         )  # fmt: skip
     return out
 
 
-def _splits(programs: int) -> int:
+def splits_for(programs: int) -> int:
     wanted = triton.next_power_of_2(triton.cdiv(_PROGRAMS, programs))
     return int(min(_MAX_SPLITS, wanted))
 
@@ -87,7 +89,9 @@ def _write(
     v_stride,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
@@ -120,7 +124,9 @@ def _attend(
     SINKS: tl.constexpr,
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     kv_head, row, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads, places, seen = tl.arange(0, TILE), tl.arange(0, PADDED), tl.arange(0, BLOCK)
     length = tl.load(positions + row) + 1
@@ -192,7 +198,9 @@ def _join(
     SINKS: tl.constexpr,
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     row = tl.program_id(0)
     head = row * tl.num_programs(1) + tl.program_id(1)
     length = tl.load(positions + row) + 1

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels.few_experts import FewRoutes
 from tinkex.engine.kernels.row_adapters import EXPERT_FIELD, FIELDS
 
@@ -32,7 +33,7 @@ def expand(
     _expand[pairs, 2 * blocks](
         thin, routes.experts, owners, table, out, entry, table.shape[1], thin.shape[1],
         BLOCKS=blocks, INNER=inner, ACTIVE=active, RANK=rank, BLOCK=_BLOCK, FIELDS=FIELDS,
-        EXPERT_FIELD=EXPERT_FIELD,
+        EXPERT_FIELD=EXPERT_FIELD, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -47,6 +48,7 @@ def shrink(
     _shrink[(len(rows),)](
         rows, routes.experts, owners, table, parts, entry, table.shape[1], INNER=rows.shape[1],
         ACTIVE=active, RANK=rank, BLOCK=_BLOCK, FIELDS=FIELDS, EXPERT_FIELD=EXPERT_FIELD,
+        **dependent_launch.options(),
     )  # fmt: skip
     return parts.view(-1, active, rank).sum(1)
 
@@ -68,7 +70,9 @@ def _expand(
     BLOCK: tl.constexpr,
     FIELDS: tl.constexpr,
     EXPERT_FIELD: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     pair, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     token = pair // ACTIVE
     module = block // BLOCKS
@@ -109,7 +113,9 @@ def _shrink(
     BLOCK: tl.constexpr,
     FIELDS: tl.constexpr,
     EXPERT_FIELD: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     pair = tl.program_id(0).to(tl.int64)
     ranks, inner = tl.arange(0, RANK), tl.arange(0, BLOCK)
     owner = tl.load(owners + pair // ACTIVE).to(tl.int64)

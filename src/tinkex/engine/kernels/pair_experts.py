@@ -9,13 +9,23 @@ and the sum over a token's choices is made where its columns are.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels.experts import SLOPE, joined
-from tinkex.engine.kernels.few_experts import FewRoutes, Weight, biases, parts_of, shared_part
+from tinkex.engine.kernels.few_experts import (
+    FewRoutes,
+    Weight,
+    biases,
+    choose,
+    parts_of,
+    shared_part,
+)
 from tinkex.engine.kernels.packed_tiles import packed_tile
 
 TOKENS = 4
@@ -25,15 +35,30 @@ _UP_COLUMNS, _DOWN_COLUMNS = 8, 4
 """Few enough that one token keeps the whole device busy."""
 
 
-def scores(x: Tensor, router: Tensor, bias: Tensor | None) -> Tensor:
-    """float32 [N, experts]: x of any dtype times the router's float32."""
+def route(
+    x: Tensor, router: Tensor, bias: Tensor | None, active: int, renormalise: bool
+) -> FewRoutes:
+    """As `few_experts.route` of x [N, hidden], of any dtype, times the router's float32 [experts,
+    hidden]; nobody lists."""
     (tokens, hidden), experts = x.shape, router.shape[0]
-    out = torch.empty(tokens, experts, dtype=torch.float32, device=x.device)
-    _scores[experts, tokens](
-        x, router, router if bias is None else bias, out, x.stride(0), EXPERTS=experts,
-        HIDDEN=hidden, BIASED=bias is not None, BK=_depth(hidden), num_warps=2,
+    logits = torch.empty(tokens, experts, dtype=torch.float32, device=x.device)
+    weights = torch.empty(tokens, active, dtype=torch.float32, device=x.device)
+    chosen = torch.empty(tokens, active, dtype=torch.int32, device=x.device)
+    _route[experts, tokens](
+        x, router, router if bias is None else bias, logits, weights, chosen, _counters(x.device),
+        x.stride(0), EXPERTS=experts, HIDDEN=hidden, BIASED=bias is not None,
+        WIDTH=triton.next_power_of_2(hidden), PADDED=triton.next_power_of_2(experts),
+        ACTIVE=active, SLOTS=triton.next_power_of_2(active), RENORMALISE=renormalise, num_warps=4,
+        **dependent_launch.options(),
     )  # fmt: skip
-    return out
+    nobody = chosen[:0]
+    return FewRoutes(weights, chosen, nobody, nobody)
+
+
+@functools.cache
+def _counters(device: torch.device) -> Tensor:
+    """What `route` counts finished scores of a token in; all zero between two calls."""
+    return torch.zeros(TOKENS, dtype=torch.int32, device=device)
 
 
 def up(
@@ -50,7 +75,7 @@ def up(
         routes.weights, routes.experts, out, x.stride(0), limit or 0.0, HIDDEN=hidden, INNER=inner,
         ACTIVE=active, BIASED=bias is not None, ADDED=added is not None,
         CLAMPED=limit is not None, PACKED=scales is not matrix, SLOPE=SLOPE, BN=_UP_COLUMNS,
-        BK=_depth(hidden), num_warps=4,
+        BK=_depth(hidden), num_warps=4, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -69,7 +94,7 @@ def down_onto(
         onto.stride(0),
         HIDDEN=hidden, INNER=width, ACTIVE=active, BIASED=bias is not None,
         SHARED=shared is not None, PACKED=scales is not matrix, BN=_DOWN_COLUMNS,
-        BK=_depth(width), num_warps=4,
+        BK=_depth(width), num_warps=4, **dependent_launch.options(),
     )  # fmt: skip
     return out
 
@@ -80,28 +105,45 @@ def _depth(width: int) -> int:
 
 
 @triton.jit
-def _scores(
+def _route(
     x,
     router,
     bias,
-    out,
+    logits,
+    weights,
+    chosen,
+    counts,
     x_stride,
     EXPERTS: tl.constexpr,
     HIDDEN: tl.constexpr,
     BIASED: tl.constexpr,
-    BK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    SLOTS: tl.constexpr,
+    RENORMALISE: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
-    expert, token = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    total = tl.zeros([BK], tl.float32)
-    for start in range(0, HIDDEN, BK):
-        part = start + tl.arange(0, BK)
-        some = tl.load(x + token * x_stride + part, mask=part < HIDDEN, other=0.0)
-        line = tl.load(router + expert * HIDDEN + part, mask=part < HIDDEN, other=0.0)
-        total += some.to(tl.float32) * line
-    found = tl.sum(total, 0)
+    expert, token = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    part = tl.arange(0, WIDTH)
+    line = tl.load(router + expert * HIDDEN + part, mask=part < HIDDEN, other=0.0)
+    dependent_launch.begin(CHAINED)
+    some = tl.load(x + token * x_stride + part, mask=part < HIDDEN, other=0.0)
+    found = tl.sum(some.to(tl.float32) * line, 0)
     if BIASED:
         found += tl.load(bias + expert)
-    tl.store(out + token * EXPERTS + expert, found)
+    tl.store(logits + token * EXPERTS + expert, found)
+    tl.debug_barrier()
+    # Whoever ends last has all of a token's scores before it.
+    if tl.atomic_add(counts + token, 1, sem="acq_rel") == EXPERTS - 1:
+        tl.store(counts + token, 0)
+        lane = tl.arange(0, PADDED)
+        all = tl.load(
+            logits + token * EXPERTS + lane, mask=lane < EXPERTS, other=-float("inf"),
+            cache_modifier=".cg",
+        )  # fmt: skip
+        choose(all, token, weights, chosen, chosen, chosen, 0, EXPERTS, PADDED, ACTIVE, SLOTS,
+               RENORMALISE, LISTED=False)  # fmt: skip
 
 
 @triton.jit
@@ -126,7 +168,9 @@ def _up(
     SLOPE: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     pair = tl.program_id(1).to(tl.int64)
     expert = tl.load(experts + pair).to(tl.int64)
@@ -182,7 +226,9 @@ def _down_onto(
     PACKED: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.begin(CHAINED)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     token = tl.program_id(1).to(tl.int64)
     there = column < HIDDEN

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import dependent_launch
+
 SEGMENT = 16
 MAX_RANK = 128
 """Of one module; a larger one's tiles would not fit a multiprocessor's shared memory."""
@@ -62,6 +64,7 @@ def shrink(
         x, table, segments, thin, parts, counts, entry, table.shape[1], width, x.stride(0), rows,
         ranks, segments.stride(0), FIELDS=FIELDS, SEGMENT=SEGMENT, RANKS=chunk, SLICES=slices,
         CHUNKS=_CHUNKS, BLOCK=_BLOCK, num_warps=4, num_stages=_STAGES,
+        **dependent_launch.options(),
     )  # fmt: skip
     return thin
 
@@ -82,6 +85,7 @@ def expand(
         segments.stride(0), FIELDS=FIELDS, SEGMENT=SEGMENT, MODULES=len(widths), RANK=rank,
         BLOCK=_COLUMNS, ONE=one, TWO=two, THREE=three, FOUR=four, ADD=add,
         ALIGNED=16 if all(width % 16 == 0 for width in widths) else 1, num_warps=_WARPS,
+        **dependent_launch.options(),
     )  # fmt: skip
 
 
@@ -106,6 +110,7 @@ def _shrink(
     SLICES: tl.constexpr,
     CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     segment, part, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     info = table + (segment * entries + entry) * FIELDS
@@ -113,6 +118,7 @@ def _shrink(
     first = tl.load(segments + segment)
     place = tl.load(info)
     total_rank = tl.load(info + 2).to(tl.int32)
+    dependent_launch.begin(CHAINED)
     if (count == 0) | (chunk * RANKS >= total_rank):
         return
     a = tl.multiple_of(place.to(tl.pointer_type(x.dtype.element_ty)), 16)
@@ -177,7 +183,9 @@ def _expand(
     FOUR: tl.constexpr,
     ADD: tl.constexpr,
     ALIGNED: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    dependent_launch.let_next_start(CHAINED)
     tile, segment = tl.program_id(0), tl.program_id(1)
     module = 0
     left = 0
@@ -201,6 +209,7 @@ def _expand(
     offset = tl.load(info + 3 + 2 * module).to(tl.int32)
     rank = tl.load(info + 4 + 2 * module).to(tl.int32)
     if count == 0:
+        dependent_launch.wait(CHAINED)
         return
     b = tl.multiple_of(place.to(tl.pointer_type(y.dtype.element_ty)), 16)
     offset = tl.multiple_of(offset, 16)
@@ -212,6 +221,8 @@ def _expand(
         mask=(ranks < rank)[:, None] & (columns < width)[None, :],
         other=0.0,
     )
+    # The factor was there before; what it is multiplied with is what the kernel in front makes.
+    dependent_launch.wait(CHAINED)
     target = y + rows.to(tl.int64)[:, None] * y_stride + (left + columns)[None, :]
     inside = (own < count)[:, None] & (columns < width)[None, :]
     real = (own < count)[:, None] & (ranks < rank)[None, :]

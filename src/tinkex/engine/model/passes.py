@@ -7,6 +7,7 @@ matrices is the `lora` strategy's.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor
 
 from tinkex.engine.kernels.available import runs_triton
-from tinkex.engine.model.block_configs import GatedDeltaConfig
+from tinkex.engine.model.block_configs import AttentionConfig, GatedDeltaConfig
 from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto
 from tinkex.engine.model.matrices.packed_experts import ExpertStack
+from tinkex.engine.model.ops import swiglu
 from tinkex.engine.model.routes import Routes, products
 
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ class Attend(Protocol):
         `config.windows[layer]`. A head's sink [heads] is one more logit, of a value of zero.
         """
         ...
+
+
+class AttendProjected(ABC):
+    """An `Attend` that also takes queries, keys and values as they are projected."""
+
+    @abstractmethod
+    def projected(
+        self, layer: int, qkv: tuple[Tensor, Tensor | None], norms: tuple[Tensor, Tensor] | None,
+        angles: Angles | None, sinks: Tensor | None, config: AttentionConfig,
+    ) -> Tensor:  # fmt: skip
+        """[N, q_size] from [N, all heads · D], as a sum still to be made: norms of queries and
+        keys, rotation, attention, and the gate where the family has one."""
 
 
 FEW_TOKENS = 256
@@ -81,20 +95,32 @@ class Lora(Protocol):
         """`onto` plus what `project` gives; without gradients `onto` may be written over."""
         return onto + self.project(layer, slot, x, weight, bias)
 
+    def project_apart(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What `project` gives as a sum still to be made, for those who read it anyway."""
+        return self.project(layer, slot, x, weight, bias), None
+
+    def project_gated(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> Tensor:
+        """silu(first half) · second half of what `project` gives."""
+        return swiglu(self.project(layer, slot, x, weight, bias))
+
     few: bool = False
     """Whether the four below are there, for steps of few tokens over experts. What shrinks may run
     beside all that follows, up to what expands."""
 
-    def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor:
-        """Of tokens, by the factor that all experts share."""
+    def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor | None:
+        """Of tokens, by the factor that all experts share. None: nobody has an adapter."""
         raise AssertionError("not asked for where it is not there")
 
     def expand_pairs(self, layer: int, slot: str, thin: Tensor, routes: FewRoutes) -> Tensor:
         """What is added to gate and up of every pair [pairs, 2 · inner]."""
         raise AssertionError("not asked for where it is not there")
 
-    def shrink_pairs(self, layer: int, slot: str, rows: Tensor, routes: FewRoutes) -> Tensor:
-        """Of pairs' rows, each by its expert's factor, summed by token."""
+    def shrink_pairs(self, layer: int, slot: str, rows: Tensor, routes: FewRoutes) -> Tensor | None:
+        """Of pairs' rows, each by its expert's factor, summed by token. None: likewise."""
         raise AssertionError("not asked for where it is not there")
 
     def expand_tokens(self, layer: int, slot: str, thin: Tensor, onto: Tensor) -> None:
@@ -179,6 +205,20 @@ class Pass:
         if self.lora is None:
             return linear(x, weight, bias)
         return self.lora.project(layer, slot, x, weight, bias)
+
+    def project_apart(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.lora is None:
+            return linear(x, weight, bias), None
+        return self.lora.project_apart(layer, slot, x, weight, bias)
+
+    def project_gated(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> Tensor:
+        if self.lora is None:
+            return swiglu(linear(x, weight, bias))
+        return self.lora.project_gated(layer, slot, x, weight, bias)
 
     def project_onto(
         self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None

@@ -10,7 +10,6 @@ forward pass. Steps with prompt chunks are not for this module. Needs a GPU and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,21 +18,20 @@ from torch import Tensor
 from torch.cuda import Stream
 
 from tinkex.engine.adapters.grouped import Shape
+from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels import draw as draw_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
-from tinkex.engine.kernels import pair_adapters as pair_kernel
 from tinkex.engine.kernels import row_adapters as adapter_kernel
-from tinkex.engine.kernels.few_experts import FewRoutes
-from tinkex.engine.model.config import slots
+from tinkex.engine.kernels import token_attention as token_kernel
+from tinkex.engine.model.block_configs import AttentionConfig
+from tinkex.engine.model.blocks.head_ops import shape_of
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.matrices.frozen import Matrix, linear
-from tinkex.engine.model.ops import logits
-from tinkex.engine.model.passes import Attend, Lora
-from tinkex.engine.model.slots import UNEMBED
+from tinkex.engine.model.passes import Angles, Attend, AttendProjected, Lora
 from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache.device_states import TokenRecurrence
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
+from tinkex.engine.sampling.decode_products import AdapterProducts, BareProducts
 from tinkex.engine.sampling.decode_rows import (
     HEAT,
     KEYS,
@@ -174,9 +172,16 @@ class DecodeGraphs:
         return _Captured(forward, draw, logits, drawn)
 
     def _compute(self, rows: int, rank: int, steady: Shape | None) -> Tensor:
+        """Logits of the rows' tokens. In steady mode products are those of training, one by one."""
+        if self._steady is not None:
+            return self._layers(rows, rank, steady)
+        with dependent_launch.chained(self._decoder.device):
+            return self._layers(rows, rank, steady)
+
+    def _layers(self, rows: int, rank: int, steady: Shape | None) -> Tensor:
         view = self._rows.view
         attend: Attend = _Attend(self._cache, self._decoder, self._rows, rows)
-        lora: Lora | None = None
+        lora: Lora | None = BareProducts()
         if self._steady is not None:
             where = (view(POSITIONS, 1, rows), view(PLACES, 1, rows), self._rows.table)
             attend = SteadyTokenAttention(self._cache, self._decoder.config, *where)
@@ -184,7 +189,9 @@ class DecodeGraphs:
         if rank:
             segments = view(SEGMENTS, 3, rows)
             owners = view(OWNERS, 1, rows)
-            lora = _Adapters(self._adapters, self._decoder, segments, owners, rank, self._side)
+            lora = AdapterProducts(
+                self._adapters, self._decoder, segments, owners, rank, self._side
+            )
         recur = None
         if self._states is not None:
             recur = TokenRecurrence(self._states, view(STATES, 1, rows))
@@ -243,7 +250,7 @@ class DecodeStep:
         return tokens, logprobs
 
 
-class _Attend:
+class _Attend(AttendProjected):
     """An `Attend` for single tokens, all numbers on the device."""
 
     def __init__(self, cache: KeyValueCache, decoder: Decoder, rows: DecodeRows, count: int):
@@ -251,6 +258,19 @@ class _Attend:
         self._table = rows.table
         self._positions = rows.view(POSITIONS, 1, count)
         self._places = rows.view(PLACES, 1, count)
+        heads = max((one.kv_heads for one in decoder.config.attends if one is not None), default=0)
+        self._counts = token_kernel.counters(count, heads, decoder.device)
+
+    def projected(
+        self, layer: int, qkv: tuple[Tensor, Tensor | None], norms: tuple[Tensor, Tensor] | None,
+        angles: Angles | None, sinks: Tensor | None, config: AttentionConfig,
+    ) -> Tensor:  # fmt: skip
+        pages = token_kernel.Pages(
+            self._cache.tokens(layer), self._places, self._table, self._positions, PAGE_SIZE,
+            self._windows[layer],
+        )  # fmt: skip
+        shape = shape_of(config)
+        return token_kernel.attend(*qkv, norms, angles, sinks, shape, pages, self._counts)
 
     def __call__(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
@@ -260,97 +280,6 @@ class _Attend:
         return paged_kernel.attend(
             q, tokens, self._table, self._positions, PAGE_SIZE, self._windows[layer], sinks
         )
-
-
-class _Adapters(Lora):
-    """Looks up each row's adapter on the device, so that one graph serves any mix of them.
-
-    The small products need nothing of the large ones: they run side by side, on a stream of their
-    own, and are summed at the end.
-    """
-
-    few = True
-
-    def __init__(
-        self, table: AdapterTable, decoder: Decoder, segments: Tensor, owners: Tensor, rank: int,
-        side: Stream,
-    ) -> None:  # fmt: skip
-        self._entries, self._rank, self._side = table.entries, rank, side
-        self._whole_table, self._owners = table.tensor, owners
-        self._segments, rows = segments[:2], segments.shape[1]
-        # One lookup less for every kernel: each waits for one before it can read anything.
-        self._table = table.tensor.index_select(0, segments[2])
-        self._counts = adapter_kernel.counters(rows, decoder.device)
-        self._widths = {
-            name: tuple(width for _, width in placed.slot.modules)
-            for name, placed in slots(decoder.config).items()
-        }
-        own = [name for name, placed in slots(decoder.config).items() if not placed.slot.of_experts]
-        # Rows with no adapter are never written to, so they stay zero from layer to layer.
-        self._added = {
-            name: torch.zeros(
-                rows, sum(self._widths[name]), dtype=decoder.dtype, device=decoder.device
-            )
-            for name in own
-        }
-
-    def project(
-        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
-    ) -> Tensor:
-        if slot not in self._added:
-            return linear(x, weight, bias)
-        added = self._added[slot]
-        with self._beside(added, False, layer, slot, x):
-            y = self._frozen(slot, x, weight, bias)
-        return y.add_(added)
-
-    def _frozen(self, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
-        if slot == UNEMBED and isinstance(weight, Tensor):
-            return logits(x, weight)
-        return linear(x, weight, bias)
-
-    def project_onto(
-        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
-    ) -> Tensor:
-        with self._beside(onto, True, layer, slot, x):
-            y = linear(x, weight, bias)
-        return y.add_(onto)
-
-    def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor:
-        widths = self._widths[slot]
-        where = (self._entries[layer, slot], self._table, self._segments)
-        self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side):
-            return adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
-
-    def expand_pairs(self, layer: int, slot: str, thin: Tensor, routes: FewRoutes) -> Tensor:
-        torch.cuda.current_stream().wait_stream(self._side)
-        entry, width = self._entries[layer, slot], self._widths[slot][0]
-        where = (entry, self._whole_table, width, self._rank)
-        return pair_kernel.expand(thin, routes, self._owners, *where)
-
-    def shrink_pairs(self, layer: int, slot: str, rows: Tensor, routes: FewRoutes) -> Tensor:
-        where = (self._entries[layer, slot], self._whole_table, self._rank)
-        self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side):
-            return pair_kernel.shrink(rows, routes, self._owners, *where)
-
-    def expand_tokens(self, layer: int, slot: str, thin: Tensor, onto: Tensor) -> None:
-        torch.cuda.current_stream().wait_stream(self._side)
-        where = (self._entries[layer, slot], self._table, self._segments)
-        adapter_kernel.expand(onto, thin, *where, self._widths[slot], self._rank, True)
-
-    @contextmanager
-    def _beside(self, into: Tensor, add: bool, layer: int, slot: str, x: Tensor) -> Iterator[None]:
-        """Write the small products to `into`, or add them, while what is inside the `with` runs."""
-        widths, main = self._widths[slot], torch.cuda.current_stream()
-        where = (self._entries[layer, slot], self._table, self._segments)
-        self._side.wait_stream(main)
-        with torch.cuda.stream(self._side):
-            thin = adapter_kernel.shrink(x, len(widths) * self._rank, self._counts, *where)
-            adapter_kernel.expand(into, thin, *where, widths, self._rank, add)
-        yield
-        main.wait_stream(self._side)
 
 
 def buckets(rows: int) -> list[int]:

@@ -17,7 +17,7 @@ from tinkex.engine.model.blocks import head_ops
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.matrices.frozen import Matrix
 from tinkex.engine.model.ops import rms_norm, rotate, row_wise
-from tinkex.engine.model.passes import Angles, Pass
+from tinkex.engine.model.passes import Angles, AttendProjected, Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,20 @@ class Attention:
         yield OUT, self.o, self.o_bias
 
     def forward(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        if isinstance(run.attend, AttendProjected) and not self.config.wide_norms:
+            mixed = self._at_once(layer, x, run, run.attend)
+            return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
         qkv = run.project(layer, QKV, x, self.qkv, self.qkv_bias)
         q, k, v, gate = self._heads(qkv, run.angles[layer])
         mixed = run.attend(layer, q, k, v, self.sinks).reshape(x.shape[0], self.config.q_size)
         if gate is not None:
             mixed = mixed * row_wise(torch.sigmoid, gate)
         return run.project_onto(onto, layer, OUT, mixed, self.o, self.o_bias)
+
+    def _at_once(self, layer: int, x: Tensor, run: Pass, attend: AttendProjected) -> Tensor:
+        qkv = run.project_apart(layer, QKV, x, self.qkv, self.qkv_bias)
+        norms = None if self.q_norm is None or self.k_norm is None else (self.q_norm, self.k_norm)
+        return attend.projected(layer, qkv, norms, run.angles[layer], self.sinks, self.config)
 
     def _heads(
         self, qkv: Tensor, angles: Angles | None

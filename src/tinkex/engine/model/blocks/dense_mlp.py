@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tinkex.engine.model.block_configs import DenseMlpConfig
 from tinkex.engine.model.blocks.block import NamedProduct
 from tinkex.engine.model.matrices.frozen import Matrix
-from tinkex.engine.model.ops import row_wise, swiglu
+from tinkex.engine.model.ops import row_wise
 from tinkex.engine.model.passes import Pass
 
 
@@ -39,10 +39,10 @@ class DenseMlp:
         return run.project_onto(onto, layer, self.config.down, inner, self.down, self.down_bias)
 
     def _inner(self, layer: int, x: Tensor, run: Pass) -> Tensor:
-        gate_up = run.project(layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias)
+        asked = (layer, self.config.gate_up, x, self.gate_up, self.gate_up_bias)
         if not self.config.gelu:
-            return swiglu(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
+            return run.project_gated(*asked)
+        gate, up = run.project(*asked).chunk(2, dim=-1)
         return row_wise(_gelu, gate.contiguous()) * up
 
 

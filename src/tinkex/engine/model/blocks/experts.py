@@ -78,11 +78,12 @@ class Experts:
 
         config, lora, alone = self.config, run.lora, len(x) <= pair_experts.TOKENS
         thin = None if lora is None else lora.shrink_tokens(layer, UP, x)
+        choice = (config.active, config.renormalise)
         if alone:
-            logits = pair_experts.scores(x, self.router, self.router_bias)
+            routes = pair_experts.route(x, self.router, self.router_bias, *choice)
         else:
             logits = F.linear(x.float(), self.router, self.router_bias)
-        routes = few_experts.route(logits, config.active, config.renormalise, listed=not alone)
+            routes = few_experts.route(logits, *choice)
         run.routed(layer, routes.experts)
         added = None
         if lora is not None and thin is not None:

@@ -5,12 +5,15 @@ What `blocks.attention` does operation by operation elsewhere. Needs a GPU with 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tinkex.engine.model.block_configs import AttentionConfig
+
+if TYPE_CHECKING:
+    from tinkex.engine.kernels.heads import Shape
 
 Norms = tuple[Tensor, Tensor] | None
 Angles = tuple[Tensor, Tensor] | None
@@ -21,17 +24,22 @@ def ready(
     config: AttentionConfig,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Queries and keys normed, rotated and scaled, values, and gates [N, heads · D] if any."""
-    from tinkex.engine.kernels import heads as kernel
-
-    extra = 1.0 if config.scale is None else config.scale * config.head_dim**0.5
-    shape = kernel.Shape(
-        config.heads, config.kv_heads, config.head_dim, config.norm_eps, extra, config.gated
-    )
+    shape = shape_of(config)
     norms = None if q_norm is None or k_norm is None else (q_norm, k_norm)
     apply: Any = _Ready.apply
     turned, v, gate = apply(qkv.contiguous(), norms, angles, shape)
     q, k = turned.split_with_sizes([config.heads, config.kv_heads], dim=1)
     return q, k, v, gate.reshape(len(qkv), -1) if config.gated else None
+
+
+def shape_of(config: AttentionConfig) -> Shape:
+    """What the kernels are to know of the heads."""
+    from tinkex.engine.kernels.heads import Shape
+
+    extra = 1.0 if config.scale is None else config.scale * config.head_dim**0.5
+    return Shape(
+        config.heads, config.kv_heads, config.head_dim, config.norm_eps, extra, config.gated
+    )
 
 
 class _Ready(torch.autograd.Function):
