@@ -38,7 +38,7 @@ class Replay:
 
 def replay_steps(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this sampler take its decode steps as captured ones."""
-    from tinkex.engine.sampling import decode_graph
+    from tinkex.engine.sampling.gpu_decode import graph
 
     for name in ("zeros", "empty"):
         monkeypatch.setattr(torch, name, _unpinned(getattr(torch, name)))
@@ -47,16 +47,16 @@ def replay_steps(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ("graph_pool_handle", lambda: None),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(decode_graph, "Stream", Stream)
-    monkeypatch.setattr(decode_graph.DecodeGraphs, "_capture", _capture)
+    monkeypatch.setattr(graph, "Stream", Stream)
+    monkeypatch.setattr(graph.DecodeGraphs, "_capture", _capture)
     rows, context = sampler._limits.rows, sampler.context
-    sampler._graphs = decode_graph.DecodeGraphs(
+    sampler._graphs = graph.DecodeGraphs(
         sampler._decoder, sampler._cache, sampler._drawer, rows, context
     )
 
 
 def _capture(self: Any, *key: Any) -> Any:
-    from tinkex.engine.sampling.decode_graph import _Captured
+    from tinkex.engine.sampling.gpu_decode.graph import _Captured
 
     logits = self._compute(*key)
     drawn = self._draw(logits)

@@ -6,7 +6,7 @@ request      one sample command and its branches, a sequence each
 scheduling   which tokens are computed next, whose first, and who gives pages back
 forward      the passes: paged_attention over pages, projection with each token's own adapter
 adapters     the adapters that can be sampled from
-decode_graph, decode_rows, adapter_table and the kernels: on a GPU, steps of single tokens
+gpu_decode   on a GPU, steps of single tokens as captured graphs
 cpu_decode   on a CPU, steps of single tokens of small models, in numpy
 speculation  guesses in the rows that cost nothing
 grammar      which tokens a grammar allows next

@@ -30,8 +30,8 @@ from tinkex.engine.sampling.scheduling.chunks import Chunk
 from tinkex.engine.to_device import to_device
 
 if TYPE_CHECKING:
-    from tinkex.engine.sampling.decode_graph import DecodeGraphs
     from tinkex.engine.sampling.device_attention import DeviceAttention
+    from tinkex.engine.sampling.gpu_decode.graph import DecodeGraphs
     from tinkex.engine.sampling.steady.attention import SteadyPagedAttention
 
 
@@ -123,7 +123,7 @@ def decode_graphs(
     if decoder.device.type != "cuda":
         return None
     try:
-        from tinkex.engine.sampling.decode_graph import DecodeGraphs
+        from tinkex.engine.sampling.gpu_decode.graph import DecodeGraphs
     except ImportError:
         return None
     return DecodeGraphs(decoder, cache, drawer, rows, context, states)

@@ -46,7 +46,7 @@ from tinkex.engine.sampling.stopping import Stopping
 from tinkex.engine.sampling.turns import Turn, drawer_for, drawn, turns_after
 
 if TYPE_CHECKING:
-    from tinkex.engine.sampling.decode_graph import DecodeStep
+    from tinkex.engine.sampling.gpu_decode.graph import DecodeStep
 
 FailKind: TypeAlias = Literal["user", "server", "cancelled"]
 

@@ -23,7 +23,7 @@ from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.slots import UNEMBED
-from tinkex.engine.sampling.adapter_table import AdapterTable
+from tinkex.engine.sampling.gpu_decode.adapter_table import AdapterTable
 
 
 class BareProducts(Lora):

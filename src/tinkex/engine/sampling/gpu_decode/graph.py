@@ -27,12 +27,13 @@ from tinkex.engine.model.block_configs import AttentionConfig
 from tinkex.engine.model.blocks.head_ops import shape_of
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.passes import Angles, Attend, AttendProjected, Lora
-from tinkex.engine.sampling.adapter_table import AdapterTable
 from tinkex.engine.sampling.cache.device_states import TokenRecurrence
 from tinkex.engine.sampling.cache.kv_cache import PAGE_SIZE, KeyValueCache
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
-from tinkex.engine.sampling.decode_products import AdapterProducts, BareProducts
-from tinkex.engine.sampling.decode_rows import (
+from tinkex.engine.sampling.draw import Drawer
+from tinkex.engine.sampling.gpu_decode.adapter_table import AdapterTable
+from tinkex.engine.sampling.gpu_decode.products import AdapterProducts, BareProducts
+from tinkex.engine.sampling.gpu_decode.rows import (
     HEAT,
     KEYS,
     MASKED,
@@ -44,7 +45,6 @@ from tinkex.engine.sampling.decode_rows import (
     TOKENS,
     DecodeRows,
 )
-from tinkex.engine.sampling.draw import Drawer
 from tinkex.engine.sampling.projection import spans_of
 from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.chunks import Chunk

@@ -1,0 +1,1 @@
+"""Decode steps on a GPU: captured graphs, their rows, and their products."""
