@@ -5,12 +5,17 @@ On a machine without a GPU `test_interpreted.py` runs them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from support.interpreted import DEVICE, here
+
+if TYPE_CHECKING:
+    from tinkex.engine.kernels.token_attention import Pages
 
 PAGE = 16
 HEADS, KV_HEADS, SIZE = 6, 2, 32
@@ -127,7 +132,7 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def pages_of(lengths: list[int], window: int | None) -> "Pages":  # noqa: F821, UP037
+def pages_of(lengths: list[int], window: int | None) -> Pages:
     from tinkex.engine.kernels.token_attention import Pages
 
     width = -(-max(lengths) // PAGE)
