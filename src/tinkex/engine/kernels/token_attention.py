@@ -32,7 +32,7 @@ class Pages(NamedTuple):
     places: Tensor  # of the tokens themselves, int32 [N]
     table: Tensor  # [pages, rows]: column n has the pages of row n's sequence
     positions: Tensor  # of the tokens in their sequences, int32 [N]
-    page_size: int
+    page_size: int  # tokens of a page
     window: int | None  # how far a token sees; None: to the first
 
 
