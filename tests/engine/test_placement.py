@@ -159,8 +159,25 @@ def test_the_page_about_memory_names_the_shares_as_they_are() -> None:
     dense, mixtures = placement._DENSE, placement._MIXTURES
     assert f"{dense.cache * 100:.0f} % of what is free once the model is loaded" in page
     assert f"more than {dense.activations * 100:.0f} % of a\n  GPU's free memory" in page
+    assert f"up to {dense.adapters * 100:.0f} % of a GPU's free memory" in page
+    assert dense.adapters == mixtures.adapters
     for share in (mixtures.cache, mixtures.activations):
         assert f"(mixtures {share * 100:.0f} %)" in page
+
+
+def test_a_card_keeps_dozens_of_samplers_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an 8B model at rank 32 each takes 260 MB; a card with 124 GB free had room for eight."""
+    card = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (124 << 30, 141 << 30))
+    tiny = tiny_decoder()
+    decoder: Any = SimpleNamespace(
+        config=tiny.config, device=card, dtype=tiny.dtype, parameters=8_000_000_000
+    )
+    assert sampling_limits(config(), decoder).adapter_bytes > 32 * 260_000_000
+    assert sampling_limits(config(adapter_bytes=5), decoder).adapter_bytes == 5
+    assert sampling_limits(config(), tiny).adapter_bytes == 2 << 30
+    for shares in (placement._DENSE, placement._MIXTURES):
+        assert sum(shares) < 0.95
 
 
 def test_a_small_model_takes_a_bursts_prompts_in_one_step() -> None:

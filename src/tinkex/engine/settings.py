@@ -22,7 +22,7 @@ class WorkerConfig:
     micro_batch_tokens: int | None = None
     step_tokens: int | None = None  # of a unit of sampling: also how long training waits for one
     kv_bytes: int | None = None  # of the sampling cache
-    adapter_bytes: int = 2 << 30  # of served adapters not in use
+    adapter_bytes: int | None = None  # of served adapters that stay loaded when not in use
     run_bytes: int | None = None  # of training runs on the device
     host_run_bytes: int | None = None  # of the host, for runs not in use
     sampling_share: float = 0.5  # of the time when both have work

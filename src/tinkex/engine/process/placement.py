@@ -24,6 +24,7 @@ from tinkex.engine.sampling.cache.recurrent_states import state_bytes
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.settings import WorkerConfig
 
+_CPU_ADAPTER_BYTES = 2 << 30
 _CPU_KV_BYTES = 4 << 30
 _CPU_KV_SHARE = 0.125
 _LEAST_STEP_TOKENS, _MOST_STEP_TOKENS = 256, 4096
@@ -32,16 +33,17 @@ _STEP_WORK = 1_000_000_000
 
 
 class _Shares(NamedTuple):
-    """Of what is free on a GPU once the model is loaded. The rest is for captured graphs, logits,
-    the adapters of samplers and what libraries take."""
+    """Of what is free on a GPU once the model is loaded. The rest is for captured graphs, logits
+    and what libraries take."""
 
     cache: float
+    adapters: float
     activations: float
     runs: float
 
 
-_DENSE = _Shares(cache=0.3, activations=0.35, runs=0.25)
-_MIXTURES = _Shares(cache=0.18, activations=0.48, runs=0.22)
+_DENSE = _Shares(cache=0.25, adapters=0.08, activations=0.35, runs=0.25)
+_MIXTURES = _Shares(cache=0.14, adapters=0.08, activations=0.48, runs=0.22)
 """A pass of a mixture must be large before the device is busy with it: with half as many passes a
 step of Qwen3.6-35B-A3B took 889 ms instead of 1,564 (`benchmarks/gpu_families.py`)."""
 
@@ -227,7 +229,7 @@ def sampling_limits(config: WorkerConfig, decoder: Decoder) -> SamplerLimits:
         rows=rows,
         snapshots=_SNAPSHOTS,
         step_tokens=config.step_tokens or _step_tokens(decoder),
-        adapter_bytes=config.adapter_bytes,
+        adapter_bytes=config.adapter_bytes or _adapter_bytes(decoder),
     )
 
 
@@ -274,6 +276,15 @@ def _share(config: WorkerConfig) -> float:
     if not 0 < config.memory_share <= 1:
         raise ModelError(f"memory_share: {config.memory_share} is not above 0 and at most 1")
     return config.memory_share
+
+
+def _adapter_bytes(decoder: Decoder) -> int:
+    """Enough for dozens: one that is let go while others sample from it in turn is read again from
+    its files each time, with everybody waiting."""
+    if decoder.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(decoder.device)
+        return int(free * _shares(decoder.config).adapters)
+    return _CPU_ADAPTER_BYTES
 
 
 def _kv_bytes(decoder: Decoder, share: float) -> int:
