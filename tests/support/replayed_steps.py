@@ -1,4 +1,4 @@
-"""Captured decode steps on a machine without a GPU: a replay computes the step again.
+"""Captured steps and passes on a machine without a GPU: a replay computes the step again.
 
 Buffers, tables and the order of uploads are those of a card; streams and graphs are not there.
 """
@@ -40,6 +40,26 @@ def replay_steps(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this sampler take its decode steps as captured ones."""
     from tinkex.engine.sampling.gpu_decode import graph
 
+    _as_on_a_card(graph, monkeypatch)
+    monkeypatch.setattr(graph.DecodeGraphs, "_capture", _capture)
+    rows, context = sampler._limits.rows, sampler.context
+    sampler._graphs = graph.DecodeGraphs(
+        sampler._decoder, sampler._cache, sampler._drawer, rows, context
+    )
+
+
+def replay_prompts(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this sampler take passes of few tokens as captured ones."""
+    from tinkex.engine.sampling.gpu_decode import prompts
+
+    _as_on_a_card(prompts, monkeypatch)
+    monkeypatch.setattr(prompts.PromptGraphs, "_capture", _capture_prompts)
+    sampler._forward._prompts = prompts.PromptGraphs(
+        sampler._decoder, sampler._cache, sampler.context
+    )
+
+
+def _as_on_a_card(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("zeros", "empty"):
         monkeypatch.setattr(torch, name, _unpinned(getattr(torch, name)))
     for name, fake in (
@@ -47,12 +67,7 @@ def replay_steps(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ("graph_pool_handle", lambda: None),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(graph, "Stream", Stream)
-    monkeypatch.setattr(graph.DecodeGraphs, "_capture", _capture)
-    rows, context = sampler._limits.rows, sampler.context
-    sampler._graphs = graph.DecodeGraphs(
-        sampler._decoder, sampler._cache, sampler._drawer, rows, context
-    )
+    monkeypatch.setattr(module, "Stream", Stream)
 
 
 def _capture(self: Any, *key: Any) -> Any:
@@ -62,6 +77,11 @@ def _capture(self: Any, *key: Any) -> Any:
     drawn = self._draw(logits)
     forward = Replay(lambda: logits.copy_(self._compute(*key)))
     return _Captured(forward, Replay(lambda: drawn.copy_(self._draw(logits))), logits, drawn)
+
+
+def _capture_prompts(self: Any, *key: Any) -> Any:
+    hidden = self._compute(*key)
+    return Replay(lambda: hidden.copy_(self._compute(*key))), hidden
 
 
 def _unpinned(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -32,18 +32,20 @@ from tinkex.engine.to_device import to_device
 if TYPE_CHECKING:
     from tinkex.engine.sampling.device_attention import DeviceAttention
     from tinkex.engine.sampling.gpu_decode.graph import DecodeGraphs
+    from tinkex.engine.sampling.gpu_decode.prompts import PromptGraphs
     from tinkex.engine.sampling.steady.attention import SteadyPagedAttention
 
 
 class Forward:
     def __init__(
-        self, decoder: Decoder, cache: KeyValueCache, states: SequenceStates | None
+        self, decoder: Decoder, cache: KeyValueCache, states: SequenceStates | None, context: int
     ) -> None:
         self._decoder, self._cache, self._states = decoder, cache, states
         self._frozen = FrozenProducts(decoder.weights)
         self._stacks = Stacks()
         keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
         self._kept = KeptRows(cache, decoder.config) if keeps else None
+        self._prompts = _prompt_graphs(decoder, cache, context, states)
 
     @property
     def free_rows(self) -> int:
@@ -52,10 +54,16 @@ class Forward:
 
     def prepare(self) -> bool:
         """Do a piece of what the first pass would have to do; False if nothing is left."""
-        return self._frozen.prepare()
+        if self._frozen.prepare():
+            return True
+        return self._prompts is not None and self._prompts.prepare()
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Of the chunks' tokens end to end, rows after them that only pad. Fills their pages."""
+        """Of the chunks' tokens end to end, rows after them that only pad. Fills their pages. What
+        it gives may be written over by the next pass."""
+        captured = None if self._prompts is None else self._prompts.hidden(chunks)
+        if captured is not None:
+            return captured
         lengths = [chunk.stop - chunk.start for chunk in chunks]
         rows = max(sum(lengths), self._frozen.min_rows)
         tokens, positions = _laid_out(chunks, lengths, rows)
@@ -127,6 +135,19 @@ def decode_graphs(
     except ImportError:
         return None
     return DecodeGraphs(decoder, cache, drawer, rows, context, states)
+
+
+def _prompt_graphs(
+    decoder: Decoder, cache: KeyValueCache, context: int, states: SequenceStates | None
+) -> PromptGraphs | None:
+    """None where there are no graphs, and where a pass is more than they do."""
+    if decoder.device.type != "cuda" or decoder.steady or states is not None:
+        return None
+    try:
+        from tinkex.engine.sampling.gpu_decode.prompts import PromptGraphs
+    except ImportError:
+        return None
+    return PromptGraphs(decoder, cache, context)
 
 
 def _laid_out(chunks: Sequence[Chunk], lengths: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:

@@ -74,7 +74,7 @@ class Sampler:
             config, device, decoder.dtype, limits.adapter_bytes, read_adapter, steady=decoder.steady
         )
         self._pages = BranchPages(self.pool, self._cache, self._states, self.scheduler)
-        self._forward = Forward(decoder, self._cache, self._states)
+        self._forward = Forward(decoder, self._cache, self._states, self.context)
         self._decode = cpu_decode(decoder, self._cache)
         self._guess_rows = self._forward.free_rows if self._decode is None else 0
         self._drawer = drawer_for(decoder)
@@ -112,9 +112,9 @@ class Sampler:
 
     def prepare(self) -> bool:
         """Do a piece of what the first step would have to do; False if nothing is left."""
-        if self._forward.prepare():
+        if self._graphs is not None and self._graphs.prepare():
             return True
-        return self._graphs is not None and self._graphs.prepare()
+        return self._forward.prepare()
 
     def submit(self, command: Sample, wake: Callable[[], None] = lambda: None) -> None:
         """Queue a command; `step` answers it. Raises UserError, having changed nothing. Where a

@@ -82,7 +82,7 @@ class DecodeRows:
         host[MASKED] = self._masked
         # A padding row must be harmless: position 0 of the scratch page.
         host[:HEAT, count:] = 0
-        host[SEGMENTS:OWNERS] = _segments(spans, at, host.shape[1])
+        host[SEGMENTS:OWNERS] = segments_of(spans, at, host.shape[1])
         host[OWNERS:] = 0
         for span, place in zip(spans, at, strict=True):
             host[OWNERS, span.start : span.stop] = place + 1
@@ -125,7 +125,7 @@ class DecodeRows:
         return part[0] if count == 1 else part
 
 
-def _segments(spans: Sequence[Span], at: Sequence[int], rows: int) -> NDArray[np.int32]:
+def segments_of(spans: Sequence[Span], at: Sequence[int], rows: int) -> NDArray[np.int32]:
     """First row, rows and place of each segment; no rows where there is none."""
     found = [
         (start, min(SEGMENT, span.stop - start), place)
