@@ -79,6 +79,7 @@ class User:
         self._service = self._sdk.ServiceClient(base_url=url, api_key=key)
         self._training: Any = None
         self._sampler: Any = None
+        self._samplers: list[Any] = []
         self._rng = random.Random(0)
         self._numbers = itertools.count()
 
@@ -225,10 +226,11 @@ class User:
         """For each round the seconds it took and the tokens that came: a sample of each of so many
         samplers of the run, between whose making it took a step."""
         params = self._types.SamplingParams(max_tokens=new, temperature=1.0, stop=[])
-        samplers = []
+        samplers: list[Any] = []
         for _ in range(count):
             self._step(self._data(1, 31), pipelined=True)
             samplers.append(self._training.save_weights_and_get_sampling_client())
+        self._samplers = samplers
         found = []
         for _ in range(rounds):
             prompts = [self._prompt(prompt) for _ in samplers]
@@ -238,6 +240,17 @@ class User:
             came = sum(len(s.tokens) for f in futures for s in f.result().sequences)
             found.append([time.perf_counter() - begun, came])
         return found
+
+    def first_answers(self, prompt: int) -> list[float]:
+        """Seconds to one token of each of those samplers, after one of the base model."""
+        one = self._types.SamplingParams(max_tokens=1, temperature=1.0, stop=[])
+        base = self._service.create_sampling_client(base_model=self._model)
+        found = []
+        for sampler in [base, *self._samplers]:
+            begun = time.perf_counter()
+            sampler.sample(self._prompt(prompt), 1, one).result()
+            found.append(time.perf_counter() - begun)
+        return found[1:]
 
     def refused(self, tokens: int) -> str:
         """What is said to a sequence that should not be taken."""
