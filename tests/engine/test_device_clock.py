@@ -25,6 +25,12 @@ class Device:
     def wait(self) -> None:
         self.now = max(self.now, self.free_at)
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def watch(self) -> Stopwatch:
+        return Stopwatch(self.mark, lambda: self.now, self.sleep)
+
     def mark(self) -> Mark:
         return _Mark(self)
 
@@ -49,7 +55,7 @@ class _Mark:
 def test_equal_shares_are_shares_of_the_devices_time(train_s: float) -> None:
     """A micro-batch returns when it is queued; its time must not be charged to the next step."""
     device, policy = Device(), Interleave(0.5)
-    watch, used = Stopwatch(device.mark), {"train": 0.0, "sample": 0.0}
+    watch, used = device.watch(), {"train": 0.0, "sample": 0.0}
     while device.now < 30.0:
         for seconds in watch.ended():
             used[policy.spent(seconds)] += seconds
@@ -65,13 +71,46 @@ def test_equal_shares_are_shares_of_the_devices_time(train_s: float) -> None:
 
 def test_the_host_runs_ahead_by_two_units_and_the_device_is_never_idle() -> None:
     device = Device()
-    watch = Stopwatch(device.mark)
+    watch = device.watch()
     for _ in range(100):
         with watch.unit():
             device.launch(0.1)
         assert device.free_at - device.now <= 2 * 0.1
     assert device.idle == pytest.approx(0.001)
     assert sum(watch.ended()) == pytest.approx(9.8, abs=0.1)
+
+
+@pytest.mark.parametrize("host_s", [0.001, 0.008])
+def test_who_comes_while_long_units_run_goes_before_the_next(host_s: float) -> None:
+    """What is next is settled shortly before the device is free, and it is never idle for that."""
+    device = Device()
+    watch = device.watch()
+    for number in range(100):
+        watch.wait()
+        if number > 1:
+            assert device.free_at - device.now <= 0.012 + 2 * host_s
+        with watch.unit():
+            device.launch(0.1, host_s)
+    assert device.idle == pytest.approx(host_s)
+
+
+def test_units_that_take_the_host_as_long_as_the_device_are_queued_at_once() -> None:
+    device = Device()
+    watch = device.watch()
+    for _ in range(100):
+        with watch.unit():
+            device.launch(0.1, host=0.06)
+    assert device.idle == pytest.approx(0.06)
+    assert device.free_at == pytest.approx(10.06)
+
+
+def test_a_unit_that_ends_sooner_than_the_one_before_leaves_the_device_idle_for_a_moment() -> None:
+    device, asked = Device(), [0.1, 0.1, 0.005] * 30
+    watch = device.watch()
+    for seconds in asked:
+        with watch.unit():
+            device.launch(seconds)
+    assert device.free_at - sum(asked) < len(asked) * 0.002
 
 
 def test_on_a_cpu_a_unit_has_ended_when_it_returns() -> None:
