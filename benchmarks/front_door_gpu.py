@@ -135,6 +135,12 @@ def through_the_door(
                     peft.get("train"), higher_is_better=True))  # fmt: skip
     wait("a sampler of the run as it is, to its first token",
          middle(client.ask("on_policy", rounds=4, prompt=PROMPT)[1:]), "≤100 ms")  # fmt: skip
+    average, most = client.ask("apart", count=16, prompt=PROMPT, new=NEW)
+    rows += [
+        Row(f"logprobs of samples, trainer against sampler, {who}", average, "nats",
+            target="≤0.01"),
+        Row(f"the same, at most, {who}", most, "nats"),
+    ]  # fmt: skip
     client.ask("tuned")
     for at_once, target in AT_ONCE.items():
         came = client.ask("samples", rounds=4, at_once=at_once, prompt=PROMPT, new=NEW)

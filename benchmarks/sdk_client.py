@@ -252,6 +252,30 @@ class User:
             found.append(time.perf_counter() - begun)
         return found[1:]
 
+    def apart(self, count: int, prompt: int, new: int) -> list[float]:
+        """By how many nats the trainer's logprobs of what it sampled are others than the sampler's:
+        on average, and at most."""
+        params = self._types.SamplingParams(max_tokens=new, temperature=1.0, stop=[])
+        sampler = self._training.save_weights_and_get_sampling_client()
+        prompts = [self._tokens(prompt) for _ in range(count)]
+        asked = [
+            sampler.sample(self._types.ModelInput.from_ints(each), 1, params) for each in prompts
+        ]
+        drawn = [future.result().sequences[0] for future in asked]
+        data = [
+            self._datum([*before, *after.tokens])
+            for before, after in zip(prompts, drawn, strict=True)
+        ]
+        found = self._training.forward(data, "cross_entropy").result()
+        gaps = [
+            abs(one - other)
+            for output, after in zip(found.loss_fn_outputs, drawn, strict=True)
+            for one, other in zip(
+                output["logprobs"].data[prompt - 1 :], after.logprobs, strict=True
+            )
+        ]
+        return [sum(gaps) / len(gaps), max(gaps)]
+
     def refused(self, tokens: int) -> str:
         """What is said to a sequence that should not be taken."""
         try:
