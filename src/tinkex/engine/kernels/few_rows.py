@@ -120,13 +120,13 @@ def _product(
             known = real[None, :] & there[:, None]
             given = tl.load(taken + start, mask=known, other=0.0, cache_modifier=".cg")
             one = tl.load(lanes + start, mask=there[None, :], other=0.0)
-        total = tl.dot(one, given, total)
+        total = tl.dot(one, given, total, input_precision="ieee")
         if GATED:
             if EVEN:
                 two = tl.load(lanes + second + start, eviction_policy="evict_first")
             else:
                 two = tl.load(lanes + second + start, mask=there[None, :], other=0.0)
-            other = tl.dot(two, given, other)
+            other = tl.dot(two, given, other, input_precision="ieee")
     whole = inside[:, None] & real[None, :]
     if BIASED:
         total += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[:, None]
