@@ -66,7 +66,7 @@ def test_mixed_ranks_over_experts_in_one_launch_are_what_each_gets_alone(slot: s
 def test_the_gate_is_that_of_the_cpu_forwards_and_backwards(
     limit: float | None, inner: int
 ) -> None:
-    from tinkex.engine.kernels import experts as kernel
+    from tinkex.engine.kernels.mixtures import experts as kernel
 
     gate_up, share = random(13, 2 * inner, seed=1), random(13, seed=2).sigmoid()
     bias = None if limit is None else random(EXPERTS, 2 * inner, seed=3)
@@ -84,7 +84,7 @@ def test_the_gate_is_that_of_the_cpu_forwards_and_backwards(
 
 @here
 def test_rows_are_summed_by_token() -> None:
-    from tinkex.engine.kernels import experts as kernel
+    from tinkex.engine.kernels.mixtures import experts as kernel
 
     rows, places = random(12, 50, seed=1), torch.randperm(12, device=DEVICE).view(4, 3)
     close(kernel.combine(rows, places), rows.double()[places].sum(1))
@@ -96,7 +96,7 @@ def test_rows_are_summed_by_token() -> None:
 )
 @pytest.mark.parametrize("oss", [False, True])
 def test_few_tokens_get_what_sorted_ones_get(tokens: int, by: str, oss: bool) -> None:
-    from tinkex.engine.kernels import few_experts, pair_experts
+    from tinkex.engine.kernels.mixtures import few_experts, pair_experts
 
     router, x = random(EXPERTS, HIDDEN, seed=1), random(tokens, HIDDEN, seed=2)
     up, down = random(EXPERTS, 2 * INNER, HIDDEN, seed=3), random(EXPERTS, HIDDEN, INNER, seed=4)
@@ -136,7 +136,7 @@ def test_few_tokens_get_from_packed_experts_what_widened_ones_give(
     tokens: int, dtype: torch.dtype
 ) -> None:
     """The same bits: of every pattern of four bits, and of the smallest and largest scales."""
-    from tinkex.engine.kernels import few_experts, pair_experts
+    from tinkex.engine.kernels.mixtures import few_experts, pair_experts
 
     hidden, inner = 192, 96
     router, x = random(EXPERTS, hidden, seed=1), random(tokens, hidden, seed=2).to(dtype)
@@ -157,7 +157,7 @@ def test_few_tokens_get_from_packed_experts_what_widened_ones_give(
 @here
 def test_every_byte_and_scale_is_widened_exactly_in_a_kernel() -> None:
     """One expert of rows of 32 with a single one in each token: what comes back is the numbers."""
-    from tinkex.engine.kernels import few_experts
+    from tinkex.engine.kernels.mixtures import few_experts
 
     scales = torch.arange(253, dtype=torch.uint8, device=DEVICE)
     blocks = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(16, 16)
@@ -177,8 +177,9 @@ def packed(rows: int, columns: int, dtype: torch.dtype) -> PackedExperts:
 
 @here
 def test_each_pair_has_its_own_low_rank_factor() -> None:
-    from tinkex.engine.kernels import few_experts as kernel
-    from tinkex.engine.kernels import pair_adapters, row_adapters
+    from tinkex.engine.kernels import row_adapters
+    from tinkex.engine.kernels.mixtures import few_experts as kernel
+    from tinkex.engine.kernels.mixtures import pair_adapters
 
     tokens, rank, owners = 6, 16, [0, 2, 1, 1, 0, 2]
     routes = kernel.route(random(tokens, EXPERTS, seed=1), ACTIVE, renormalise=True)

@@ -23,7 +23,7 @@ from tinkex.engine.model.ops import swiglu
 from tinkex.engine.model.routes import Routes, products
 
 if TYPE_CHECKING:
-    from tinkex.engine.kernels.few_experts import FewRoutes
+    from tinkex.engine.kernels.mixtures.few_experts import FewRoutes
 
 
 class Attend(Protocol):
@@ -173,7 +173,7 @@ class Pass:
 
     def takes_few(self, x: Tensor) -> bool:
         """Whether these tokens are so few that experts are better not sorted for: see
-        `kernels.few_experts`."""
+        `kernels.mixtures.few_experts`."""
         if len(x) > FEW_TOKENS or torch.is_grad_enabled() or not runs_triton(x):
             return False
         return self.lora is None or self.lora.few

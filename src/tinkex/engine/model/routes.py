@@ -81,7 +81,7 @@ class Routes:
     def combine(self, rows: Tensor) -> Tensor:
         """[N, width]: the sum of each token's rows. Without gradients."""
         if runs_triton(rows):
-            from tinkex.engine.kernels import experts as kernel
+            from tinkex.engine.kernels.mixtures import experts as kernel
 
             summed: Tensor = kernel.combine(rows.contiguous(), self.places.view_as(self.experts))
             return summed

@@ -64,7 +64,7 @@ class _Gate(torch.autograd.Function):
         ctx: Any, gate_up: Tensor, share: Tensor, bias: Tensor | None, experts: Tensor,
         limit: float | None,
     ) -> Tensor:  # fmt: skip
-        from tinkex.engine.kernels import experts as kernel
+        from tinkex.engine.kernels.mixtures import experts as kernel
 
         ctx.save_for_backward(gate_up, share, bias, experts)
         ctx.limit = limit
@@ -72,7 +72,7 @@ class _Gate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from tinkex.engine.kernels import experts as kernel
+        from tinkex.engine.kernels.mixtures import experts as kernel
 
         gate_up, share, bias, experts = ctx.saved_tensors
         found = kernel.gate_backward(grads[0], gate_up, share, bias, experts, ctx.limit)

@@ -74,7 +74,7 @@ class Experts:
 
     def _forward_few(self, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
         """The same for few tokens on a GPU, without sorting them."""
-        from tinkex.engine.kernels import few_experts, pair_experts
+        from tinkex.engine.kernels.mixtures import few_experts, pair_experts
 
         config, lora, alone = self.config, run.lora, len(x) <= pair_experts.TOKENS
         thin = None if lora is None else lora.shrink_tokens(layer, UP, x)

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.cuda import Stream
 
 from tinkex.engine.kernels import elementwise, few_rows
-from tinkex.engine.kernels import pair_adapters as pair_kernel
 from tinkex.engine.kernels import row_adapters as adapter_kernel
-from tinkex.engine.kernels.few_experts import FewRoutes
+from tinkex.engine.kernels.mixtures import pair_adapters as pair_kernel
+from tinkex.engine.kernels.mixtures.few_experts import FewRoutes
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels import dependent_launch
-from tinkex.engine.kernels.few_experts import FewRoutes
+from tinkex.engine.kernels.mixtures.few_experts import FewRoutes
 from tinkex.engine.kernels.row_adapters import EXPERT_FIELD, FIELDS
 
 _BLOCK = 128

@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels import dependent_launch
-from tinkex.engine.kernels.experts import SLOPE, joined
-from tinkex.engine.kernels.few_experts import (
+from tinkex.engine.kernels.mixtures.experts import SLOPE, joined
+from tinkex.engine.kernels.mixtures.few_experts import (
     FewRoutes,
     Weight,
     biases,
@@ -26,7 +26,7 @@ from tinkex.engine.kernels.few_experts import (
     parts_of,
     shared_part,
 )
-from tinkex.engine.kernels.packed_tiles import packed_tile
+from tinkex.engine.kernels.mixtures.packed_tiles import packed_tile
 
 TOKENS = 4
 """Up to here pairs go by themselves: of 32 among 128 experts three or four meet another."""

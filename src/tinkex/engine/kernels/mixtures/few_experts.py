@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from tinkex.engine.kernels import dependent_launch
-from tinkex.engine.kernels.experts import SLOPE, joined
-from tinkex.engine.kernels.packed_tiles import packed_tile
+from tinkex.engine.kernels.mixtures.experts import SLOPE, joined
+from tinkex.engine.kernels.mixtures.packed_tiles import packed_tile
 
 _COLUMNS = 1024
 

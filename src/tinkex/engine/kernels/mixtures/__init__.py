@@ -1,0 +1,1 @@
+"""Kernels of mixtures of experts, for many tokens and for few."""
