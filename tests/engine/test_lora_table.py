@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from support.interpreted import DEVICE, INTERPRETED, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import Segment
+from tinkex.engine.kernels import lora_cuts
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
 HIDDEN, LAYERS = 200, 2
@@ -39,9 +40,8 @@ def test_mixed_ranks_in_one_launch_are_what_each_adapter_gets_alone(
     slot: str, slices: int, ranks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora
-    from tinkex.engine.kernels import lora_table as lora_table_kernel
 
-    monkeypatch.setattr(lora_table_kernel, "_slices", lambda programs, inside: slices)
+    monkeypatch.setattr(lora_cuts, "slices", lambda programs, inside: slices)
     rows, width = BOUNDS[-1][1] + 3, sum(WIDTHS[slot])  # the last three rows have no adapter
     weight = random(width, HIDDEN, seed=1) / HIDDEN**0.5
     x, dy = random(rows, HIDDEN, seed=2), random(rows, width, seed=3)

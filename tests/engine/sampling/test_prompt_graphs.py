@@ -136,7 +136,7 @@ def test_a_pass_nobody_foresaw_goes_the_common_way_and_is_captured_for_the_next(
         pass
     assert_same(results_of(sampler, scored("b", 10, weights="w")),
                 results_of(without_graphs(folders), scored("b", 10, weights="w")))  # fmt: skip
-    assert sampler.replays == [(18, 16)]
+    assert sampler.replays == [(18, 32)]
 
 
 @here

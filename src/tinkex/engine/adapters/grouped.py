@@ -27,6 +27,9 @@ from tinkex.engine.model.routes import Routes
 from tinkex.engine.model.slots import UNEMBED, PlacedSlot
 from tinkex.engine.to_device import to_device
 
+LEAST_RANK = 32
+"""That kernels are compiled for, the SDK's default: smaller ones share them."""
+
 
 def table_slots(config: ModelConfig) -> dict[str, PlacedSlot]:
     """The slots whose products are made by table: all but the unembedding."""
@@ -44,8 +47,8 @@ def steady_lora(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What kernels are compiled for: the power of two, 16 at least, that holds every rank, and
-    whether all ranks and widths are multiples of 8."""
+    """What kernels are compiled for: the power of two, `LEAST_RANK` at least, that holds every
+    rank, and whether all ranks and widths are multiples of 8."""
 
     rank: int
     aligned: bool
@@ -56,7 +59,7 @@ class Shape:
         ranks = [factors.b[0].shape[-1] for factors in every] or [1]
         widths = [width for f in every for width in (f.a.shape[-1], *(b.shape[-2] for b in f.b))]
         return cls(
-            max(16, 1 << (max(ranks) - 1).bit_length()),
+            max(LEAST_RANK, 1 << (max(ranks) - 1).bit_length()),
             all(number % 8 == 0 for number in (*ranks, *widths)),
         )
 

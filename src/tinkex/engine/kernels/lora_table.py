@@ -18,6 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tinkex.engine.kernels import lora_cuts as cuts
+
 ROWS = 64
 """Of a tile."""
 
@@ -36,8 +38,6 @@ TILE_FIELDS = 4
 
 _BLOCK = 64
 _COLUMNS = 128
-_PROGRAMS = 264
-_MAX_SLICES = 8
 
 
 def shrink(
@@ -54,7 +54,7 @@ def shrink(
     """
     modules = len(widths)
     inside = max(widths) if back else x.shape[1]
-    slices = _steady_slices(inside) if steady else _slices(len(tiles) * modules, inside)
+    slices = cuts.steady(inside) if steady else cuts.slices(len(tiles) * modules, inside)
     slices = 1 if experts else slices
     thin = torch.empty(len(x), modules * rank, dtype=x.dtype, device=x.device)
     parts = thin
@@ -108,17 +108,6 @@ def add_sums(
 def counters(tiles: int, device: torch.device) -> Tensor:
     """What `shrink` counts finished slices in; all zero between two calls."""
     return torch.zeros(tiles * MODULES, dtype=torch.int32, device=device)
-
-
-def _slices(programs: int, inside: int) -> int:
-    """Into how many the inner dimension is cut, so that few tiles fill a large card too."""
-    wanted = triton.cdiv(_PROGRAMS, programs)
-    return int(min(_MAX_SLICES, wanted, max(1, inside // (4 * _BLOCK))))
-
-
-def _steady_slices(inside: int) -> int:
-    """The same for any number of tiles; what few would gain by more, many would lose."""
-    return max(1, min(_MAX_SLICES, inside // (16 * _BLOCK)))
 
 
 def _eight(aligned: bool) -> int:

@@ -193,7 +193,8 @@ class Worker:
         """A piece of what first calls would else wait for; False if nothing is left."""
         self._tell(GET_READY)
         try:
-            self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
+            more = self._trainer.prepare() or self._sampler.prepare()
+            self._prepared = not (more or self._trainer.compile_more())
         except Exception:
             logger.exception("getting ready failed; the first call will try again")
             self._prepared = True

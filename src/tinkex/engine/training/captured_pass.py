@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, Stream
 from torch.nn import functional as F
 
-from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora, table_slots
+from tinkex.engine.adapters.grouped import LEAST_RANK, LoraTable, Shape, TableLora, table_slots
 from tinkex.engine.adapters.packed import Segment
 from tinkex.engine.kernels.steady.attention import split_of
 from tinkex.engine.model.decoder import Decoder
@@ -32,9 +32,6 @@ BUCKETS = (64, 128, 256, 512, 1024)
 
 GROUPS = (1, 8, 32)
 """Adapters of a captured pass."""
-
-_LIKELY_RANK = 32
-"""Of adapters for which passes are captured before anybody asks: the SDK's default."""
 
 _TOKENS, _POSITIONS, _SEQUENCES = range(3)
 
@@ -121,7 +118,7 @@ class CapturedPasses:
         """Capture one more pass that is likely to be asked for; False if all are."""
         for groups in GROUPS[:2]:
             for rows in self._buckets:
-                bucket = Bucket(rows, groups, Shape(_LIKELY_RANK, True))
+                bucket = Bucket(rows, groups, Shape(LEAST_RANK, True))
                 if bucket not in self._found:
                     self._found[bucket] = self._capture(bucket)
                     return True

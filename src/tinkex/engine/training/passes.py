@@ -7,7 +7,7 @@ of calls or losses.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -53,6 +53,7 @@ class Passes:
         self.decoder, self._limits = decoder, limits
         self._triton = runs_triton(decoder.weights.embed)
         self._captured = self._captured_passes()
+        self._compiling = self._likely_kernels()
         self._long: LongAttention | None = None
         self._stretches = Stretches(decoder.config, decoder.device)
         self._recurs = bool(decoder.config.recurrent)
@@ -74,6 +75,10 @@ class Passes:
             return True
         known, self._long = self._long, self._for_long()
         return known is None
+
+    def compile_more(self) -> bool:
+        """Compile a kernel that adapters of other ranks may need; False if none is left."""
+        return any(True for _ in self._compiling)
 
     def stretches(self, lengths: Sequence[int], segments: int = 1) -> int:
         """How many parts a pass over sequences of these lengths is made in, of so many segments."""
@@ -150,6 +155,16 @@ class Passes:
         from tinkex.engine.training.captured_pass import CapturedPasses
 
         return CapturedPasses(self.decoder, self._limits.activation_bytes // (4 * self._kept))
+
+    def _likely_kernels(self) -> Iterator[None]:
+        if not (self._triton and self.decoder.device.type == "cuda"):
+            return iter(())
+        from tinkex.engine.adapters.grouped import table_slots
+        from tinkex.engine.adapters.likely_shapes import launches
+
+        decoder = self.decoder
+        slots = table_slots(decoder.config)
+        return launches(slots, decoder.device, decoder.dtype, steady=decoder.steady)
 
     def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
         device = self.decoder.device

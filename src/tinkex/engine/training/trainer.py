@@ -90,6 +90,10 @@ class Trainer:
         """Do a piece of what first calls would have to do; False if nothing is left."""
         return self.residency.prepare() or self._passes.prepare()
 
+    def compile_more(self) -> bool:
+        """A piece of what is less likely to be asked for; False if nothing is left."""
+        return self._passes.compile_more()
+
     # ---- runs
 
     def create_run(self, command: CreateRun) -> RunInfo:

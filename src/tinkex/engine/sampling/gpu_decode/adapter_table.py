@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
+from tinkex.engine.adapters.grouped import LEAST_RANK
 from tinkex.engine.kernels.row_adapters import EXPERT_FIELD, FIELDS
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.sampling.adapters import Version
@@ -25,7 +26,7 @@ class AdapterTable:
             places, len(self.entries), FIELDS, dtype=torch.int64, device=device
         )
         self._place_of: dict[tuple[int, int], int] = {}
-        self.rank = 16
+        self.rank = LEAST_RANK
 
     def places(self, versions: Sequence[Version]) -> list[int]:
         """The place of each version; there are at most as many as places."""
@@ -37,7 +38,7 @@ class AdapterTable:
         fresh = {v.identity: v for v in versions if v.identity not in self._place_of}
         if len(self._place_of) + len(fresh) > len(self.tensor):
             self._place_of.clear()
-            self.rank = 16
+            self.rank = LEAST_RANK
             fresh = {version.identity: version for version in versions}
         for identity, version in fresh.items():
             place = self._place_of[identity] = len(self._place_of)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.cuda import Stream
 
-from tinkex.engine.adapters.grouped import Shape
+from tinkex.engine.adapters.grouped import LEAST_RANK, Shape
 from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels import draw as draw_kernel
 from tinkex.engine.kernels import paged_attention as paged_kernel
@@ -52,8 +52,8 @@ from tinkex.engine.sampling.steady.attention import SteadyTokenAttention
 from tinkex.engine.sampling.steady.decode import LIKELY, SteadyAdapters
 from tinkex.engine.sampling.steady.draw import logprobs_of
 
-_LIKELY_RANKS = (32,)
-"""Of adapters for which steps are captured before anybody asks; the SDK's default is 32."""
+_LIKELY_RANKS = (LEAST_RANK, 64)
+"""Of adapters for which steps are captured before anybody asks; smaller ranks share the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.cuda import Stream
 
+from tinkex.engine.adapters.grouped import LEAST_RANK
 from tinkex.engine.kernels import dependent_launch
 from tinkex.engine.kernels import paged_attention as paged_kernel
 from tinkex.engine.kernels.row_adapters import MAX_RANK
@@ -38,8 +39,8 @@ _MOST_READ = 1 << 16
 """Tokens that all rows may look back at together: of an 8B model 0.25 GB a layer, which a pass
 reads out of the card's caches in about 2 ms."""
 
-_LIKELY_RANKS = (0, 32)
-"""Of adapters for which passes are captured before anybody asks; the SDK's default is 32."""
+_LIKELY_RANKS = (0, LEAST_RANK, 64)
+"""Of adapters for which passes are captured before anybody asks; smaller ranks share the first."""
 
 _TOKENS, _POSITIONS, _PLACES, _OWNERS, _SEGMENTS, _NUMBERS = 0, 1, 2, 3, 4, 7
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.cuda import Stream
 
-from tinkex.engine.adapters.grouped import LoraTable, Shape, TableLora
+from tinkex.engine.adapters.grouped import LEAST_RANK, LoraTable, Shape, TableLora
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.matrices.frozen import Matrix, linear
@@ -17,7 +17,7 @@ from tinkex.engine.model.slots import UNEMBED
 from tinkex.engine.sampling.projection import Span
 from tinkex.engine.sampling.steady.projection import segments_of
 
-LIKELY = Shape(32, True)
+LIKELY = Shape(LEAST_RANK, True)
 """Of adapters for which steps are captured before anybody asks; the SDK's default rank is 32."""
 
 
