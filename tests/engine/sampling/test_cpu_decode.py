@@ -177,8 +177,8 @@ def test_what_is_not_finite_fails_the_request_and_nobody_else(tmp_path: Any) -> 
     sampler.submit(command)
     sampler.submit(sample("good", prompt_of(1, 9), seed=1))
     events = sampler.step()
-    for a, _ in version.products.values():
-        a.fill_(torch.nan)
+    for (part,) in version.products.values():
+        part.a.fill_(torch.nan)
     sampler._decode._matrices._found.clear()
     while sampler.busy:
         events += sampler.step()

@@ -10,6 +10,7 @@ from tinkex.engine.model.decoder import Weights
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.projection import Projection, Span, Stacks
+from tinkex.engine.sampling.slot_products import Part
 
 IN, OUT = 24, 40
 LAYOUTS = {
@@ -27,7 +28,7 @@ def _version(number: int) -> Version:
     draw = torch.Generator().manual_seed(number)
     rank = 2 + number
     factors = (torch.randn(IN, rank, generator=draw), torch.randn(rank, OUT, generator=draw))
-    return Version(number, "", {(0, "o_proj"): factors})
+    return Version(number, "", {(0, "o_proj"): (Part(*factors),)})
 
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
@@ -42,6 +43,6 @@ def test_every_row_gets_its_own_version_and_the_others_none(layout: str) -> None
     expected = F.linear(x, weight)
     for span in spans:
         assert span.version.products is not None
-        a, b = span.version.products[0, "o_proj"]
-        expected[span.start : span.stop] += x[span.start : span.stop] @ a @ b
+        (part,) = span.version.products[0, "o_proj"]
+        expected[span.start : span.stop] += x[span.start : span.stop] @ part.a @ part.b
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)

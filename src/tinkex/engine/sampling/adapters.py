@@ -7,14 +7,12 @@ a run in memory and whose folder is still to be written.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -25,15 +23,15 @@ from tinkex.engine.adapters.stacked import nbytes, stacked_factors
 from tinkex.engine.errors import UserError
 from tinkex.engine.model.config import ModelConfig, slots
 from tinkex.engine.model.slots import Slot
-
-Factors: TypeAlias = tuple[Tensor, Tensor]
-"""A.T [in, r] and scaled B.T [r, out], the modules of a slot side by side."""
-
-Products: TypeAlias = dict[tuple[int, str], Factors]
-"""By (layer, slot)."""
-
-Blocks: TypeAlias = dict[tuple[int, str], tuple[tuple[int, int], ...]]
-"""By (layer, slot), for each of the slot's modules: the first of its ranks and their number."""
+from tinkex.engine.sampling.slot_products import (
+    Blocks,
+    Key,
+    Part,
+    Products,
+    as_they_lie,
+    is_large,
+    side_by_side,
+)
 
 ExpertFactors: TypeAlias = Mapping[tuple[int, str], adapters.Factors]
 """By (layer, slot), of that layer alone, B scaled."""
@@ -50,12 +48,13 @@ class Version:
     id: int  # unique for the store's lifetime
     folder: str | None  # its files; None: the base model
     products: Products | None = None  # of slots without experts; None while tensors are let go
-    blocks: Blocks = field(default_factory=dict)  # of the same slots
+    blocks: dict[Key, Blocks] = field(default_factory=dict)  # of the same slots
     nbytes: int = 0  # of its tensors; 0 while they are let go
     users: int = 0  # requests under way
     loads: int = 0  # how often its tensors were read: `identity` stands for the very tensors
     rank: int = 0  # the largest of any module
     experts: ExpertFactors = field(default_factory=dict)  # of slots with experts
+    as_it_lies: bool = False  # whether its products have a part for every module, of the file's own
     stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)  # in steady mode
     scaling: float = 1.0  # of what is stacked
 
@@ -145,15 +144,21 @@ class VersionStore:
         if self._steady:
             self._fill_stacked(version, weights)
             return
-        version.products, version.blocks = self._products(weights)
+        version.as_it_lies = self._stays_as_it_lies(weights)
+        if version.as_it_lies:
+            version.products, version.blocks = as_they_lie(weights, self._slots)
+        else:
+            place = (self._device, self._dtype, self._step)
+            version.products, version.blocks = side_by_side(weights, self._slots, *place)
         version.experts = self._experts(weights)
         if self._device.type == "cuda":
             for key, factors in version.experts.items():
-                version.products[key], version.blocks[key] = _shared_factor(factors)
+                shared, version.blocks[key] = _shared_factor(factors)
+                version.products[key] = (shared,)
         version.loads += 1
         ranks = (rank for blocks in version.blocks.values() for _, rank in blocks)
         version.rank = max(ranks, default=0)
-        version.nbytes = sum(a.nbytes + b.nbytes for a, b in version.products.values())
+        version.nbytes = sum(part.nbytes for parts in version.products.values() for part in parts)
         version.nbytes += sum(
             factors.a.nbytes + sum(b.nbytes for b in factors.b)
             for factors in version.experts.values()
@@ -180,19 +185,9 @@ class VersionStore:
                     )
         return found
 
-    def _products(self, weights: AdapterWeights) -> tuple[Products, Blocks]:
-        found, blocks, step = {}, {}, self._step
-        for name, placed in self._slots.items():
-            alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
-            for layer in () if placed.slot.of_experts else placed.layers:
-                alike.setdefault(_slot_blocks(weights, layer, placed.slot, step), []).append(layer)
-            for ranks, layers in alike.items():
-                if any(rank for _, rank in ranks):
-                    made = _slot_products(weights, layers, placed.slot, ranks, self._dtype)
-                    a, b = (part.to(self._device) for part in made)
-                    for depth, layer in enumerate(layers):
-                        found[layer, name], blocks[layer, name] = (a[depth], b[depth]), ranks
-        return found, blocks
+    def _stays_as_it_lies(self, weights: AdapterWeights) -> bool:
+        plain = self._device.type == "cpu" and self._dtype == torch.float32
+        return plain and is_large(weights)
 
     def _check_fit(self, weights: AdapterWeights) -> None:
         shapes = {
@@ -209,13 +204,13 @@ class VersionStore:
                 )
 
 
-def _shared_factor(factors: adapters.Factors) -> tuple[Factors, tuple[tuple[int, int], ...]]:
+def _shared_factor(factors: adapters.Factors) -> tuple[Part, Blocks]:
     """The factor that all experts share, as that of a slot without experts; beside it nothing."""
     rank, nothing = factors.b[0].shape[-1], factors.a.new_empty(0, 0)
     blocks = tuple((index * rank, rank) for index in range(len(factors.b)))
     if factors.a.ndim == 4:
-        return (nothing, factors.b[0][0].T.contiguous()), blocks
-    return (factors.a[0].T.contiguous(), nothing), blocks
+        return Part(nothing, factors.b[0][0].T.contiguous()), blocks
+    return Part(factors.a[0].T.contiguous(), nothing), blocks
 
 
 def _expert_factors(
@@ -232,55 +227,3 @@ def _expert_factors(
     a = torch.cat([F.pad(pair[0], (0, 0, 0, short)) for pair in found], dim=-2)
     b = [F.pad(pair[1] * scaling, (0, short)) for pair in found]
     return (a if slot.experts_a else a[0]), [one if slot.experts_b else one[0] for one in b]
-
-
-def _slot_blocks(
-    weights: AdapterWeights, layer: int, slot: Slot, step: int
-) -> tuple[tuple[int, int], ...]:
-    """Offset and rank of each of the slot's modules, ranks rounded up to a multiple of `step`."""
-    blocks, offset = [], 0
-    for module, _ in slot.modules:
-        factors = weights.factors.get((layer, module))
-        rank = 0 if factors is None else -(-factors[0].shape[0] // step) * step
-        blocks.append((offset, rank))
-        offset += rank
-    return tuple(blocks)
-
-
-def _slot_products(
-    weights: AdapterWeights, layers: Sequence[int], slot: Slot, blocks: Sequence[tuple[int, int]],
-    dtype: torch.dtype,
-) -> Factors:  # fmt: skip
-    """The slot's modules as one product for each layer: A's side by side, B's on the diagonal. On a
-    GPU all layers in a few operations: each small one costs more to launch than to run. On a CPU
-    one by one, straight to their places: what it takes is memory, and each pass over it counts."""
-    ranks, widths = sum(rank for _, rank in blocks), [width for _, width in slot.modules]
-    device = next(iter(weights.factors.values()))[0].device
-    a = _blank((len(layers), slot.in_features, ranks), device, dtype)
-    b = _blank((len(layers), ranks, sum(widths)), device, dtype)
-    for index, ((module, width), (row, rank)) in enumerate(zip(slot.modules, blocks, strict=True)):
-        if rank:
-            pairs = [weights.factors[layer, module] for layer in layers]
-            rows = slice(row, row + pairs[0][0].shape[0])
-            column = sum(widths[:index])
-            to_a, to_b = a[:, :, rows], b[:, rows, column : column + width]
-            if device.type == "cpu":
-                for depth, (down, up) in enumerate(pairs):
-                    to_a[depth].copy_(down.mT)
-                    torch.mul(up.mT, weights.scaling, out=to_b[depth])
-            else:
-                downs, ups = (torch.stack(factors) for factors in zip(*pairs, strict=True))
-                to_a.copy_(downs.mT)
-                to_b.copy_(ups.mul_(weights.scaling).mT)
-    return a, b
-
-
-def _blank(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros. On a CPU such as the system hands out, where torch would write its own over them."""
-    if device.type != "cpu":
-        return torch.zeros(shape, device=device, dtype=dtype)
-    return (
-        torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8))
-        .view(dtype)
-        .view(shape)
-    )

@@ -23,7 +23,8 @@ from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
 from tinkex.engine.model.routes import Routes, products
-from tinkex.engine.sampling.adapters import Factors, Version
+from tinkex.engine.sampling.adapters import Version
+from tinkex.engine.sampling.slot_products import Part
 
 STACK_FROM = 3
 """Versions from which one batched product beats a product each."""
@@ -34,7 +35,8 @@ STACKED_ROWS = 16
 KEPT_STACKS = 2
 """A step's tokens and the rows it draws from may be of different versions."""
 
-_Stack: TypeAlias = dict[tuple[int, str], Factors | None]
+_Factors: TypeAlias = tuple[Tensor, Tensor]
+_Stack: TypeAlias = dict[tuple[int, str], _Factors | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Projection(Lora):
     ) -> None:
         self._frozen, self._stacks = frozen, stacks
         tuned = [span for span in spans if span.version.products or span.version.experts]
-        short = [span for span in tuned if span.stop - span.start <= STACKED_ROWS]
+        short = [span for span in tuned if _is_short(span)]
         self._stacked = short if len(short) >= STACK_FROM else []
         self._spans = [span for span in tuned if span not in self._stacked]
         if self._stacked:
@@ -67,10 +69,9 @@ class Projection(Lora):
     ) -> Tensor:
         y = self._frozen.product(layer, slot, x, weight, bias)
         for span in self._spans:
-            factors = _factors(span.version, layer, slot)
-            if factors is not None:
-                a, b = factors
-                _add(y[span.start : span.stop], x[span.start : span.stop] @ a, b)
+            for part in _parts(span.version, layer, slot):
+                own, into = x[span.start : span.stop], y[span.start : span.stop, part.columns]
+                _add(into, own @ part.a, part.b, part.scaling)
         if self._stacked:
             self._add_stacked(layer, slot, x, y)
         return y
@@ -130,12 +131,12 @@ class Projection(Lora):
         y.index_add_(0, rows, added.index_select(0, cells).to(y.dtype))
 
 
-def _add(y: Tensor, left: Tensor, right: Tensor) -> None:
-    """y += left @ right, matrix by matrix if there are several; y may be of more bits."""
+def _add(y: Tensor, left: Tensor, right: Tensor, scaling: float = 1.0) -> None:
+    """y += scaling · left @ right, matrix by matrix if there are several; y may be of more bits."""
     if y.dtype != left.dtype:
-        y.add_(left @ right)
+        y.add_(left @ right, alpha=scaling)
     elif y.ndim == 2:
-        y.addmm_(left, right)
+        y.addmm_(left, right, alpha=scaling)
     else:
         y.baddbmm_(left, right)
 
@@ -146,7 +147,7 @@ class Stacks:
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[Version, ...], _Stack] = OrderedDict()
 
-    def get(self, versions: tuple[Version, ...], layer: int, slot: str) -> Factors | None:
+    def get(self, versions: tuple[Version, ...], layer: int, slot: str) -> _Factors | None:
         stack = self._found.setdefault(versions, {})
         self._found.move_to_end(versions)
         if len(self._found) > KEPT_STACKS:
@@ -175,9 +176,21 @@ def spans_of(versions: Sequence[Version], lengths: Sequence[int] | None = None) 
     return spans
 
 
-def _factors(version: Version, layer: int, slot: str) -> Factors | None:
+def _is_short(span: Span) -> bool:
+    """Whether it can be stacked. One whose factors stay as they lie is never: whether others are
+    there must not change its sums."""
+    return span.stop - span.start <= STACKED_ROWS and not span.version.as_it_lies
+
+
+def _parts(version: Version, layer: int, slot: str) -> tuple[Part, ...]:
     assert version.products is not None
-    return version.products.get((layer, slot))
+    return version.products.get((layer, slot), ())
+
+
+def _factors(version: Version, layer: int, slot: str) -> _Factors | None:
+    """Of one that is not as it lies."""
+    parts = _parts(version, layer, slot)
+    return (parts[0].a, parts[0].b) if parts else None
 
 
 def _rectangle(spans: Sequence[Span]) -> slice | None:
@@ -208,7 +221,7 @@ def _places(spans: Sequence[Span], device: torch.device) -> tuple[Tensor, Tensor
     return made[0], made[1, : len(rows)], made[2, : len(cells)]
 
 
-def _stack(factors: Sequence[Factors | None]) -> Factors | None:
+def _stack(factors: Sequence[_Factors | None]) -> _Factors | None:
     """Versions without this product get zeros; None if there is none at all."""
     present = [pair for pair in factors if pair is not None]
     if not present:

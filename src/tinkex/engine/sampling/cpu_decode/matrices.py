@@ -63,8 +63,11 @@ class MergedMatrices:
     def _merged(self, version: Version) -> Matrices:
         assert version.products is not None
         merged = dict(self._plain)
-        for key, (a, b) in version.products.items():
-            merged[key] = merged[key] + a.numpy() @ b.numpy()
+        for key, parts in version.products.items():
+            merged[key] = merged[key].copy()
+            for part in parts:
+                added = part.a.numpy() @ part.b.numpy()
+                merged[key][:, part.columns] += added * np.float32(part.scaling)
         for key, norm in self._norms.items():
             merged[key] = merged[key] * (norm * np.float32(len(norm) ** 0.5))[:, None]
         return merged

@@ -48,11 +48,10 @@ class AdapterTable:
         assert version.products is not None
         rows = []
         for key in self.entries:
-            factors = version.products.get(key)
             blocks = version.blocks.get(key, ())
-            row = [factors[0].data_ptr(), factors[1].data_ptr(), factors[0].shape[1]] if (
-                factors is not None
-            ) else [0, 0, 0]  # fmt: skip
+            row = [0, 0, 0]
+            for part in version.products.get(key, ()):
+                row = [part.a.data_ptr(), part.b.data_ptr(), part.a.shape[1]]
             for offset, rank in blocks:
                 row += [offset, rank]
                 self.rank = max(self.rank, 1 << (rank - 1).bit_length()) if rank else self.rank
