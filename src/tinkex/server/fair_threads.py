@@ -38,7 +38,7 @@ class FairThreads:
         """What `work` gives, done in a thread when it is the tenant's turn."""
         if len(self._waiting.get(tenant, ())) >= self._most_waiting:
             raise Busy(
-                f"{self._most_waiting} long texts of this key wait to be read: send fewer at once",
+                f"{self._most_waiting} requests of this kind wait for this key: send fewer at once",
                 1.0,
             )
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -46,9 +46,10 @@ class FairThreads:
         self._begin()
         return await done
 
-    def close(self) -> None:
+    def close(self, wait: bool = False) -> None:
+        """Begin nothing more. With `wait`, return when what was begun has ended."""
         self._waiting.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _begin(self) -> None:
         """Start what may start."""
