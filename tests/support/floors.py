@@ -120,8 +120,8 @@ ROOMS: dict[str, dict[str, str]] = {
             "storage tenancy tracing"
         ),
         "operations": (
-            "checkpoints clock engines listening promises protocol refusals sampling settings "
-            "storage"
+            "checkpoints clock engines fair_threads listening promises protocol refusals sampling "
+            "settings storage"
         ),
         "recording": "clock engines operations sampling settings storage tenancy",
         "polls": "operations promises refusals sampling settings",

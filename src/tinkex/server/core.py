@@ -182,6 +182,7 @@ class Core:
             self.engines,
             clock,
             self.routes,
+            self.reading,
         )
         self.snapshots = Snapshots(self.runs, storage, clock, settings)
         self.residency = Residency(self.engines, self.snapshots, clock)

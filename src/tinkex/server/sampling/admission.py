@@ -61,6 +61,10 @@ class Admission:
         if not self._per_tenant[tenant]:
             del self._per_tenant[tenant]
 
+    def gather(self, tenant: str, size: int) -> None:
+        """Something is kept for a client that is slow to take it."""
+        self._results.take(tenant, size)
+
     def forget(self, tenant: str, result_bytes: int) -> None:
-        """A result is kept no longer."""
+        """Something of a result is kept no longer."""
         self._results.give_back(tenant, result_bytes)
