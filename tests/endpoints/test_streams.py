@@ -15,7 +15,7 @@ from support.fake_engine import FakeEngine
 from tinkex.engine.messages import Sample
 from tinkex.server.app import create_app
 from tinkex.server.engines.model_sources import default_cache, resolve
-from tinkex.server.settings import Limits, ModelSpec, Settings, Timings
+from tinkex.server.settings import MIB, Limits, ModelSpec, Settings, Timings
 
 MODEL = "tinkex/tiny-llama"
 ENDLESS = 999  # the fake engine holds samples of so many tokens
@@ -88,7 +88,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
     settings = Settings(
         home=tmp_path / "home",
         models=(ModelSpec(MODEL, str(folder), str(folder)),),
-        limits=Limits(samples_per_tenant=2),
+        limits=Limits(samples_per_tenant=2, sample_result_bytes=8 * MIB),
         timings=Timings(drain_s=0.1, restart_backoff_s=(0.01,)),
     )
     app = create_app(settings, engine.launch)
@@ -250,3 +250,35 @@ async def test_a_stream_outlives_the_engines_death_without_a_token_twice(door: D
 def _texts(wire: Wire) -> list[str]:
     events = [line[6:] for line in wire.text.split("\n\n") if line.startswith("data: {")]
     return [choice["text"] for event in events for choice in json.loads(event)["choices"]]
+
+
+async def test_what_waits_for_a_client_that_takes_nothing_fills_no_memory(door: Door) -> None:
+    wire = door.ask()
+    await until(lambda: door.held)
+    door.engine.current.draw(door.held[0].op, [65])
+    await until(lambda: wire.sent)
+    wire.taking.clear()
+    for _ in range(40):
+        await asyncio.sleep(0)
+        if door.held:
+            door.engine.current.draw(door.held[0].op, [65] * 1000)
+    await until(lambda: not door.held)
+    wire.taking.set()
+    await wire.task
+    assert "taken too slowly" in wire.text
+    memory = door.app.state.core.sampling.admission._results
+    assert memory.used == 0
+
+
+async def test_a_client_that_takes_its_time_gets_what_was_gathered(door: Door) -> None:
+    wire = door.ask()
+    await until(lambda: door.held)
+    wire.taking.clear()
+    door.engine.current.draw(door.held[0].op, [65] * 1000)
+    memory = door.app.state.core.sampling.admission._results
+    await until(lambda: memory.used)
+    wire.taking.set()
+    await until(lambda: wire.text.count("A") >= 1000)
+    assert memory.used == 0
+    wire.go_away()
+    await wire.task

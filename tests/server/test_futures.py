@@ -79,7 +79,7 @@ async def test_a_custom_loss_is_checked_once_kept_and_its_owners_alone(tmp_path:
 
 async def test_bodies_being_received_have_a_budget(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
-        with api.core.receiving.growing() as take:
+        with api.core.receiving.growing("somebody") as take:
             take(api.core.settings.limits.receiving_bytes - 10)
             response = await api.send("POST", "create_session", json={"tags": ["x" * 100]})
             assert response.status_code == 429

@@ -102,9 +102,10 @@ ROOMS: dict[str, dict[str, str]] = {
     "server": {
         "clock": "",
         "settings": "",
-        "storage": "clock settings",
-        "listening": "clock",
         "refusals": "",
+        "fair_threads": "refusals",
+        "storage": "clock fair_threads settings",
+        "listening": "clock",
         "tenancy": "clock listening refusals settings storage",
         "connections": "settings storage tenancy",
         "budgets": "refusals",
@@ -115,19 +116,19 @@ ROOMS: dict[str, dict[str, str]] = {
         "protocol": "promises refusals settings",
         "tracing": "clock refusals storage",
         "sampling": (
-            "checkpoints clock engines listening promises protocol refusals settings storage "
-            "tenancy tracing"
+            "budgets checkpoints clock engines listening promises protocol refusals settings "
+            "storage tenancy tracing"
         ),
         "operations": (
-            "checkpoints clock engines listening promises protocol refusals sampling settings "
-            "storage"
+            "checkpoints clock engines fair_threads listening promises protocol refusals sampling "
+            "settings storage"
         ),
         "recording": "clock engines operations sampling settings storage tenancy",
         "polls": "operations promises refusals sampling settings",
         "fairness": "",
         "training": (
-            "checkpoints clock engines fairness listening operations promises protocol recording "
-            "refusals settings storage tenancy"
+            "checkpoints clock engines fair_threads fairness listening operations promises "
+            "protocol recording refusals settings storage tenancy"
         ),
         "maintenance": "listening",
         "rolling": "engines refusals sampling training",
@@ -137,16 +138,17 @@ ROOMS: dict[str, dict[str, str]] = {
             "storage tenancy training"
         ),
         "core": (
-            "autoscaling budgets checkpoints clock dashboard engines listening maintenance "
-            "operations polls promises protocol recording rolling sampling settings storage "
-            "tenancy tracing training views"
+            "autoscaling budgets checkpoints clock dashboard engines fair_threads listening "
+            "maintenance operations polls promises protocol recording rolling sampling settings "
+            "storage tenancy tracing training views"
         ),
         "http": (
             "checkpoints connections core dashboard engines operations polls promises protocol "
             "recording refusals sampling settings storage tenancy tracing training views"
         ),
         "endpoints": (
-            "checkpoints core engines http protocol recording refusals sampling storage tenancy"
+            "checkpoints core engines fair_threads http protocol recording refusals sampling "
+            "storage tenancy"
         ),
         "app": "clock connections core endpoints engines http settings storage",
         "hosting": "app connections core dashboard engines http sampling settings storage tenancy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,27 +10,44 @@ from tinkex.server.refusals import Busy
 
 
 class ByteBudget:
-    """Memory set aside for one purpose."""
+    """Memory set aside for one purpose. A tenant has at most half of what the others leave of it:
+    however much one holds, and for however long, there is room for the next."""
 
     def __init__(self, limit: int, purpose: str) -> None:
         self._limit = limit
         self._purpose = purpose
+        self._of: Counter[str] = Counter()
         self.used = 0
 
+    def has_room(self, tenant: str, size: int) -> bool:
+        held = self._of[tenant]
+        return held + size <= (self._limit - (self.used - held)) // 2
+
+    def take(self, tenant: str, size: int) -> None:
+        """Count bytes whether or not there is room."""
+        self.used += size
+        self._of[tenant] += size
+
+    def give_back(self, tenant: str, size: int) -> None:
+        self.used -= size
+        self._of[tenant] -= size
+        if not self._of[tenant]:
+            del self._of[tenant]
+
     @contextmanager
-    def growing(self) -> Iterator[Callable[[int], None]]:
+    def growing(self, tenant: str) -> Iterator[Callable[[int], None]]:
         """Take bytes as they come, by calling what this yields; all are given back at the end.
-        `Busy` when others leave no room; something larger than the budget may pass alone."""
+        `Busy` when there is no room; something larger than the budget may pass alone."""
         mine = 0
 
         def take(size: int) -> None:
             nonlocal mine
-            if self.used > mine and self.used + size > self._limit:
-                raise Busy(f"{self._purpose} take all the memory set aside for them", 1.0)
+            if self.used > mine and not self.has_room(tenant, size):
+                raise Busy(f"{self._purpose} take this key's part of the memory for them", 1.0)
             mine += size
-            self.used += size
+            self.take(tenant, size)
 
         try:
             yield take
         finally:
-            self.used -= mine
+            self.give_back(tenant, mine)

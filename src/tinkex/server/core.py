@@ -7,6 +7,7 @@ runs, start the engines. Work that was waiting goes on by itself.
 from __future__ import annotations
 
 import asyncio
+import os
 
 from tinkex.server.autoscaling import Autoscaling
 from tinkex.server.budgets import ByteBudget
@@ -22,6 +23,7 @@ from tinkex.server.engines.launching import engines_of
 from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
 from tinkex.server.engines.worker import Launch
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.listening import Listening
 from tinkex.server.maintenance import Duty, Maintenance
 from tinkex.server.operations import kinds, save
@@ -133,6 +135,8 @@ class Core:
         self.tenants = Tenants(settings.keys, settings.operators)
         self.promises = Promises()
         self.receiving = ByteBudget(settings.limits.receiving_bytes, "bodies being received")
+        threads = min(32, (os.cpu_count() or 1) + 4)
+        self.reading = FairThreads(threads, "tinkex-bodies", most=threads // 2)
         self.meter = Meter(self.store, clock)
         self.events = Events()
         self.samples = SampleRing(self.store, self.events, clock, recording=settings.record_samples)
@@ -178,6 +182,7 @@ class Core:
             self.engines,
             clock,
             self.routes,
+            self.reading,
         )
         self.snapshots = Snapshots(self.runs, storage, clock, settings)
         self.residency = Residency(self.engines, self.snapshots, clock)
@@ -204,7 +209,7 @@ class Core:
             self.sessions,
             self.runs,
             self.submissions,
-            Intake(self.blobs),
+            Intake(self.blobs, self.reading),
             around,
             self.tenants,
         )
@@ -327,6 +332,7 @@ class Core:
         await self.engines.stop()
         self.results.flush()
         await self.meter.flush()
+        self.reading.close()
         self.store.close()
         self.home.release()
 

@@ -25,9 +25,7 @@ def decompress(body: bytes, limit: int = MAX_REQUEST_BYTES) -> bytes:
     The protocol's frames state their size: one that claims too much is refused before anything is
     allocated, one that holds more or less than it claims is refused where that shows.
     """
-    claimed = _claimed_size(body)
-    if claimed > limit:
-        raise WireError(_FIELD, f"decompresses to {claimed} bytes; the limit is {limit}")
+    claimed = claimed_size(body, limit)
     content = _read(body, claimed + 1)
     if len(content) != claimed:
         raise WireError(_FIELD, f"claims {claimed} bytes and holds {len(content)} or more")
@@ -48,7 +46,15 @@ def _read(body: bytes, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _claimed_size(body: bytes) -> int:
+def claimed_size(body: bytes, limit: int) -> int:
+    """What the frame says it holds, at most `limit`: nothing is unpacked."""
+    size = _stated_size(body)
+    if size > limit:
+        raise WireError(_FIELD, f"decompresses to {size} bytes; the limit is {limit}")
+    return size
+
+
+def _stated_size(body: bytes) -> int:
     try:
         size = zstandard.get_frame_parameters(body).content_size
     except zstandard.ZstdError as error:

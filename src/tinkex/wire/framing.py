@@ -9,7 +9,7 @@ Our own because 128 sequences of 2,048 tokens are written in 4.0 ms where the ge
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from tinkex.wire.errors import WireError
 
@@ -89,6 +89,51 @@ def fields(data: Buffer, position: int, end: int) -> Iterator[Field]:
         if position > end:
             raise WireError("", f"field {number} is cut short by {position - end} bytes")
         yield number, kind, start, position
+
+
+MOST_FIELDS = 2 * 2**20
+"""Of a message and of all within it: 65,536 datums have 32 each."""
+MOST_TEXT_BYTES = 4096
+"""Of a name or a setting."""
+
+
+class Message:
+    """A stranger's message and how many fields may still be read of it.
+
+    Two bytes are a field, and a few hundred bytes of zstd are millions of them: what bounds the
+    time that reading takes, and the memory, is their number and not the size.
+    """
+
+    __slots__ = ("_left", "_most", "data")
+
+    def __init__(self, data: Buffer, most: int = MOST_FIELDS) -> None:
+        self.data = data
+        self._most = self._left = most
+
+    def fields(self, position: int, end: int) -> Iterator[Field]:
+        """As the function does it, counted."""
+        for field in fields(self.data, position, end):
+            self._left -= 1
+            if self._left < 0:
+                self._refuse()
+            yield field
+
+    def take(self, count: int) -> None:
+        """Count something that takes as much as so many fields."""
+        self._left -= count
+        if self._left < 0:
+            self._refuse()
+
+    def text(self, start: int, end: int, name: str) -> str:
+        if end - start > MOST_TEXT_BYTES:
+            problem = f"is a text of {end - start} bytes; the limit is {MOST_TEXT_BYTES}"
+            raise WireError(name, problem)
+        return read_text(self.data, start, end, name)
+
+    def _refuse(self) -> NoReturn:
+        raise WireError(
+            "", f"has more than {self._most} fields, the limit: send fewer datums at once"
+        )
 
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:

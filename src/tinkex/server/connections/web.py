@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tinkex.server.connections.http_parser import BoundedHttp
+from tinkex.server.connections.pieces import InPieces
 
 KEEP_ALIVE_S = 120
 GRACE_S = 2
@@ -24,7 +25,7 @@ _TAKEN = 32
 def config(app: ASGIApp, lifespan: Literal["on", "off"] = "on") -> uvicorn.Config:
     """With `lifespan` on, serving starts and stops the application too."""
     return uvicorn.Config(
-        app,
+        InPieces(app),
         interface="asgi3",
         http=BoundedHttp,
         lifespan=lifespan,

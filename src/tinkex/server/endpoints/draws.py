@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tinkex.engine.messages import Progress, Sample, SampleResult, TopK
@@ -18,6 +19,7 @@ from tinkex.server.endpoints.foreseen import is_sure
 from tinkex.server.endpoints.targets import Target
 from tinkex.server.engines.engine import CommandFailed
 from tinkex.server.recording.samples import SampleRing
+from tinkex.server.refusals import Busy
 from tinkex.server.sampling.admission import Admission
 from tinkex.server.sampling.lanes import Lanes
 from tinkex.server.sampling.rides import Ride
@@ -35,6 +37,12 @@ _SEQUENCE = 16
 """A sequence takes as long to tell as so many tokens."""
 
 _PART = 4096
+
+_TOLD_BYTES = 128
+"""What a token, or a logprob beside it, takes in memory until it is told."""
+_PATIENCE_BYTES = 4 * 2**20
+"""Of news that may always wait for a client."""
+_TOO_SLOW = "this stream was taken too slowly: what waited filled this key's part of the memory"
 
 HEARTBEAT_S = 10.0
 """How long a stream may be silent."""
@@ -119,6 +127,8 @@ class Draw:
         self._tenant = tenant
         self._news: dict[tuple[int, int], News] = {}
         self._told: Counter[int] = Counter()
+        self._unread = 0
+        self._given_up = False
         self._changed = Signal()
         if target.context is not None:
             commands = [replace(command, context=target.context) for command in commands]
@@ -143,12 +153,15 @@ class Draw:
         """New tokens as they come, None when there were none for a while, until all samples have
         ended; raises why one failed."""
         while True:
+            if self._given_up:
+                raise Busy(_TOO_SLOW, 1.0)
             news, self._news = self._news, {}
-            parts = [part for each in news.values() for part in each.parts()]
-            for number, part in enumerate(parts):
-                if number:  # what was gathered for a slow client is much to tell
-                    await asyncio.sleep(0)
-                yield part
+            with self._telling():
+                parts = [part for each in news.values() for part in each.parts()]
+                for number, part in enumerate(parts):
+                    if number:  # what was gathered for a slow client is much to tell
+                        await asyncio.sleep(0)
+                    yield part
             if not news and all(ride.result.done() for ride in self._rides):
                 break
             if not self._news and not await self._changed.wait(HEARTBEAT_S):
@@ -173,10 +186,34 @@ class Draw:
     def close(self) -> None:
         """Stop what is still under way; its rows are free within a step."""
         self._changed.close()
+        self._stop()
+        with self._telling():
+            self._news = {}
+
+    def _stop(self) -> None:
         for number, ride in enumerate(self._rides):
             if not ride.result.done():
                 self._lanes.cancel(ride)
                 self._count(len(ride.command.prompt), 0, self._told[number])
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What was gathered so far takes no memory any more when this ends."""
+        unread, self._unread = self._unread, 0
+        try:
+            yield
+        finally:
+            self._admission.forget(self._tenant, unread)
+
+    def _gather(self, size: int) -> None:
+        """Count bytes that wait for the client. One that is slow to take much, where its tenant has
+        filled its part of the memory, is given up."""
+        self._unread += size
+        self._admission.gather(self._tenant, size)
+        if self._unread > _PATIENCE_BYTES and self._admission.is_full(self._tenant):
+            self._given_up = True
+            self._stop()
+            self._changed.set()
 
     def _note(self, number: int, progress: Progress) -> None:
         key = number, progress.index
@@ -184,6 +221,8 @@ class Draw:
             news = self._news[key] = News(number, progress.index)
         news.extend(progress)
         self._told[number] += len(progress.tokens)
+        told = len(progress.tokens) + (0 if progress.topk is None else progress.topk.ids.size)
+        self._gather(_TOLD_BYTES * told)
         self._changed.set()
 
     def _ended(self, ride: Ride, size: int) -> None:

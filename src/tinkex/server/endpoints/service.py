@@ -17,7 +17,8 @@ from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.targets import Target, Targets
 from tinkex.server.endpoints.texts import Texts
 from tinkex.server.endpoints.written import written
-from tinkex.server.http.exchange import bearer_of, core_of, read_body, tenant_of
+from tinkex.server.http.bodies import received
+from tinkex.server.http.exchange import bearer_of, core_of, tenant_of
 from tinkex.text.errors import TokenizerError
 from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import JSON_TYPE
@@ -55,9 +56,9 @@ def endpoints_of(request: Request) -> Endpoints:
 async def read(request: Request, kind: type[D]) -> tuple[D, int]:
     """The body as a declared request, and its size; large ones are read off the event loop."""
     tenant_of(request)  # nobody's body is read before their key
-    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
-    size = len(body) // _CHEAPER
-    return await work_on_text(request, size, partial(kind.read, body)), len(body)
+    async with received(request) as body:
+        size = len(body) // _CHEAPER
+        return await work_on_text(request, size, partial(kind.read, body)), len(body)
 
 
 async def work_on_text(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinkex.server.checkpoints.service import Checkpoints
+from tinkex.server.checkpoints.turns import Turns
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.engines.model_names import context_limit
 from tinkex.server.engines.pool import Engines, Pool
@@ -57,6 +58,7 @@ class Targets:
         self._checkpoints = checkpoints
         self._folders = folders
         self._checked: dict[tuple[str, str], None] = {}
+        self._turns = Turns(1)
 
     async def find(self, tenant: str, name: str, bearer: str | None = None) -> Target:
         """Raises `NotFound` for what this key cannot read and for what is not served."""
@@ -81,7 +83,8 @@ class Targets:
         if row.kind == EXTERNAL_WEIGHTS:
             raise Unfit(f"{path} is an export for use elsewhere: it cannot be sampled", "model")
         pool = self.served(row.base_model)
-        await self._check(row)
+        async with self._turns.of(tenant):  # it takes a thread, as long as the weights are large
+            await self._check(row)
         weights = ServedWeights(row.folder, self._folders, row.digest or "")
         made_by = SampledWeights(pool.spec.name, row.path, row.digest or None)
         own = row.model_id if row.tenant == tenant else None

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tinkex.server.endpoints.errors import Unfit
-from tinkex.server.endpoints.fair_threads import FairThreads
 from tinkex.server.engines.pool import Pool
+from tinkex.server.fair_threads import FairThreads
 
 if TYPE_CHECKING:
     from tinkex.text.model_text import ModelText
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS = 3
+_MOST_WAITING = 64
+"""Of one tenant: each holds a request's whole text."""
 _INLINE_CHARACTERS = 8 * 1024
 """Text up to this size is worked on at once: a thread would take longer to get to it."""
 _NOBODY = ""
@@ -32,7 +34,9 @@ class Texts:
     """One `ModelText` per served model."""
 
     def __init__(self) -> None:
-        self._threads = FairThreads(_THREADS, "tinkex-text")
+        self._threads = FairThreads(
+            _THREADS, "tinkex-text", most=_THREADS - 1, waiting=_MOST_WAITING
+        )
         self._loaded: dict[str, asyncio.Task[ModelText]] = {}
 
     async def of(self, pool: Pool) -> ModelText:

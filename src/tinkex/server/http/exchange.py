@@ -1,7 +1,7 @@
 """The seam between HTTP and the services: who asks, what came, how the answer travels.
 
-Bodies are read within a size and a time; a client that stops half-way changes nothing. Refusals
-become `{"detail": …}` with their status, uncompressed and with a length.
+How a body is read stands in `bodies`. Refusals become `{"detail": …}` with their status,
+uncompressed and with a length.
 """
 
 from __future__ import annotations
@@ -13,29 +13,22 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tinkex.server.core import Core
 from tinkex.server.dashboard.visits import PAGE_HEADER, Visit
-from tinkex.server.protocol.json_body import parse
-from tinkex.server.protocol.reading import Reader
-from tinkex.server.refusals import Refusal, TooLarge, Unavailable
+from tinkex.server.refusals import Refusal, Unavailable
 from tinkex.server.storage.database.transactions import DatabaseUnavailable
 from tinkex.server.tenancy.tenants import OWNERS_PLACE, hash_key
-from tinkex.wire.compression import decompress
-from tinkex.wire.errors import WireError
 from tinkex.wire.limits import (
     HEADER_API_KEY,
     HEADER_IDEMPOTENCY_KEY,
     HEADER_RETRY_AFTER,
-    ZSTD_ENCODING,
 )
 
 logger = logging.getLogger(__name__)
 
-_INLINE_JSON = 32 * 1024
 _REPEAT_KEY_LIMIT = 256
 """Characters: a database looks requests up by it, and PostgreSQL's indexes take no long texts."""
 
@@ -47,7 +40,6 @@ class Broken(Refusal):
 
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -136,59 +128,6 @@ def visit_of(request: Request) -> Visit | None:
         return None
     visits = core_of(request).visits
     return visits.read(request.cookies.get(visits.cookie), request.headers[PAGE_HEADER])
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body as it was meant: at most `limit` bytes on the wire, decompressed if marked."""
-    core = core_of(request)
-    limits = core.settings.limits
-    try:
-        async with asyncio.timeout(limits.body_timeout_s):
-            with core.receiving.growing() as take:
-                body = await _read(request, limit, take)
-    except TimeoutError:
-        raise Refusal(f"the body did not arrive within {limits.body_timeout_s:.0f} s") from None
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding == "identity":
-        return body
-    if encoding != ZSTD_ENCODING:
-        known = f"use {ZSTD_ENCODING} or none"
-        raise Refusal(f"content-encoding {encoding[:32]!r} is not known: {known}")
-    try:
-        return await asyncio.to_thread(decompress, body, limits.decompressed_bytes)
-    except WireError as error:
-        raise TooLarge(str(error)) if "limit" in error.problem else Refusal(str(error)) from None
-
-
-async def _read(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
-    claimed = request.headers.get("content-length", "0")
-    if claimed.isdecimal() and int(claimed) > limit:
-        raise TooLarge(f"the body has {int(claimed)} bytes; the limit is {limit}")
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise TooLarge(f"the body has more than {limit} bytes, the limit")
-        take(len(part))
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def read(request: Request, reader: Reader[M]) -> M:
-    """What the body asks for; large ones are read off the event loop."""
-    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
-    if len(body) <= _INLINE_JSON:
-        return reader.parse(body)
-    return await asyncio.to_thread(reader.parse, body)
-
-
-async def read_values(request: Request) -> tuple[dict[str, Any], bytes]:
-    """A body's values, and the body, of work whose content is checked when its turn comes."""
-    body = await read_body(request, core_of(request).settings.limits.json_body_bytes)
-    if len(body) <= _INLINE_JSON:
-        return parse(body), body
-    return await asyncio.to_thread(parse, body), body
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:

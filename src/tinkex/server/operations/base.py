@@ -11,6 +11,7 @@ from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.clock import Clock
 from tinkex.server.engines.pool import Engines
 from tinkex.server.engines.unwritten_weights import UnwrittenWeights
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.kind import Kind
 from tinkex.server.operations.log import Entry
@@ -74,6 +75,7 @@ class Around(NamedTuple):
     engines: Engines  # the pools of all models
     clock: Clock  # for times that are stored
     routes: KeptRoutes  # experts that sampled tokens went to, for training's replay
+    reading: FairThreads  # where bodies are read, in their tenants' turns
 
 
 Prepare: TypeAlias = Callable[[Around, Run, Entry, bytes], Awaitable[Prepared]]

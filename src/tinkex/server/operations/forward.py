@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from tinkex.engine.messages import CustomLoss, ForwardBackward, ForwardBackwardResult, Result
 from tinkex.server.engines.model_names import context_limit
@@ -26,7 +27,7 @@ _FEW_TOKENS = 16_384
 
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
-    request = entry.content or await asyncio.to_thread(decode, body)
+    request = entry.content or await around.reading.run(run.tenant, partial(decode, body))
     if isinstance(request, Refusal):
         raise request
     assert isinstance(request, ForwardRequest)

@@ -32,7 +32,7 @@ from tinkex.types.sampling import (
 )
 from tinkex.types.tensor_data import TensorData
 from tinkex.wire.calls import ForwardBackwardCall, WireDatum, WireTensor
-from tinkex.wire.framing import LENGTH, VARINT, fields, read_text, signed
+from tinkex.wire.framing import LENGTH, VARINT, Message, signed
 from tinkex.wire.limits import MAX_FWDBWD_SEQ_ID
 from tinkex.wire.protobuf import (
     WireError,
@@ -65,10 +65,11 @@ class ForwardRequest(NamedTuple):
 def peek(body: bytes) -> Header:
     """Read as much of a header as a damaged body allows; `Refusal` if it cannot be addressed."""
     model_id, seq_id, forward_only = "", 0, False
+    message = Message(body)
     try:
-        for number, kind, start, end in fields(body, 0, len(body)):
+        for number, kind, start, end in message.fields(0, len(body)):
             if number == 1 and kind == LENGTH:
-                model_id = read_text(body, start, end, "model_id")
+                model_id = message.text(start, end, "model_id")
             elif number == 2 and kind == VARINT:
                 seq_id = signed(start)
             elif number == 6 and kind == VARINT:

@@ -12,6 +12,7 @@ from typing import Any
 from tinkex.server.protocol.limited import (
     FAR,
     REQUIRED,
+    TEXT_LIMIT,
     at_least,
     at_most,
     below,
@@ -52,6 +53,7 @@ from tinkex.types.sampling import (
 )
 from tinkex.types.service import ClientConfigRequest
 from tinkex.types.sessions import (
+    ClientFinishedSessionStatusQuery,
     CreateSessionRequest,
     SessionHeartbeatRequest,
     SessionSearchCursor,
@@ -96,6 +98,14 @@ RANK_LIMIT = 1024
 TARGET_TOKENS = (SKIPPED_TARGET, MAX_TOKEN_ID)
 _STOPS_LIMIT = 4096
 _VALUES = at_most(100)
+_SEARCHED = 32
+"""Entries of a session's metadata, or words of its name: each is looked for in every session."""
+
+
+def _few_words(value: Any) -> Any:
+    if isinstance(value, str) and len(value.split()) > _SEARCHED:
+        raise ValueError(f"has {len(value.split())} words; the limit is {_SEARCHED}")
+    return value
 
 
 def _moment(value: Any) -> datetime:
@@ -133,7 +143,16 @@ FINISH_SESSION = Reader(limited(FinishSessionRequest))
 SESSION_PROJECT = Reader(limited(SessionProjectRequest, project_id=_LABEL))
 
 nested(SessionSearchCursor, last_created_at=read_by(_moment))
-SEARCH_SESSIONS = Reader(limited(SessionSearchRequest, project_ids=_VALUES, statuses=_VALUES))
+nested(ClientFinishedSessionStatusQuery, reasons=at_most(_SEARCHED))
+SEARCH_SESSIONS = Reader(
+    limited(
+        SessionSearchRequest,
+        project_ids=_VALUES,
+        statuses=_VALUES,
+        user_metadata=at_most(_SEARCHED),
+        display_name=read_by(_few_words) | at_most(TEXT_LIMIT),
+    )
+)
 
 # ---- runs and their checkpoints
 

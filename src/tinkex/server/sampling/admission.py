@@ -1,7 +1,12 @@
-"""Room for samples: how many and how large, per tenant and in all; too much is told to wait."""
+"""Room for samples: how many and how large, per tenant and in all; too much is told to wait.
+
+Of the memory for prompts that wait, and for results that nobody fetched, a tenant has half of what
+the others leave: whoever fills its part keeps nobody else from sampling.
+"""
 
 from __future__ import annotations
 
+from tinkex.server.budgets import ByteBudget
 from tinkex.server.refusals import Busy
 from tinkex.server.settings import Settings
 
@@ -12,8 +17,9 @@ class Admission:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._per_tenant: dict[str, int] = {}
-        self._waiting_bytes = 0
-        self._result_bytes = 0
+        limits = settings.limits
+        self._waiting = ByteBudget(limits.sample_bytes, "the waiting prompts")
+        self._results = ByteBudget(limits.sample_result_bytes, "the results nobody fetched")
 
     def __len__(self) -> int:
         """Samples in flight."""
@@ -35,22 +41,30 @@ class Admission:
             raise Busy(f"{limits.samples_per_tenant} samples of this key are in flight", 1.0)
         if len(self) >= limits.samples:
             raise Busy(f"{limits.samples} samples are in flight on this server", 1.0)
-        if self._waiting_bytes + size > limits.sample_bytes:
-            raise Busy("the waiting prompts fill the memory set aside for them", 1.0)
-        if self._result_bytes > limits.sample_result_bytes:
-            raise Busy("the results nobody fetched fill the memory set aside for them", 1.0)
+        if not self._waiting.has_room(tenant, size):
+            raise Busy("the waiting prompts fill this key's part of the memory for them", 1.0)
+        if self.is_full(tenant):
+            raise Busy("the results nobody fetched fill this key's part of the memory", 1.0)
+
+    def is_full(self, tenant: str) -> bool:
+        """Whether a tenant's results take all of its part."""
+        return not self._results.has_room(tenant, 0)
 
     def begin(self, tenant: str, size: int) -> None:
-        self._waiting_bytes += size
+        self._waiting.take(tenant, size)
         self._per_tenant[tenant] = self._per_tenant.get(tenant, 0) + 1
 
     def end(self, tenant: str, size: int, result_bytes: int) -> None:
-        self._waiting_bytes -= size
-        self._result_bytes += result_bytes
+        self._waiting.give_back(tenant, size)
+        self._results.take(tenant, result_bytes)
         self._per_tenant[tenant] -= 1
         if not self._per_tenant[tenant]:
             del self._per_tenant[tenant]
 
-    def forget(self, result_bytes: int) -> None:
-        """A result is kept no longer."""
-        self._result_bytes -= result_bytes
+    def gather(self, tenant: str, size: int) -> None:
+        """Something is kept for a client that is slow to take it."""
+        self._results.take(tenant, size)
+
+    def forget(self, tenant: str, result_bytes: int) -> None:
+        """Something of a result is kept no longer."""
+        self._results.give_back(tenant, result_bytes)

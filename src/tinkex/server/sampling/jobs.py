@@ -95,6 +95,7 @@ class Sampling:
         self._clock = clock
         self._timings = settings.timings
         self.admission = Admission(settings)
+        lanes.is_held = self.admission.is_full
         self._jobs: dict[str, Job] = {}
         self._finished: deque[Job] = deque()
         self._streams: dict[tuple[str, int], Completions] = {}
@@ -199,12 +200,25 @@ class Sampling:
         job.finished_at = self._clock.monotonic()
         times = job.accepted_at, job.ride.sent_at, self._clock.now()
         self._records.trace(job.sampler, job.request, times, outcome.failed)
+        if job.ride.result.done():
+            job.ride.let_go()  # its bytes are kept: the arrays they were made of are not
         self.admission.end(job.sampler.tenant, job.size, len(outcome.body))
         self._finished.append(job)
         job.promise.resolve(outcome)
+        self._make_room(job.sampler.tenant)
         stream = self._streams.get(job.stream)
         if stream is not None:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
+
+    def _make_room(self, tenant: str) -> None:
+        """What was fetched is kept for answers that get lost, if there is room."""
+        if not self.admission.is_full(tenant):
+            return
+        for job in list(self._finished):
+            if job.fetched_at is not None and job.sampler.tenant == tenant:
+                self._drop(job)
+                if not self.admission.is_full(tenant):
+                    return
 
     # ---- out
 
@@ -246,6 +260,7 @@ class Sampling:
         job = self._jobs.get(request_id)
         if job is not None and job.fetched_at is None:
             job.fetched_at = self._clock.monotonic()
+            self._make_room(job.sampler.tenant)
         return job is not None
 
     def acknowledge(self, tenant: str, request_ids: list[str]) -> None:
@@ -265,6 +280,11 @@ class Sampling:
             return QUEUE_PAUSED_CAPACITY, "its weights were lost with the engine and are made again"
         if job.ride.sent_at is None and not pool.takes_work:
             return QUEUE_PAUSED_CAPACITY, pool.reason
+        if job.ride.sent_at is None and self.admission.is_full(job.sampler.tenant):
+            return (
+                QUEUE_PAUSED_CAPACITY,
+                "the results of this key that nobody fetched leave no room",
+            )
         if job.ride.sent_at is not None:
             return QUEUE_ACTIVE, "the engine is sampling"
         ahead = self.lanes.ahead_of(job.ride)
@@ -365,4 +385,6 @@ class Sampling:
         if self._jobs.pop(job.request_id, None) is not None:
             self._promises.drop(job.request_id)
             outcome = job.promise.outcome
-            self.admission.forget(0 if outcome is None else len(outcome.body))
+            size = 0 if outcome is None else len(outcome.body)
+            self.admission.forget(job.sampler.tenant, size)
+            self.lanes.pump()  # for those that waited for room

@@ -113,6 +113,8 @@ class Lanes:
         self._clock = clock
         self._limits = limits
         self._weight_of, self._class_of = settings.weight_of, settings.class_of
+        self.is_held: Callable[[str], bool] = lambda tenant: False
+        """Whether a tenant's samples wait here for now, whatever room the engines have."""
         self._ops, self._turns = itertools.count(), itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._prefixes = Prefixes()
@@ -217,8 +219,11 @@ class Lanes:
         for lanes in self._models.values():
             if lanes.tenants and lanes.pool.is_ready:
                 for lane in sorted(lanes.tenants.values(), key=lambda lane: lane.rank):
-                    while lane.queue and self._send_first(lane):
+                    while lane.queue and not self._is_held(lane) and self._send_first(lane):
                         pass
+
+    def _is_held(self, lane: _Lane) -> bool:
+        return self.is_held(lane.queue[0].tenant)
 
     async def stop(self) -> None:
         """End every sample where it stands."""

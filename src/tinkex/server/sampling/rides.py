@@ -78,6 +78,11 @@ class Ride:
             self._told[index] = start + count
             self.on_progress(_without(progress, known) if known else progress)
 
+    def let_go(self) -> None:
+        """Hold what the engine said no longer. Only for one that has ended."""
+        self.result = asyncio.get_running_loop().create_future()
+        self.result.cancel()
+
     def end(self, found: SampleResult | CommandFailed) -> None:
         """With this, unless it has ended."""
         if self.result.done():

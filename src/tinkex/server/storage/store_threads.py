@@ -25,6 +25,11 @@ def set_apart() -> None:
     _pools.setdefault(asyncio.get_running_loop(), ThreadPoolExecutor(_THREADS, "storage"))
 
 
+def is_apart() -> bool:
+    """Whether there is a store to wait for."""
+    return asyncio.get_running_loop() in _pools
+
+
 def at_store(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
     """Do what may need an object store in a thread. Where files are all there is, in any."""
     loop = asyncio.get_running_loop()

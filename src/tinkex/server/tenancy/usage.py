@@ -56,7 +56,7 @@ class Meter:
         await self.flush()
         now = self._clock.now()
         await self._store.write(table.accrue_tenant, tenant, now)
-        return await self._store.query(table.between, tenant, start, end)
+        return await self._store.browse(tenant, table.between, tenant, start, end)
 
 
 def _write(connection: Transaction, amounts: dict[_Key, float]) -> None:

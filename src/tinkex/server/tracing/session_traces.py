@@ -38,7 +38,7 @@ class Traces:
 
     async def encode(self, tenant: str, session_id: str) -> bytes:
         """The trace file of a tenant's session."""
-        trained = await self._store.query(_operations, tenant, session_id)
+        trained = await self._store.browse(tenant, _operations, tenant, session_id)
         samples = list(self._samples.get(session_id, ()))
         return trace_events.encode(session_id, [*trained, *samples], self._clock.now())
 

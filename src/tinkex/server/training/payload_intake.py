@@ -6,12 +6,13 @@ names it, and goes if none is. Accepts nothing itself.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.protocol.forward_codec import Examined, examine
 from tinkex.server.storage.blobs import BlobStore
-from tinkex.server.storage.store_threads import at_store
+from tinkex.server.storage.store_threads import at_store, is_apart
 
 
 @dataclass(slots=True)
@@ -24,18 +25,23 @@ class Draft:
 
 
 class Intake:
-    """Bodies as they come in."""
+    """Bodies as they come in, read in their tenants' turns."""
 
-    def __init__(self, blobs: BlobStore) -> None:
+    def __init__(self, blobs: BlobStore, threads: FairThreads) -> None:
         self._blobs = blobs
+        self._threads = threads
 
-    async def read(self, body: bytes, write: bool) -> tuple[Examined, Draft | None]:
+    async def read(self, tenant: str, body: bytes, write: bool) -> tuple[Examined, Draft | None]:
         """What a body says and, where `write` asks for it, the draft. Raises `Refusal`."""
         if not write:
-            return await asyncio.to_thread(examine, body), None
+            return await self._threads.run(tenant, partial(examine, body)), None
         draft = Draft(self._blobs.reserve(len(body)))
         try:
-            return await at_store(self._read, body, draft), draft
+            if (
+                is_apart()
+            ):  # a store that does not answer must not keep other bodies from being read
+                return await at_store(self._read, body, draft), draft
+            return await self._threads.run(tenant, partial(self._read, body, draft)), draft
         except BaseException:
             self.discard(draft)
             raise

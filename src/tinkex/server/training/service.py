@@ -102,7 +102,7 @@ class Training:
     async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
         """A forward or forward-backward pass, kept as the bytes that came."""
         write = self._submissions.may_write(tenant, len(body))
-        found, draft = await self._intake.read(body, write)
+        found, draft = await self._intake.read(tenant, body, write)
         header = found.header
         kind = forward.FORWARD if header.forward_only else forward.FORWARD_BACKWARD
         asked = Submission(header.seq_id, kind, body, found.digest, found.content, draft)

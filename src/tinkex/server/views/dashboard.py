@@ -79,7 +79,7 @@ class Dashboard:
             )
             return [_run(db, row, advice.get(row.model_id, [])) for row in rows], total
 
-        shown, total = await self._store.query(work)
+        shown, total = await self._store.browse(viewer.tenant, work)
         return {"runs": shown, "cursor": cursor(page.offset, page.limit, total)}
 
     async def run(self, viewer: Viewer, run: str) -> dict[str, Any]:
@@ -97,17 +97,17 @@ class Dashboard:
                 "user_metadata": texts(row.user_metadata),
             }
 
-        return await self._store.query(work)
+        return await self._store.browse(viewer.tenant, work)
 
     async def history(self, viewer: Viewer, run: str, wanted: Wanted) -> dict[str, Any]:
         def work(db: Transaction) -> dict[str, Any]:
             _seen(db, viewer, run)
             return {"run": run, **history.read(db, run, wanted)}
 
-        return await self._store.query(work)
+        return await self._store.browse(viewer.tenant, work)
 
-    async def server_history(self, wanted: Wanted) -> dict[str, Any]:
-        found = await self._store.query(history.read, SERVER, wanted)
+    async def server_history(self, viewer: Viewer, wanted: Wanted) -> dict[str, Any]:
+        found = await self._store.browse(viewer.tenant, history.read, SERVER, wanted)
         return {"run": None, **found}
 
     async def _advice(self, viewer: Viewer) -> dict[str, list[dict[str, Any]]]:
@@ -127,7 +127,7 @@ class Dashboard:
             names = _names(db, viewer, {row.model_id for row in kept})
             return [_checkpoint(row, names.get(row.model_id)) for row in kept], total
 
-        shown, total = await self._store.query(work)
+        shown, total = await self._store.browse(viewer.tenant, work)
         return {"checkpoints": shown, "cursor": cursor(page.offset, page.limit, total)}
 
     async def samples(
@@ -144,7 +144,10 @@ class Dashboard:
             names = _names(db, viewer, {row.source.model_id for row in rows})
             return [self._sample(db, row, names.get(row.source.model_id)) for row in rows]
 
-        return {"recording": self._samples.recording, "samples": await self._store.query(work)}
+        return {
+            "recording": self._samples.recording,
+            "samples": await self._store.browse(viewer.tenant, work),
+        }
 
     def _sample(self, db: Transaction, row: KeptRow, run_name: str | None) -> dict[str, Any]:
         kept = decode(row.data)
@@ -177,11 +180,11 @@ class Dashboard:
                 ],
             }
 
-        return await self._store.query(work)
+        return await self._store.browse(viewer.tenant, work)
 
     async def session_owner(self, viewer: Viewer, session_id: str) -> str:
         """Whose session this is, if the viewer may see it."""
-        row = await self._store.query(sessions.get, session_id)
+        row = await self._store.browse(viewer.tenant, sessions.get, session_id)
         if row is None or not viewer.sees(row.tenant):
             raise NotFound(f"no session {session_id[:200]!r}")
         return row.tenant

@@ -69,27 +69,27 @@ class Browsing:
             )
             return [self._shown_run(db, row, tenant or row.tenant) for row in rows], total
 
-        shown, total = await self._store.query(work)
+        shown, total = await self._store.browse(tenant, work)
         return {"training_runs": shown, "cursor": show.cursor(page.offset, page.limit, total)}
 
     async def training_run(self, tenant: str, model_id: str, scope: Scope) -> dict[str, Any]:
         def work(db: Transaction) -> dict[str, Any]:
             return self._shown_run(db, self._run(db, tenant, model_id, scope), tenant)
 
-        return await self._store.query(work)
+        return await self._store.browse(tenant, work)
 
     async def checkpoints_of_run(self, tenant: str, model_id: str) -> dict[str, Any]:
         def work(db: Transaction) -> list[CheckpointRow]:
             row = self._run(db, tenant, model_id, "accessible")
             return self._visible(db, row, tenant)
 
-        rows = await self._store.query(work)
+        rows = await self._store.browse(tenant, work)
         shown = [show.checkpoint(row) for row in rows]
         return {"checkpoints": shown, "cursor": show.cursor(0, len(shown), len(shown))}
 
     async def checkpoints(self, tenant: str | None, page: Page) -> dict[str, Any]:
-        rows, total = await self._store.query(
-            checkpoints.of_tenant, tenant, page.limit, page.offset
+        rows, total = await self._store.browse(
+            tenant, checkpoints.of_tenant, tenant, page.limit, page.offset
         )
         shown = [show.checkpoint(row) for row in rows if not row.expired(self._clock.now())]
         return {"checkpoints": shown, "cursor": show.cursor(page.offset, page.limit, total)}
@@ -129,10 +129,11 @@ class Browsing:
 
     async def sessions(self, tenant: str | None, page: Page, scope: Scope) -> dict[str, Any]:
         accessible = scope == "accessible"
-        found = await self._store.query(
+        found = await self._store.browse(
+            tenant,
             lambda db: listing.session_page(
                 db, tenant, page.limit, page.offset, accessible=accessible
-            )
+            ),
         )
         return {"sessions": found}
 
@@ -151,7 +152,7 @@ class Browsing:
                 "display_name": row.display_name,
             }
 
-        return await self._store.query(work)
+        return await self._store.browse(tenant, work)
 
     async def search(self, tenant: str | None, search: Search) -> dict[str, Any]:
         """A page of sessions and, when it is full, the cursor of the next."""
@@ -161,7 +162,7 @@ class Browsing:
             sizes = checkpoints.of_sessions(db, [row.session_id for row in rows])
             return [show.session_summary(row, *sizes.get(row.session_id, (0, 0))) for row in rows]
 
-        shown = await self._store.query(work)
+        shown = await self._store.browse(tenant, work)
         following = None
         if len(shown) == search.limit:
             last = shown[-1]
@@ -195,12 +196,12 @@ class Browsing:
         named = {use.source.session_id for use in uses if use.source.session_id}
         return {
             "data": [show.usage_event(use) for use in uses],
-            "sessions": await self._store.query(_metadata_of, sorted(named)),
+            "sessions": await self._store.browse(tenant, _metadata_of, sorted(named)),
             "cost_data_through": None,
         }
 
     async def storage(self, tenant: str, project_id: str | None) -> dict[str, Any]:
-        rows = await self._store.query(checkpoints.storage_of, tenant, project_id)
+        rows = await self._store.browse(tenant, checkpoints.storage_of, tenant, project_id)
         items = [show.storage_item(tenant, project, count, size) for project, count, size in rows]
         return {"effective_rate_usd_per_gigabyte_month": None, "data": items}
 
@@ -210,8 +211,8 @@ class Browsing:
         if day is not None:
             midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
             start, end = midnight.timestamp(), midnight.timestamp() + 24 * _HOUR_S
-        rows = await self._store.query(
-            audit.between, tenant, category, start, end, MOST_AUDIT_ENTRIES
+        rows = await self._store.browse(
+            tenant, audit.between, tenant, category, start, end, MOST_AUDIT_ENTRIES
         )
         return {"entries": [show.audit_entry(row) for row in rows]}
 

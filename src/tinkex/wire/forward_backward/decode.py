@@ -20,9 +20,8 @@ from tinkex.wire.framing import (
     LENGTH,
     VARINT,
     Buffer,
+    Message,
     expect,
-    fields,
-    read_text,
     read_varint,
     signed,
 )
@@ -30,35 +29,40 @@ from tinkex.wire.limits import MAX_DATUMS_PER_REQUEST
 
 _DTYPES: dict[int, Any] = {1: np.dtype("<f4"), 2: np.dtype("<i8")}
 _TOKEN = np.dtype("<i4")
+_MOST_DIMENSIONS = 64  # of an array of numpy's
 _NO_TOKENS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
 
 def decode_forward_backward(body: Buffer) -> ForwardBackwardCall:
     """The whole request, checked; its arrays are views on `body`."""
+    message = Message(body)
     texts = {1: "", 4: ""}
     varints = {2: 0, 6: 0}
     data: list[WireDatum] = []
     config: dict[int, dict[str, float | str]] = {5: {}, 7: {}}
-    for number, kind, start, end in fields(body, 0, len(body)):
+    for number, kind, start, end in message.fields(0, len(body)):
         if number == 3:
             expect(kind, LENGTH, "data")
-            data.append(_datum(body, start, end, len(data)))
+            data.append(_datum(message, start, end, len(data)))
         elif number in texts:
             expect(kind, LENGTH, _NAMES[number])
-            texts[number] = read_text(body, start, end, _NAMES[number])
+            texts[number] = message.text(start, end, _NAMES[number])
         elif number in varints:
             expect(kind, VARINT, _NAMES[number])
             varints[number] = signed(start)
         elif number in config:
             expect(kind, LENGTH, "loss_fn_config")
-            key, value = _config_entry(body, start, end, number)
+            key, value = _config_entry(message, start, end, number)
             config[number][key] = value
+            if len(config[number]) > _MOST_SETTINGS:
+                raise WireError("loss_fn_config", f"has more than {_MOST_SETTINGS} entries")
     _check_header(texts[1], varints[2])
     _check_loss(texts[4])
     merged = {**config[5], **config[7]}
     return ForwardBackwardCall(texts[1], varints[2], data, texts[4], merged, bool(varints[6]))
 
 
+_MOST_SETTINGS = 1024
 _NAMES = {1: "model_id", 2: "seq_id", 4: "loss_fn", 6: "forward_only"}
 
 
@@ -74,7 +78,7 @@ def _check_loss(loss_fn: str) -> None:
         raise WireError("loss_fn", "is missing")
 
 
-def _datum(body: Buffer, start: int, end: int, index: int) -> WireDatum:
+def _datum(body: Message, start: int, end: int, index: int) -> WireDatum:
     if index >= MAX_DATUMS_PER_REQUEST:
         raise WireError("data", f"holds more than {MAX_DATUMS_PER_REQUEST} datums")
     try:
@@ -83,11 +87,11 @@ def _datum(body: Buffer, start: int, end: int, index: int) -> WireDatum:
         raise error.inside(f"data[{index}]") from None
 
 
-def _datum_fields(body: Buffer, start: int, end: int) -> WireDatum:
+def _datum_fields(body: Message, start: int, end: int) -> WireDatum:
     chunks: list[Any] = []
     inputs: dict[str, WireTensor] = {}
     spans: dict[int, list[Any]] = {3: [], 4: []}
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, "model_input")
             chunks.append(_chunk(body, a, b, f"model_input.chunks[{len(chunks)}]"))
@@ -98,16 +102,18 @@ def _datum_fields(body: Buffer, start: int, end: int) -> WireDatum:
         elif number in spans:
             expect(kind, LENGTH, _SPAN_NAMES[number])
             place = f"{_SPAN_NAMES[number]}[{len(spans[number])}]"
+            body.take(_SPAN)
             spans[number].append(_span(body, a, b, place))
     return WireDatum(tuple(chunks), inputs, spans[3], spans[4])
 
 
+_SPAN = 8  # a span becomes an object, which takes as much as so many fields
 _SPAN_NAMES = {3: "model_input_spans", 4: "loss_fn_input_spans"}
 
 
-def _chunk(body: Buffer, start: int, end: int, place: str) -> Any:
+def _chunk(body: Message, start: int, end: int, place: str) -> Any:
     chunk = None
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number in _CHUNKS:
             expect(kind, LENGTH, place)
             chunk = _CHUNKS[number](body, a, b, place)
@@ -116,10 +122,10 @@ def _chunk(body: Buffer, start: int, end: int, place: str) -> Any:
     return chunk
 
 
-def _text_chunk(body: Buffer, start: int, end: int, place: str) -> NDArray[np.int32]:
+def _text_chunk(body: Message, start: int, end: int, place: str) -> NDArray[np.int32]:
     tokens = _NO_TOKENS
     place = f"{place}.tokens"
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, place)
             tokens = _array(body, a, b, _TOKEN, place)
@@ -129,15 +135,15 @@ def _text_chunk(body: Buffer, start: int, end: int, place: str) -> NDArray[np.in
     return tokens
 
 
-def _image_chunk(body: Buffer, start: int, end: int, place: str) -> ImageChunk:
+def _image_chunk(body: Message, start: int, end: int, place: str) -> ImageChunk:
     data, form, expected = b"", "", None
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, f"{place}.data")
-            data = bytes(body[a:b])
+            data = bytes(body.data[a:b])
         elif number == 2:
             expect(kind, LENGTH, f"{place}.format")
-            form = read_text(body, a, b, f"{place}.format")
+            form = body.text(a, b, f"{place}.format")
         elif number == 3:
             expect(kind, VARINT, f"{place}.expected_tokens")
             expected = signed(a)
@@ -146,24 +152,24 @@ def _image_chunk(body: Buffer, start: int, end: int, place: str) -> ImageChunk:
     return ImageChunk(data=data, format=form, expected_tokens=expected)  # type: ignore[arg-type]  # one of the two literals
 
 
-def _dmel_chunk(body: Buffer, start: int, end: int, place: str) -> DmelChunk:
+def _dmel_chunk(body: Message, start: int, end: int, place: str) -> DmelChunk:
     dmel = b""
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, f"{place}.dmel")
-            dmel = bytes(body[a:b])
+            dmel = bytes(body.data[a:b])
     return DmelChunk(dmel=dmel)
 
 
 _CHUNKS = {1: _text_chunk, 2: _image_chunk, 3: _dmel_chunk}
 
 
-def _input_entry(body: Buffer, start: int, end: int) -> tuple[str, WireTensor]:
+def _input_entry(body: Message, start: int, end: int) -> tuple[str, WireTensor]:
     name, value = "", (start, start)
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, "loss_fn_inputs")
-            name = read_text(body, a, b, "loss_fn_inputs")
+            name = body.text(a, b, "loss_fn_inputs")
         elif number == 2:
             expect(kind, LENGTH, "loss_fn_inputs")
             value = (a, b)
@@ -173,11 +179,11 @@ def _input_entry(body: Buffer, start: int, end: int) -> tuple[str, WireTensor]:
         raise error.inside(f"loss_fn_inputs[{name!r}]") from None
 
 
-def _tensor(body: Buffer, start: int, end: int) -> WireTensor:
+def _tensor(body: Message, start: int, end: int) -> WireTensor:
     dense: tuple[int, int] | None = None
     sparse: tuple[int, int] | None = None
     dtype, shape = 0, []
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, "dense")
             dense, sparse = (a, b), None
@@ -189,6 +195,8 @@ def _tensor(body: Buffer, start: int, end: int) -> WireTensor:
             dtype = a
         elif number == 4:
             shape += _sizes(body, kind, a, b)
+            if len(shape) > _MOST_DIMENSIONS:
+                raise WireError("shape", f"has more than {_MOST_DIMENSIONS} dimensions")
     if dtype not in _DTYPES:
         raise WireError("dtype", f"must be float32 (1) or int64 (2), got {dtype}")
     if sparse is not None:
@@ -196,19 +204,19 @@ def _tensor(body: Buffer, start: int, end: int) -> WireTensor:
     return _dense(body, *(dense or (start, start)), _DTYPES[dtype], shape)
 
 
-def _sizes(body: Buffer, kind: int, start: int, end: int) -> list[int]:
+def _sizes(body: Message, kind: int, start: int, end: int) -> list[int]:
     """Shape entries, packed as writers do or one by one as the format allows."""
     if kind == VARINT:
         return [signed(start)]
     expect(kind, LENGTH, "shape")
-    sizes = []
-    while start < end:
-        size, start = read_varint(body, start, end)
+    sizes: list[int] = []
+    while start < end and len(sizes) <= _MOST_DIMENSIONS:
+        size, start = read_varint(body.data, start, end)
         sizes.append(signed(size))
     return sizes
 
 
-def _dense(body: Buffer, start: int, end: int, dtype: Any, shape: list[int]) -> NDArray[Any]:
+def _dense(body: Message, start: int, end: int, dtype: Any, shape: list[int]) -> NDArray[Any]:
     values = _array(body, start, end, dtype, "dense")
     if not shape or shape == [len(values)]:
         return values
@@ -229,10 +237,10 @@ def _check_shape(shape: list[int], size: int) -> None:
         raise WireError("shape", f"{shape} does not fit {size} values")
 
 
-def _sparse(body: Buffer, start: int, end: int, dtype: Any, shape: list[int]) -> Csr:
+def _sparse(body: Message, start: int, end: int, dtype: Any, shape: list[int]) -> Csr:
     wanted = {1: ("values", dtype), 2: ("crow_indices", "<i8"), 3: ("col_indices", "<i8")}
     arrays = {number: np.zeros(0, dtype=kind) for number, (_, kind) in wanted.items()}
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number in wanted:
             name, element = wanted[number]
             expect(kind, LENGTH, f"sparse_csr.{name}")
@@ -244,21 +252,21 @@ def _sparse(body: Buffer, start: int, end: int, dtype: Any, shape: list[int]) ->
     return Csr(arrays[1], arrays[2], arrays[3], (shape[0], shape[1]))
 
 
-def _array(body: Buffer, start: int, end: int, dtype: Any, name: str) -> NDArray[Any]:
+def _array(body: Message, start: int, end: int, dtype: Any, name: str) -> NDArray[Any]:
     size = end - start
     if size % dtype.itemsize:
         raise WireError(name, f"has {size} bytes, not a multiple of {dtype.itemsize}")
     if not size:
         return np.zeros(0, dtype=dtype)
-    array = np.frombuffer(body, dtype=dtype, count=size // dtype.itemsize, offset=start)
-    if not isinstance(body, bytes):  # whose views are read-only anyhow
+    array = np.frombuffer(body.data, dtype=dtype, count=size // dtype.itemsize, offset=start)
+    if not isinstance(body.data, bytes):  # whose views are read-only anyhow
         array.flags.writeable = False
     return array
 
 
-def _span(body: Buffer, start: int, end: int, place: str) -> Any:
+def _span(body: Message, start: int, end: int, place: str) -> Any:
     span = None
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number in (1, 2):
             expect(kind, LENGTH, place)
             span = _span_fields(body, a, b, number, place)
@@ -267,12 +275,12 @@ def _span(body: Buffer, start: int, end: int, place: str) -> Any:
     return span
 
 
-def _span_fields(body: Buffer, start: int, end: int, which: int, place: str) -> Any:
+def _span_fields(body: Message, start: int, end: int, which: int, place: str) -> Any:
     sequence_id, numbers = "", {2: 0, 3: 0}
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, f"{place}.sequence_id")
-            sequence_id = read_text(body, a, b, f"{place}.sequence_id")
+            sequence_id = body.text(a, b, f"{place}.sequence_id")
         elif number in numbers:
             expect(kind, VARINT, place)
             numbers[number] = signed(a)
@@ -283,13 +291,13 @@ def _span_fields(body: Buffer, start: int, end: int, which: int, place: str) -> 
         raise WireError(place, str(error)) from None
 
 
-def _config_entry(body: Buffer, start: int, end: int, which: int) -> tuple[str, float | str]:
+def _config_entry(body: Message, start: int, end: int, which: int) -> tuple[str, float | str]:
     key = ""
     value: float | str = 0.0
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, LENGTH, "loss_fn_config")
-            key = read_text(body, a, b, "loss_fn_config")
+            key = body.text(a, b, "loss_fn_config")
         elif number == 2 and which == 5:
             expect(kind, FIXED64, f"loss_fn_config[{key!r}]")
             value = _double(body, a)
@@ -299,18 +307,18 @@ def _config_entry(body: Buffer, start: int, end: int, which: int) -> tuple[str, 
     return key, value
 
 
-def _config_value(body: Buffer, start: int, end: int, place: str) -> float | str:
+def _config_value(body: Message, start: int, end: int, place: str) -> float | str:
     value: float | str = 0.0
-    for number, kind, a, b in fields(body, start, end):
+    for number, kind, a, b in body.fields(start, end):
         if number == 1:
             expect(kind, FIXED64, place)
             value = _double(body, a)
         elif number == 2:
             expect(kind, LENGTH, place)
-            value = read_text(body, a, b, place)
+            value = body.text(a, b, place)
     return value
 
 
-def _double(body: Buffer, start: int) -> float:
-    value: float = struct.unpack_from("<d", body, start)[0]
+def _double(body: Message, start: int) -> float:
+    value: float = struct.unpack_from("<d", body.data, start)[0]
     return value

@@ -29,7 +29,9 @@ async def list_models(request: Request) -> Response:
     def rows(connection: Transaction) -> list[CheckpointRow]:
         return checkpoints.samplers_for(connection, tenant, now, _LISTED)
 
-    served = [row for row in await core.store.query(rows) if core.engines.find(row.base_model)]
+    served = [
+        row for row in await core.store.browse(tenant, rows) if core.engines.find(row.base_model)
+    ]
     found = [_saved(row) for row in served] + _bases(core.engines)
     here, more = model_page(Query(request.query_params)).of([each["id"] for each in found])
     found = found[here]

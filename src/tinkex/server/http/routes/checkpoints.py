@@ -7,12 +7,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
+from tinkex.server.http.bodies import read
 from tinkex.server.http.exchange import (
     answer,
     bearer_of,
     core_of,
     nothing,
-    read,
     repeat_key_of,
     tenant_of,
     viewer_of,

@@ -14,7 +14,8 @@ from starlette.routing import Route
 from tinkex.server.engines.model_sources import declared_context
 from tinkex.server.engines.pool import Pool
 from tinkex.server.http.answers import Done, Health, KeyInfo
-from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of
+from tinkex.server.http.bodies import read
+from tinkex.server.http.exchange import answer, core_of, nothing, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests
 from tinkex.server.refusals import Refusal, Unavailable

@@ -11,13 +11,13 @@ from tinkex.server.dashboard.assets import Asset
 from tinkex.server.dashboard.door import invitation
 from tinkex.server.dashboard.visits import PAGE_HEADER, VISIT_S, Visit
 from tinkex.server.http.answers import Done, Invitation, Visitor
+from tinkex.server.http.bodies import read_strangers
 from tinkex.server.http.exchange import (
     answer,
     core_of,
     guarded,
     is_owner,
     nothing,
-    read,
     sees_all,
     tenant_of,
 )
@@ -76,7 +76,7 @@ async def sign_in(request: Request) -> Response:
     core = core_of(request)
     _from_own_page(request)
     address = request.client.host if request.client else ""
-    asked = await read(request, requests.DASHBOARD_SIGN_IN)
+    asked = await read_strangers(request, requests.DASHBOARD_SIGN_IN)
     try:
         visit = _admitted(request, asked.key, asked.invitation)
     except Unauthorized:

@@ -55,9 +55,8 @@ async def run_history(request: Request) -> Response:
 
 async def server_history(request: Request) -> Response:
     """The server's own curves, over time."""
-    viewing(request)
-    wanted = _server_history_asked(Query(request.query_params))
-    return await _encoded(await core_of(request).dashboard.server_history(wanted))
+    viewer, wanted = viewing(request), _server_history_asked(Query(request.query_params))
+    return await _encoded(await core_of(request).dashboard.server_history(viewer, wanted))
 
 
 async def list_checkpoints(request: Request) -> Response:

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
+from tinkex.server.http.bodies import read
 from tinkex.server.http.exchange import (
     answer,
     core_of,
     nothing,
-    read,
     tenant_of,
     while_connected,
 )

@@ -11,7 +11,8 @@ from starlette.routing import Route
 from tinkex.server.core import Core
 from tinkex.server.engines.engine import Engine
 from tinkex.server.http.answers import Collected, EngineStates
-from tinkex.server.http.exchange import answer, core_of, is_owner, read, sees_all, tenant_of
+from tinkex.server.http.bodies import read
+from tinkex.server.http.exchange import answer, core_of, is_owner, sees_all, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests
 from tinkex.server.refusals import NotFound

@@ -7,7 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
-from tinkex.server.http.exchange import answer, core_of, nothing, read, tenant_of, viewer_of
+from tinkex.server.http.bodies import read
+from tinkex.server.http.exchange import answer, core_of, nothing, tenant_of, viewer_of
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routes import searching
 from tinkex.server.http.routing import route

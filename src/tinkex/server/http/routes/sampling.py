@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http.exchange import answer, bearer_of, core_of, read, read_body, tenant_of
+from tinkex.server.http.bodies import in_turn, read, received
+from tinkex.server.http.exchange import answer, bearer_of, core_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests, sample_request
 from tinkex.types.futures import UntypedAPIFuture
@@ -18,8 +19,6 @@ from tinkex.types.sampling import (
     JoinSamplingSessionResponse,
 )
 from tinkex.wire import routes as paths
-
-_INLINE_BYTES = 32 * 1024
 
 
 async def create_sampler(request: Request) -> Response:
@@ -48,13 +47,10 @@ async def join_sampler(request: Request) -> Response:
 async def sample(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    limits = core.settings.limits
-    body = await read_body(request, limits.json_body_bytes)
-    if len(body) <= _INLINE_BYTES:
-        asked = sample_request.parse(body, limits.num_samples)
-    else:
-        asked = await asyncio.to_thread(sample_request.parse, body, limits.num_samples)
-    job = await core.sampling.submit(tenant, asked, len(body))
+    async with received(request) as body:
+        parse = partial(sample_request.parse, body, core.settings.limits.num_samples)
+        asked, size = await in_turn(request, len(body), parse), len(body)
+    job = await core.sampling.submit(tenant, asked, size)
     return answer({"request_id": job.request_id, "sample_sequence_ids": job.sequence_ids})
 
 

@@ -7,7 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import Done
-from tinkex.server.http.exchange import answer, core_of, nothing, read, repeat_key_of, tenant_of
+from tinkex.server.http.bodies import read
+from tinkex.server.http.exchange import answer, core_of, nothing, repeat_key_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.protocol import requests
 from tinkex.server.tenancy.sessions import NewSession

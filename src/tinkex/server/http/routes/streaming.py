@@ -14,6 +14,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -22,7 +23,8 @@ from starlette.routing import Route
 
 from tinkex.engine.messages import Progress
 from tinkex.server.core import Core
-from tinkex.server.http.exchange import core_of, read_body, tenant_of
+from tinkex.server.http.bodies import in_turn, received
+from tinkex.server.http.exchange import core_of, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.server.promises import Outcome
 from tinkex.server.protocol import requests, sample_request
@@ -35,10 +37,11 @@ _HOLD_S = 3600.0
 
 async def asample_stream(request: Request) -> Response:
     core, tenant = core_of(request), tenant_of(request)
-    body = await read_body(request, core.settings.limits.json_body_bytes)
-    asked = sample_request.parse(body, core.settings.limits.num_samples)
+    async with received(request) as body:
+        parse = partial(sample_request.parse, body, core.settings.limits.num_samples)
+        asked, size = await in_turn(request, len(body), parse), len(body)
     news: asyncio.Queue[Progress | None] = asyncio.Queue()
-    job = await core.sampling.submit(tenant, asked, len(body), news.put_nowait)
+    job = await core.sampling.submit(tenant, asked, size, news.put_nowait)
     return StreamingResponse(_lines(core, tenant, job, news), media_type=CONTENT_TYPE)
 
 

@@ -6,7 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinkex.server.http.exchange import answer, core_of, read_body, tenant_of
+from tinkex.server.http.bodies import received
+from tinkex.server.http.exchange import answer, tenant_of
 from tinkex.server.http.routing import route
 from tinkex.types.telemetry import TelemetryResponse
 from tinkex.wire import routes as paths
@@ -14,8 +15,8 @@ from tinkex.wire import routes as paths
 
 async def accept(request: Request) -> Response:
     tenant_of(request)
-    await read_body(request, core_of(request).settings.limits.json_body_bytes)
-    return answer({"status": "accepted"})
+    async with received(request):
+        return answer({"status": "accepted"})
 
 
 ROUTES: list[Route] = [

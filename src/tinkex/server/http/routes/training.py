@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.answers import LossCreated
+from tinkex.server.http.bodies import read, received, received_values
 from tinkex.server.http.exchange import (
     Handler,
     answer,
     bearer_of,
     core_of,
-    read,
-    read_body,
-    read_values,
     sees_all,
     tenant_of,
 )
@@ -43,22 +41,22 @@ async def create_model(request: Request) -> Response:
 async def forward_backward(request: Request) -> Response:
     tenant = tenant_of(request)
     core = core_of(request)
-    body = await read_body(request, core.settings.limits.body_bytes)
-    if not request.headers.get("content-type", "").startswith(PROTOBUF_TYPE):
-        raise Refusal(f"send forward_backward as {PROTOBUF_TYPE}")
-    return _future(await core.training.forward_backward(tenant, body))
+    async with received(request, core.settings.limits.body_bytes) as body:
+        if not request.headers.get("content-type", "").startswith(PROTOBUF_TYPE):
+            raise Refusal(f"send forward_backward as {PROTOBUF_TYPE}")
+        return _future(await core.training.forward_backward(tenant, body))
 
 
 async def load_weights(request: Request) -> Response:
     tenant = tenant_of(request)
-    values, body = await read_values(request)
     training = core_of(request).training
-    path = values.get("path") if sees_all(request) else None
-    owner = await bearer_of(request, path if isinstance(path, str) else None)
-    if values.get("session_id") is not None:
-        asked = requests.CREATE_FROM.read(values)
-        return _future(await training.create_from(tenant, asked, owner))
-    return _future(await training.load_weights(tenant, values, body, owner))
+    async with received_values(request) as (values, body):
+        path = values.get("path") if sees_all(request) else None
+        owner = await bearer_of(request, path if isinstance(path, str) else None)
+        if values.get("session_id") is not None:
+            asked = requests.CREATE_FROM.read(values)
+            return _future(await training.create_from(tenant, asked, owner))
+        return _future(await training.load_weights(tenant, values, body, owner))
 
 
 def operation(kind: OperationKind) -> Handler:
@@ -66,8 +64,9 @@ def operation(kind: OperationKind) -> Handler:
 
     async def handler(request: Request) -> Response:
         tenant = tenant_of(request)
-        values, body = await read_values(request)
-        return _future(await core_of(request).training.operation(tenant, kind, values, body))
+        training = core_of(request).training
+        async with received_values(request) as (values, body):
+            return _future(await training.operation(tenant, kind, values, body))
 
     return handler
 
@@ -84,7 +83,7 @@ async def create_custom_loss(request: Request) -> Response:
         asked.session_id,
         asked.custom_loss_seq_id,
         asked.name,
-        await asyncio.to_thread(_loss, asked),
+        await core.reading.run(tenant, partial(_loss, asked)),
     )
     return answer({"request_id": loss_id})
 

@@ -2,8 +2,9 @@
 
 A table module is functions of a transaction and frozen rows: with `Store`, which says where they
 run, they are the server's repositories. `write` returns when the work is on disk, `post` queues it
-in the same order without waiting, `read` looks up a few rows, `query` anything: none of them works
-on the event loop. Which database it is, only `sqlite` and `postgres` know.
+in the same order without waiting, `read` looks up a few rows, `query` anything, `browse` what
+people want to see: none of them works on the event loop. Which database it is, only `sqlite` and
+`postgres` know.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.storage.database.connections import Connection
 from tinkex.server.storage.database.migrations import migrate
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.writer import ThreadWriter, Writer
+
+_MOST_WAITING = 256
+"""Lookups of one tenant."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -27,10 +33,13 @@ P = ParamSpec("P")
 class Store:
     """An open database. Close it, or the last posted writes may be lost."""
 
-    def __init__(self, writer: Writer, reader: Connection, querier: Connection) -> None:
+    def __init__(
+        self, writer: Writer, reader: Connection, querier: Connection, browser: Connection
+    ) -> None:
         self._writer = writer
         self._reader = _Reader(reader, "tinkex-reader")
         self._querier = _Reader(querier, "tinkex-querier")
+        self._browser = _Browser(browser)
 
     def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -54,8 +63,19 @@ class Store:
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a lookup of any size on a connection and a thread of its own: however long it takes,
-        no `read` waits for it."""
+        no `read` waits for it. Work that was accepted does: what people ask is for `browse`."""
         return await self._querier.run(_bound(work, *args, **kwargs))
+
+    async def browse(
+        self,
+        tenant: str | None,
+        work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Look up what a tenant wants to see, or with None an operator, in turn with others who
+        look. However long that takes, no work of the server's waits for it."""
+        return await self._browser.run(tenant or "", _bound(work, *args, **kwargs))
 
     async def problems(self) -> list[str]:
         """What the database finds wrong with its own files."""
@@ -65,6 +85,7 @@ class Store:
         self._writer.close()
         self._reader.close()
         self._querier.close()
+        self._browser.close()
 
 
 class _Reader:
@@ -75,17 +96,7 @@ class _Reader:
         self._thread = ThreadPoolExecutor(1, name)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        def look() -> T:
-            while True:
-                try:
-                    return work(self._connection)
-                except Exception as error:
-                    ours = self._connection.translated(error)
-                    if ours is error:
-                        raise
-                    if not self._connection.recovered(error):
-                        raise ours from error
-
+        look = partial(_look, self._connection, work)
         return await asyncio.get_running_loop().run_in_executor(self._thread, look)
 
     async def problems(self) -> list[str]:
@@ -94,6 +105,34 @@ class _Reader:
     def close(self) -> None:
         self._thread.shutdown()
         self._connection.close()
+
+
+class _Browser:
+    """A connection and the one thread in which tenants look through it in turns."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._thread = FairThreads(1, "tinkex-browser", most=1, waiting=_MOST_WAITING)
+
+    async def run(self, tenant: str, work: Callable[[Connection], T]) -> T:
+        return await self._thread.run(tenant, partial(_look, self._connection, work))
+
+    def close(self) -> None:
+        self._thread.close(wait=True)
+        self._connection.close()
+
+
+def _look(connection: Connection, work: Callable[[Connection], T]) -> T:
+    """What `work` finds, once the connection is there."""
+    while True:
+        try:
+            return work(connection)
+        except Exception as error:
+            ours = connection.translated(error)
+            if ours is error:
+                raise
+            if not connection.recovered(error):
+                raise ours from error
 
 
 def _bound(
@@ -107,8 +146,8 @@ def open_store(path: Path) -> Store:
     writing = connect(path)
     try:
         migrate(writing)
-        reading, querying = connect(path), connect(path)
+        reading, querying, browsing = connect(path), connect(path), connect(path)
     except BaseException:
         writing.close()
         raise
-    return Store(ThreadWriter(writing), reading, querying)
+    return Store(ThreadWriter(writing), reading, querying, browsing)

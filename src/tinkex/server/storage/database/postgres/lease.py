@@ -77,12 +77,12 @@ class Lease:
         writing = PostgresConnection(self._url)
         try:
             migrate(writing)
-            reading, querying = PostgresConnection(self._url), PostgresConnection(self._url)
+            reading, querying, browsing = (PostgresConnection(self._url) for _ in range(3))
         except BaseException:
             writing.close()
             raise
         pipelined = PipelinedWriting(writing, self.number, self._lost)
-        return Store(ThreadWriter(writing, pipelined.commit), reading, querying)
+        return Store(ThreadWriter(writing, pipelined.commit), reading, querying, browsing)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """What the rows say, as they are; blocks."""

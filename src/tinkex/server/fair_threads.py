@@ -7,6 +7,7 @@ Used from the event loop alone, so nothing is locked.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,37 +18,38 @@ from tinkex.server.refusals import Busy
 
 T = TypeVar("T")
 
-MOST_WAITING = 64
-"""Of one tenant: each holds a request's whole text."""
-
 _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class FairThreads:
-    """So many threads, of which a tenant has at most all but one."""
+    """So many threads, of which one tenant has at most `most`, and `waiting` pieces of work that
+    wait; without a number, something else bounds what waits."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, *, most: int, waiting: int | None = None) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
         self._free = threads
-        self._most = max(1, threads - 1)
+        self._most = most
+        self._most_waiting = math.inf if waiting is None else waiting
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, deque[_Job]] = {}
         """By tenant; whose turn is next stands first."""
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         """What `work` gives, done in a thread when it is the tenant's turn."""
-        if len(self._waiting.get(tenant, ())) >= MOST_WAITING:
+        if len(self._waiting.get(tenant, ())) >= self._most_waiting:
             raise Busy(
-                f"{MOST_WAITING} long texts of this key wait to be read: send fewer at once", 1.0
+                f"{self._most_waiting} requests of this kind wait for this key: send fewer at once",
+                1.0,
             )
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append((work, done))
         self._begin()
         return await done
 
-    def close(self) -> None:
+    def close(self, wait: bool = False) -> None:
+        """Begin nothing more. With `wait`, return when what was begun has ended."""
         self._waiting.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _begin(self) -> None:
         """Start what may start."""

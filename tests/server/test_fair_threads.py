@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tinkex.server.endpoints.fair_threads import MOST_WAITING, FairThreads
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.refusals import Busy
 
 WAIT_S = 60.0
@@ -22,7 +22,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 async def test_a_tenant_with_much_to_do_leaves_a_thread_to_others(gate: threading.Event) -> None:
-    threads = FairThreads(3, "test")
+    threads = FairThreads(3, "test", most=2)
     hers = [asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S))) for _ in range(9)]
     await asyncio.sleep(0)
     for number in range(3):
@@ -37,10 +37,9 @@ async def test_a_tenant_with_much_to_do_leaves_a_thread_to_others(gate: threadin
 async def test_a_tenant_whose_texts_pile_up_is_told_to_come_back_and_others_are_not(
     gate: threading.Event,
 ) -> None:
-    threads = FairThreads(2, "test")
+    threads = FairThreads(2, "test", most=1, waiting=4)
     hers = [
-        asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S)))
-        for _ in range(1 + MOST_WAITING)
+        asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S))) for _ in range(1 + 4)
     ]
     await asyncio.sleep(0)
     with pytest.raises(Busy, match="send fewer at once"):
@@ -52,7 +51,7 @@ async def test_a_tenant_whose_texts_pile_up_is_told_to_come_back_and_others_are_
 
 
 async def test_those_who_wait_take_turns(gate: threading.Event) -> None:
-    threads, order = FairThreads(1, "test"), list[str]()
+    threads, order = FairThreads(1, "test", most=1), list[str]()
 
     def note(name: str) -> Callable[[], None]:
         return lambda: order.append(name)
@@ -71,7 +70,7 @@ async def test_those_who_wait_take_turns(gate: threading.Event) -> None:
 async def test_work_whose_client_went_away_is_not_begun_and_an_error_is_its_own(
     gate: threading.Event,
 ) -> None:
-    threads, done = FairThreads(1, "test"), list[str]()
+    threads, done = FairThreads(1, "test", most=1), list[str]()
     first = asyncio.create_task(threads.run("alice", lambda: gate.wait(WAIT_S)))
     await asyncio.sleep(0)
     gone = asyncio.create_task(threads.run("alice", lambda: done.append("gone")))
