@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -306,3 +308,28 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(
     (line,) = [line for line in output.splitlines() if line.startswith("tinkex serve:")]
     assert "broken" in line
     assert "restart" not in line, "it ends"
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_killed_while_it_loads_is_started_again_and_keeps_the_server(
+    tmp_path: Path,
+) -> None:
+    """The home may have runs of people who wait: nobody starts a server again that has ended."""
+    process = start(tmp_path / "home", ["--model", TINY])
+    os.kill(_first_engine(process.pid), signal.SIGKILL)
+    server = LiveServer(process, tmp_path / "home")
+    assert "killed by SIGKILL; restarting" in server.output
+    assert ask(f"{server.url}/api/v1/healthz")[0] == 200
+    assert server.stop() == 0
+
+
+def _first_engine(pid: int) -> int:
+    """A server's child that becomes an engine, as soon as there is one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                if b"engine.process.child" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+        time.sleep(0.01)
+    raise AssertionError("the server started no engine")

@@ -190,7 +190,7 @@ class ProcessWorker:
         try:
             event: Event = self._remote.receive()
         except Exception as error:
-            return WorkerDied(str(error))
+            return WorkerDied(str(error), getattr(error, "said_so", False))
         return event
 
     def _received(
