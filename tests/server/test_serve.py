@@ -174,8 +174,17 @@ def test_an_embedded_home_that_cannot_be_says_what_to_set(
         (ServeOptions(database="postgresql://a:secret@h:99999/x"), "port '99999' is no number"),
         (ServeOptions(database="postgresql://a:secret@[h/x"), "--database cannot be read"),
         (ServeOptions(database="postgresql://a:top secret@h/x"), "written as %40"),
+        (ServeOptions(database="postgresql://a:top@secret@h/x"), "written as %40"),
+        (ServeOptions(database="postgresql://a:secret/word@h/x"), "written as %40"),
         (ServeOptions(objects=""), "--objects is empty"),
         (ServeOptions(objects="nonsense"), "nonsense is no object store"),
+        (ServeOptions(objects="file://folder"), "file:///FOLDER"),
+        (ServeOptions(objects="az://container"), "come from the environment"),
+        (ServeOptions(host="no such place"), "'no such place' is not an address of this machine"),
+        (
+            ServeOptions(ray="10.0.0.1:6379", ray_shared=(Path("/no/such"),)),
+            "--ray-shared /no/such",
+        ),
     ],
 )
 def test_an_option_that_would_mean_nothing_is_one_clear_line(

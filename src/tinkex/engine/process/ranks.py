@@ -29,9 +29,7 @@ from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
 from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.sampling.limits import SamplerLimits
-from tinkex.engine.settings import WorkerConfig
-
-MOST_RANKS = 64
+from tinkex.engine.settings import MOST_RANKS, WorkerConfig
 
 MAKE_TURN, GET_READY = "turn", "get ready"
 """Notes beside commands."""

@@ -249,7 +249,7 @@ def _size(content: bytes | Path | Iterable[bytes]) -> int | None:
 
 
 def _check(url: str) -> None:
-    if not (url.startswith("file://") or _SIGNING.match(url)):
+    if not (url.startswith("file:///") or _SIGNING.match(url)):
         raise BadStore(
             f"{url} is no object store: give s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
         )
@@ -276,7 +276,19 @@ def _open(url: str, environ: Mapping[str, str]) -> Any:
     try:
         return importlib.import_module("obstore.store").from_url(url, **options)
     except Exception as error:
-        raise BadStore(f"{url} cannot be used as an object store: {short(error)}") from error
+        raise BadStore(
+            f"{url} cannot be used as an object store: {short(error)}{_hint(url)}"
+        ) from error
+
+
+def _hint(url: str) -> str:
+    """Where what is lacking is looked for."""
+    if _SIGNING.match(url) is None:
+        return ""
+    return (
+        "; account, credentials and endpoint come from the environment "
+        "(AWS_…, AZURE_…, GOOGLE_…: docs/cluster.md, Object store)"
+    )
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
