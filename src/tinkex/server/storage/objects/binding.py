@@ -59,8 +59,8 @@ def claim(root: Path, store: ObjectStore) -> str:
     if owner is None:
         if known is not None:  # it was written there before anything else was
             raise BadStore(
-                f"{store.url} has nothing of what {root} keeps there, not even {_OBJECT}: check its "
-                f"bucket, endpoint or mount, or restore it from its backup"
+                f"{store.url} has nothing of what {root} keeps there, not even {_OBJECT}: check "
+                "its bucket, endpoint or mount, or restore it from its backup"
             )
         _check_apart(root, store)
         known = secrets.token_hex(16)
