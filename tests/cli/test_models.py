@@ -58,8 +58,9 @@ def test_the_models_fit_in_eighty_columns_a_line_each(monkeypatch: pytest.Monkey
     ("limit", "words"),
     [
         ("bogus=1", "the limits are body_bytes"),
-        ("samples=0", "give a number above 0"),
-        ("samples=many", "give a number above 0"),
+        ("samples=0", "give a whole number above 0"),
+        ("samples=many", "give a whole number above 0"),
+        ("samples=1e3", "give a whole number above 0"),
     ],
 )
 def test_a_wrong_limit_is_wrong_usage(limit: str, words: str) -> None:
@@ -76,12 +77,23 @@ def test_a_wrong_limit_is_wrong_usage(limit: str, words: str) -> None:
         ("kv_bytes=-1", "above 0"),
         ("sampling_share=inf", "above 0"),
         ("sampling_share=1.5", "between 0 and 1"),
+        ("threads=100000", "give a whole number from 1 to 1024"),
+        ("ranks=65", "give a whole number from 1 to 64"),
+        ("whole_experts=2", "give a whole number from 0 to 1"),
+        ("packed_experts=-1", "give a whole number from 0 to 1"),
     ],
 )
 def test_a_wrong_setting_of_an_engine_is_wrong_usage(setting: str, words: str) -> None:
     ran = CommandLine()("serve", "--engine", setting)
     assert ran.code == 2
     assert words in ran.err
+
+
+@pytest.mark.parametrize("given", ["CPU", "=8", "CPU=many"])
+def test_a_wrong_resource_is_wrong_usage(given: str) -> None:
+    ran = CommandLine()("serve", "--ray-resource", given)
+    assert ran.code == 2
+    assert f"{given!r}: give " in ran.err
 
 
 @pytest.mark.parametrize("words", [("serve",), ("keys", "list"), ("home", "du")])
@@ -94,8 +106,8 @@ def test_a_home_that_is_empty_text_is_not_this_folder(words: tuple[str, ...]) ->
 def test_settings_of_an_engine_are_read_as_what_they_are() -> None:
     from tinkex.cli.commands.serve import read_engine
 
-    chosen = read_engine(("max_runs=3", "sampling_share=0.25"))
-    assert chosen == {"max_runs": 3, "sampling_share": 0.25}
+    chosen = read_engine(("max_runs=3", "sampling_share=0.25", "packed_experts=0"))
+    assert chosen == {"max_runs": 3, "sampling_share": 0.25, "packed_experts": 0}
     assert isinstance(chosen["max_runs"], int)
 
 

@@ -24,7 +24,9 @@ def test_without_the_package_the_error_names_the_extra(
     assert "pip install 'tinkex[ray]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("address", ["", "nonsense", "ray://head:10001", "head:", "http://head:1"])
+@pytest.mark.parametrize(
+    "address", ["", "nonsense", "ray://head:10001", "head:", "http://head:1", "head:99999"]
+)
 def test_what_can_be_no_address_of_a_cluster_is_refused(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,8 @@ import secrets
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -312,3 +314,57 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(store_module.importlib, "import_module", missing)
     with pytest.raises(BadStore, match=r"pip install 'tinkex\[s3\]'"):
         ObjectStore("s3://models/x")
+
+
+def test_what_is_missing_with_all_else_is_a_store_that_is_away(
+    service: ObjectService, prefix: str, tmp_path: Path, impatient: None
+) -> None:
+    """A bucket that is gone, or a proxy that knows no such address: nothing that was kept there is
+    taken for lost, and nothing is kept back from whoever waits."""
+    store = open_objects(tmp_path, f"s3://{BUCKET}/{prefix}")
+    assert store is not None
+    with pytest.raises(NoSuchObject):
+        store.get("never")
+    with _without(service, service.folder / BUCKET):
+        for ask in (lambda: store.get("k"), lambda: store.put("k", b"1"), lambda: store.has("k")):
+            with pytest.raises(StoreDown, match=r"nor is there its home\.json"):
+                ask()
+        assert "check its bucket" in str(store.trouble)
+        with pytest.raises(StoreDown):
+            store.delete(["k"])
+    store.put("k", b"1")
+    assert store.trouble is None
+
+
+@contextmanager
+def _without(service: ObjectService, bucket: Path) -> Iterator[None]:
+    """The service remembers what a bucket had, unless it is started anew."""
+    away = bucket.with_name("away")
+    service.stop()
+    bucket.rename(away)
+    service.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        away.rename(bucket)
+        service.start()
+
+
+def test_a_folder_that_is_not_mounted_any_more_is_away_and_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    store = open_objects(tmp_path / "home", f"file://{tmp_path}/shared/it")
+    assert store is not None
+    (tmp_path / "shared").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreDown, match="not answer as itself"):
+        store.put("k", b"1")
+    assert not (tmp_path / "shared" / "it" / "k").exists()
+
+
+def test_a_home_is_not_served_from_a_store_that_has_lost_everything(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    url = f"file://{tmp_path}/shared"
+    assert open_objects(tmp_path / "home", url) is not None
+    (tmp_path / "shared").rename(tmp_path / "elsewhere")
+    with pytest.raises(BadStore, match=r"not even home\.json: check its bucket, endpoint or mount"):
+        open_objects(tmp_path / "home", None)

@@ -109,8 +109,9 @@ async def test_the_end_of_the_process_is_heard_with_its_reason_after_all_it_said
     send_frame(remote.engine, Done("last", None))
     remote.engine.close()
     assert isinstance((await worker.receive())[0], Done)
-    with pytest.raises(WorkerDied, match="it was killed"):
+    with pytest.raises(WorkerDied, match="it was killed") as killed:
         await worker.receive()
+    assert not killed.value.said_so
     with pytest.raises(WorkerDied):
         await worker.send(step("a"))
     await worker.stop()
@@ -120,6 +121,7 @@ async def test_an_engine_that_cannot_start_says_why() -> None:
     remote = _Remote()
     worker = ProcessWorker(lambda: remote, Spare(lambda: None))
     send_frame(remote.engine, Failed(STARTUP_OP, "server", "no such model"))
-    with pytest.raises(WorkerDied, match="no such model"):
+    with pytest.raises(WorkerDied, match="no such model") as refused:
         await worker.start(print)
+    assert refused.value.said_so
     await worker.stop()

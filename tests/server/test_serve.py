@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -172,8 +174,17 @@ def test_an_embedded_home_that_cannot_be_says_what_to_set(
         (ServeOptions(database="postgresql://a:secret@h:99999/x"), "port '99999' is no number"),
         (ServeOptions(database="postgresql://a:secret@[h/x"), "--database cannot be read"),
         (ServeOptions(database="postgresql://a:top secret@h/x"), "written as %40"),
+        (ServeOptions(database="postgresql://a:top@secret@h/x"), "written as %40"),
+        (ServeOptions(database="postgresql://a:secret/word@h/x"), "written as %40"),
         (ServeOptions(objects=""), "--objects is empty"),
         (ServeOptions(objects="nonsense"), "nonsense is no object store"),
+        (ServeOptions(objects="file://folder"), "file:///FOLDER"),
+        (ServeOptions(objects="az://container"), "come from the environment"),
+        (ServeOptions(host="no such place"), "'no such place' is not an address of this machine"),
+        (
+            ServeOptions(ray="10.0.0.1:6379", ray_shared=(Path("/no/such"),)),
+            "--ray-shared /no/such",
+        ),
     ],
 )
 def test_an_option_that_would_mean_nothing_is_one_clear_line(
@@ -306,3 +317,28 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_one_line(
     (line,) = [line for line in output.splitlines() if line.startswith("tinkex serve:")]
     assert "broken" in line
     assert "restart" not in line, "it ends"
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_killed_while_it_loads_is_started_again_and_keeps_the_server(
+    tmp_path: Path,
+) -> None:
+    """The home may have runs of people who wait: nobody starts a server again that has ended."""
+    process = start(tmp_path / "home", ["--model", TINY])
+    os.kill(_first_engine(process.pid), signal.SIGKILL)
+    server = LiveServer(process, tmp_path / "home")
+    assert "killed by SIGKILL; restarting" in server.output
+    assert ask(f"{server.url}/api/v1/healthz")[0] == 200
+    assert server.stop() == 0
+
+
+def _first_engine(pid: int) -> int:
+    """A server's child that becomes an engine, as soon as there is one."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                if b"engine.process.child" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+        time.sleep(0.01)
+    raise AssertionError("the server started no engine")

@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "engine.errors",
         "engine.frames",
         "engine.messages",
+        "engine.own_folder",
         "engine.process",
         "engine.settings",
     ),
@@ -179,17 +180,18 @@ ROOMS: dict[str, dict[str, str]] = {
         "builtin": "",
         "exports": "adapters errors messages model",
         "frames": "",
+        "own_folder": "",
         "limits": "",
         "losses": "collectives errors frames limits messages to_device",
         "sampling": "adapters collectives cpu errors frames kernels messages model to_device",
         "settings": "",
         "training": (
-            "adapters collectives cpu errors kernels limits losses messages model pieces to_device "
-            "to_host"
+            "adapters collectives cpu errors kernels limits losses messages model own_folder "
+            "pieces to_device to_host"
         ),
         "process": (
-            "adapters collectives cpu errors frames limits messages model pieces sampling settings "
-            "training"
+            "adapters collectives cpu errors frames limits messages model own_folder pieces "
+            "sampling settings training"
         ),
     },
     "cli": {

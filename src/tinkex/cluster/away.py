@@ -11,8 +11,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from tinkex.engine.errors import OutOfReach
 from tinkex.engine.messages import Command, LoadRun, LoadWeights, SaveRun, ServeRun, WeightsRef
+from tinkex.engine.own_folder import OwnFolder
 from tinkex.engine.process.fetched_weights import fetch_by_http
 
 AWAY = "server:"
@@ -82,15 +81,13 @@ class Folders:
         here = cache / f"from-server-{content}"
         if not here.is_dir():
             cache.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix="fetching-", dir=cache))
-            try:
+            with OwnFolder("arriving-", cache) as draft:
                 self._fetch(path, draft)
-                draft.rename(here)
-            except OSError:
-                if not here.is_dir():  # another engine of this node may have been faster
-                    raise
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+                try:
+                    draft.rename(here)
+                except OSError:
+                    if not here.is_dir():  # another engine of this node may have been faster
+                        raise
         return here
 
     def take(self, number: int, name: str, offset: int, part: NDArray[np.uint8]) -> None:

@@ -32,3 +32,15 @@ class WorkerConfig:
     # 1: experts in MXFP4 stay packed, 0: they are widened; None: packed where widened do not fit
     packed_experts: int | None = None
     whole_experts: int = 0  # 1: each rank has some of a mixture's experts, not a part of every one
+
+
+MOST_RANKS = 64
+MOST_THREADS = 1024
+"""With tens of thousands the threads' stacks end the process."""
+RANGES = {
+    "threads": (1, MOST_THREADS),
+    "ranks": (1, MOST_RANKS),
+    "packed_experts": (0, 1),
+    "whole_experts": (0, 1),
+}
+"""What some of the numbers are at least and at most; the others are above 0."""

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -221,9 +222,10 @@ def read_limits(given: tuple[str, ...]) -> Limits:
 
 def read_engine(given: tuple[str, ...]) -> dict[str, Any]:
     """The engine settings that were given; a wrong one is a usage error."""
-    from tinkex.server.engines.child_process import engine_numbers
+    from tinkex.server.engines.child_process import engine_numbers, engine_ranges
 
-    chosen = _numbers(given, engine_numbers(), "--engine", "settings of an engine")
+    noun, ranges = "settings of an engine", engine_ranges()
+    chosen = _numbers(given, engine_numbers(), "--engine", noun, ranges)
     if chosen.get("sampling_share", 0.5) >= 1:
         text = f"sampling_share={chosen['sampling_share']}"
         raise click.BadParameter(f"{text!r}: give a part between 0 and 1", param_hint="--engine")
@@ -232,14 +234,22 @@ def read_engine(given: tuple[str, ...]) -> dict[str, Any]:
 
 def read_resources(given: tuple[str, ...]) -> dict[str, float]:
     """What engines ask Ray for; a wrong one is a usage error."""
-    names = {text.partition("=")[0]: float for text in given if text.partition("=")[0]}
-    return _numbers(given, names, "--ray-resource", "resources named before '='")
+    for text in given:
+        if not re.fullmatch(r"[^=]+=.*", text):
+            problem = f"{text!r}: give NAME=NUMBER, such as CPU=8"
+            raise click.BadParameter(problem, param_hint="--ray-resource")
+    names = {text.partition("=")[0]: float for text in given}
+    return _numbers(given, names, "--ray-resource", "resources")
 
 
 def _numbers(
-    given: tuple[str, ...], known: Mapping[str, type], option: str, noun: str
+    given: tuple[str, ...],
+    known: Mapping[str, type],
+    option: str,
+    noun: str,
+    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """NAME=NUMBER, each of a known name and above zero."""
+    """NAME=NUMBER, each of a known name, and in its range or above zero."""
     numbers: dict[str, Any] = {}
     for text in given:
         name, _, number = text.partition("=")
@@ -247,11 +257,24 @@ def _numbers(
             raise click.BadParameter(
                 f"{text!r}: the {noun} are {', '.join(known)}", param_hint=option
             )
-        try:
-            value = known[name](number)
-        except ValueError:
-            value = 0
-        if not 0 < value < math.inf:
-            raise click.BadParameter(f"{text!r}: give a number above 0", param_hint=option)
+        value = _number(number, known[name], ranges.get(name))
+        if value is None:
+            wanted = _in_words(known[name], ranges.get(name))
+            raise click.BadParameter(f"{text!r}: give {wanted}", param_hint=option)
         numbers[name] = value
     return numbers
+
+
+def _number(text: str, kind: type, bounds: tuple[int, int] | None) -> Any:
+    """None for what is no number of that kind, or out of bounds."""
+    try:
+        value = kind(text)
+    except ValueError:
+        return None
+    fits = 0 < value < math.inf if bounds is None else bounds[0] <= value <= bounds[1]
+    return value if fits else None
+
+
+def _in_words(kind: type, bounds: tuple[int, int] | None) -> str:
+    what = "a whole number" if kind is int else "a number"
+    return f"{what} above 0" if bounds is None else f"{what} from {bounds[0]} to {bounds[1]}"

@@ -7,7 +7,6 @@ its hashes, and deleted when its last user lets go or the process ends.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,10 @@ from typing import TypeAlias
 
 from tinkex.engine.errors import OutOfReach
 from tinkex.engine.messages import FileLink, WeightsRef
+from tinkex.engine.own_folder import OwnFolder, sweep
 from tinkex.engine.process.linked_files import download
+
+_PREFIX = "tinkex-fetched-"
 
 Fetch: TypeAlias = Callable[[WeightsRef, Path], None]
 """Fills an empty folder with what a reference stands for, in any thread. Raises `OutOfReach`."""
@@ -27,7 +29,8 @@ class FetchedWeights:
     def __init__(self, fetch: Fetch | None = None) -> None:
         self._fetch = fetch or fetch_by_http
         self._needs_links = fetch is None
-        self._root: tempfile.TemporaryDirectory[str] | None = None
+        self._root: OwnFolder | None = None
+        sweep(_PREFIX)
         self._users: dict[str, set[str]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -59,7 +62,7 @@ class FetchedWeights:
 
     def close(self) -> None:
         if self._root is not None:
-            self._root.cleanup()
+            self._root.close()
 
     def _fill(self, ref: WeightsRef, folder: Path, user: str) -> None:
         draft = folder.with_name(f"{folder.name}.part")
@@ -75,12 +78,12 @@ class FetchedWeights:
     def _place(self, digest: str) -> Path:
         with self._lock:
             if self._root is None:
-                self._root = tempfile.TemporaryDirectory(prefix="tinkex-weights-")
+                self._root = OwnFolder(_PREFIX)
             return self._place_of(digest)
 
     def _place_of(self, digest: str) -> Path:
         assert self._root is not None
-        return Path(self._root.name, digest)
+        return self._root.path / digest
 
 
 def fetch_by_http(ref: WeightsRef, folder: Path) -> None:

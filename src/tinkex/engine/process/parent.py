@@ -44,7 +44,12 @@ small products of `sampling.cpu_decode`; elsewhere than here torch may use it to
 
 
 class WorkerDied(Exception):
-    """The child is gone, or could not start; the text says how."""
+    """The child is gone, or could not start; the text says how. `said_so`: it said that itself, and
+    the next one would say the same."""
+
+    def __init__(self, text: str, said_so: bool = False) -> None:
+        super().__init__(text)
+        self.said_so = said_so
 
 
 class Child:
@@ -82,16 +87,16 @@ class Child:
 
 
 def read_event(
-    stream: socket.socket, died: Callable[[str], Exception], how_it_ended: Callable[[], str]
+    stream: socket.socket, died: Callable[[str, bool], Exception], how_it_ended: Callable[[], str]
 ) -> Event:
-    """Wait for an engine's next event. Raises what `died` makes of the reason when there will be
-    none."""
+    """Wait for an engine's next event. When there will be none, raises what `died` makes of the
+    reason and of whether the engine gave it itself."""
     try:
         event: Event = receive_frame(stream)
     except (Closed, OSError):
-        raise died(how_it_ended()) from None
+        raise died(how_it_ended(), False) from None
     if isinstance(event, Failed) and event.op == STARTUP_OP:
-        raise died(event.message)
+        raise died(event.message, True)
     return event
 
 

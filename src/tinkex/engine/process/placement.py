@@ -260,7 +260,10 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise ModelError(f"device: {name!r} is not known; use auto, cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device: {name!r} was asked for, but torch finds no GPU here")
+        raise ModelError(
+            f"device: {name!r} was asked for, but torch finds no GPU here: leave --device at auto, "
+            "or install a torch that goes with this machine's driver"
+        )
     return device
 
 

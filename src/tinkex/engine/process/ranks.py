@@ -13,10 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -27,11 +25,10 @@ from tinkex.engine.errors import ModelError
 from tinkex.engine.frames import Closed, receive_frame, send_frame
 from tinkex.engine.limits import Limits
 from tinkex.engine.model.config import ModelConfig
+from tinkex.engine.own_folder import OwnFolder
 from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.sampling.limits import SamplerLimits
-from tinkex.engine.settings import WorkerConfig
-
-MOST_RANKS = 64
+from tinkex.engine.settings import MOST_RANKS, WorkerConfig
 
 MAKE_TURN, GET_READY = "turn", "get ready"
 """Notes beside commands."""
@@ -55,8 +52,8 @@ class Leader:
         if not 2 <= config.ranks <= MOST_RANKS:
             raise ModelError(f"ranks: {config.ranks} is not between 1 and {MOST_RANKS}")
         self.ranks = Ranks(0, config.ranks)
-        self._folder = tempfile.TemporaryDirectory(prefix="tinkex-ranks-")
-        self.address = f"file://{Path(self._folder.name) / 'meeting'}"
+        self._folder = OwnFolder("tinkex-meeting-")
+        self.address = f"file://{self._folder.path / 'meeting'}"
         self._followers = [_Process(rank) for rank in range(1, config.ranks)]
         for follower in self._followers:
             send_frame(follower.stream, (config, Ranks(follower.rank, config.ranks), self.address))
@@ -76,7 +73,7 @@ class Leader:
         followers, self._followers = self._followers, []
         for follower in followers:
             follower.close()
-        self._folder.cleanup()
+        self._folder.close()
 
     def _watch(self, follower: _Process) -> None:
         """A rank that is gone takes the engine with it: the server starts a new one."""

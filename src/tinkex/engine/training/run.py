@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tinkex.engine.adapters.peft_files import reading_adapter, refuse_unfinite, 
 from tinkex.engine.adapters.tensor_files import read_tensors
 from tinkex.engine.errors import UserError
 from tinkex.engine.messages import LoraSpec, RunInfo, SaveResult
+from tinkex.engine.own_folder import OwnFolder
 from tinkex.engine.pieces import Pieces
 from tinkex.engine.to_host import mark, to_host
 from tinkex.engine.training.optimizers import Bounds, Optimizer
@@ -109,9 +109,9 @@ def save(snapshot: Snapshot, folder: str) -> SaveResult:
     """Write into the sender's folder, or where this host has none, into the answer."""
     if Path(folder).is_dir():
         return write_snapshot(snapshot, folder)
-    with TemporaryDirectory(prefix="tinkex-save-") as own:
+    with OwnFolder("tinkex-saved-") as own:
         written = write_snapshot(snapshot, own)
-        files = {path.name: np.fromfile(path, np.uint8) for path in sorted(Path(own).iterdir())}
+        files = {path.name: np.fromfile(path, np.uint8) for path in sorted(own.iterdir())}
     return replace(written, files=files)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from tinkex.engine.messages import Command, Event, ForwardBackward, Ready, Waiti
 from tinkex.server.engines.worker import EngineSpec, Launch, Tell, Worker, WorkerDied
 from tinkex.server.settings import Settings
 
+_SETTINGS = "tinkex.engine.settings"
 _SPARE_RUNS = 8
 """An engine takes some more than the server ever sends: the server's count is what is kept."""
 _WITH_SPARE = "cuda"
@@ -50,8 +51,14 @@ def engine_numbers() -> dict[str, type[int] | type[float]]:
     return {name: numbers[kind] for name, kind in kinds.items() if kind in numbers}
 
 
+def engine_ranges() -> Mapping[str, tuple[int, int]]:
+    """What those of them that are not just above 0 may be."""
+    ranges: Mapping[str, tuple[int, int]] = importlib.import_module(_SETTINGS).RANGES
+    return ranges
+
+
 def _config() -> Any:
-    return importlib.import_module("tinkex.engine.settings").WorkerConfig
+    return importlib.import_module(_SETTINGS).WorkerConfig
 
 
 def worker_config(spec: EngineSpec, settings: Settings) -> Any:
@@ -190,7 +197,7 @@ class ProcessWorker:
         try:
             event: Event = self._remote.receive()
         except Exception as error:
-            return WorkerDied(str(error))
+            return WorkerDied(str(error), getattr(error, "said_so", False))
         return event
 
     def _received(

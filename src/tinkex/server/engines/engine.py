@@ -63,7 +63,8 @@ class CommandFailed(Exception):
 
 class Engine:
     """One engine of a base model, through all its lives. `draining` says why it gets no new work;
-    what it has, it may finish. While `is_held_up`, its start waits for something outside."""
+    what it has, it may finish. While `is_held_up`, its start waits for something outside. One that
+    `cannot_start` has said why; what was only killed may have better luck."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Engine:
         self.life = 0
         self.deaths = 0
         self.died_of = ""
+        self.cannot_start = False
         self.facts: Ready | None = None
         self.draining: str | None = None
         self.is_held_up = False
@@ -311,6 +313,7 @@ class Engine:
         except WorkerDied as error:
             self.deaths += 1
             self.died_of = str(error)
+            self.cannot_start = error.said_so and self._worker is None
             self._end_life(_RESTARTS.format(error), self.died_of)
             return self.died_of
         finally:

@@ -26,7 +26,8 @@ def has_ray() -> bool:
 
 def check_cluster_address(address: str, problem: type[Exception]) -> None:
     """Raises `problem` for what can be no cluster's, before anybody waits for it."""
-    if address == "auto" or re.fullmatch(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", address):
+    found = re.fullmatch(r"(?:[^\s/:]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})", address)
+    if address == "auto" or (found is not None and 0 < int(found[1]) < 1 << 16):
         return
     fix = "give auto for the cluster of this machine, or its head's address as HOST:PORT"
     if address.startswith("ray://"):

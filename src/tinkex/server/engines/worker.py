@@ -36,7 +36,12 @@ class EngineSpec:
 
 
 class WorkerDied(Exception):
-    """The process is gone; the text says how, for the people who wait."""
+    """The process is gone; the text says how, for the people who wait. `said_so`: it said itself
+    why it cannot go on, and was not just lost."""
+
+    def __init__(self, text: str, said_so: bool = False) -> None:
+        super().__init__(text)
+        self.said_so = said_so
 
 
 class Worker(Protocol):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinkex.server.engines.fleet import (
     FleetProblem,
@@ -112,10 +112,10 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
     """Cheap checks first: a mistake should not cost the time a model takes to be found."""
-    ray = _ray(options, environ)
+    root = (options.home or default_home(environ)).expanduser().absolute()
+    ray = _ray(options, environ, root)
     if options.scaling != Scaling() and not isinstance(options.engines, Span):
         raise CannotServe("--scaling means nothing without a span of engines: --engines 1-4")
-    root = (options.home or default_home(environ)).expanduser().absolute()
     for option, value in (("--database", options.database), ("--objects", options.objects)):
         if value == "":
             raise CannotServe(f"{option} is empty: give an address, or leave the option out")
@@ -254,7 +254,7 @@ def _settings(
     )
 
 
-def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | None:
+def _ray(options: ServeOptions, environ: Mapping[str, str], root: Path) -> RaySettings | None:
     address = options.ray if options.ray is not None else environ.get(RAY_VARIABLE)
     if options.ray is not None or address:
         check_cluster_address(address or "", CannotServe)
@@ -269,8 +269,14 @@ def _ray(options: ServeOptions, environ: Mapping[str, str]) -> RaySettings | Non
             f"--device {options.device} names a GPU of this machine; on a cluster Ray chooses: "
             "give --device cuda"
         )
-    shared = tuple(str(path.absolute()) for path in options.ray_shared)
-    return RaySettings(address, options.ray_resources, shared)
+    shared = tuple(path.absolute() for path in options.ray_shared)
+    for path in shared:
+        if not (path.is_dir() or root.is_relative_to(path)):  # a home is made when it is taken
+            raise CannotServe(
+                f"--ray-shared {path} is no folder of this machine: the server's models and home "
+                "have to lie in it; name it as it is here, or leave it out"
+            )
+    return RaySettings(address, options.ray_resources, tuple(map(str, shared)))
 
 
 def _scheduling(engine: Mapping[str, float]) -> Scheduling:
@@ -285,6 +291,7 @@ def _keys(home: Path, host: str) -> Mapping[str, str] | None:
     if file.list():
         return ActiveKeys(file)
     if not is_loopback(host):
+        _found(host, 0)
         raise CannotServe(
             f"{host} can be reached by others and {home} has no keys: create one with "
             f"`tinkex keys create NAME --home {home}`, or serve on 127.0.0.1"
@@ -316,12 +323,7 @@ def _check_rows(home: Home) -> None:
 
 def listening(host: str, port: int) -> socket.socket:
     """A listening TCP socket; raises `CannotServe`."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-        )[0]
-    except socket.gaierror as error:
-        raise CannotServe(f"--host {host} is not an address of this machine") from error
+    family, kind, protocol, _, address = _found(host, port)
     # Only for a socket that says it is TCP does asyncio let answers go without waiting for
     # acknowledgements of what went before (TCP_NODELAY): 40 ms on every request.
     listener = socket.socket(family, kind, protocol)
@@ -336,3 +338,14 @@ def listening(host: str, port: int) -> socket.socket:
         ) from error
     listener.setblocking(False)
     return listener
+
+
+def _found(host: str, port: int) -> tuple[Any, ...]:
+    """What a name stands for, as sockets take it; raises `CannotServe`."""
+    kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
+    try:
+        return socket.getaddrinfo(host, port, type=kind, proto=protocol)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise CannotServe(
+            f"--host {host[:100]!r} is not an address of this machine: give one, such as 127.0.0.1"
+        ) from error

@@ -35,8 +35,9 @@ from tinkex.wire.limits import LOCAL_API_KEY
 
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_STARTS_ON_A_CLUSTER = 3
-"""Before the server gives up an engine that never served: a node may be lost while it loads."""
+_STARTS = 3
+"""Before the server gives up an engine that never served: its process may be killed while it loads,
+and a node lost. Beside the server what an engine says itself is believed at once."""
 
 
 _LISTED = 16
@@ -109,9 +110,8 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
     while not server.started:
         await asyncio.sleep(0.02)
     core: Core = app.state.core
-    starts = 1 if core.settings.ray is None else _STARTS_ON_A_CLUSTER
     while not (core.is_ready and all(map(_has_begun, core.engines))):
-        if failed := next((engine for engine in core.engines if engine.deaths >= starts), None):
+        if failed := next((each for each in core.engines if _is_hopeless(each, core)), None):
             print(f"tinkex serve: {failed.name}: {failed.died_of}", file=sys.stderr)
             server.should_exit = True
             return 1
@@ -129,6 +129,12 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
 def _has_begun(engine: Engine) -> bool:
     """Whether there is nothing to wait for: it serves, is not needed, or waits itself."""
     return engine.is_ready or engine.is_asleep or engine.is_held_up
+
+
+def _is_hopeless(engine: Engine, core: Core) -> bool:
+    """Whether an engine that never served would not serve if it was started again."""
+    believed = engine.cannot_start and core.settings.ray is None
+    return engine.life == 0 and engine.deaths >= (1 if believed else _STARTS)
 
 
 def dashboard_link(core: Core) -> str:

@@ -169,7 +169,8 @@ def _failed(entry: Entry, error: Exception) -> Conclusion:
         return Conclusion(failure("user", error.detail))
     if isinstance(error, OSError):
         logger.error("the disk failed %s: %s", entry.request_id, error)
-        return Conclusion(failure("server", f"the disk did not take it: {error.strerror}"))
+        why = error.strerror or "see the server's log"
+        return Conclusion(failure("server", f"the disk did not take it: {why}"))
     logger.error("operation %s broke", entry.request_id, exc_info=error)
     name = type(error).__name__
     return Conclusion(failure("server", f"the server failed on this: {name}"))

@@ -57,8 +57,13 @@ def claim(root: Path, store: ObjectStore) -> str:
     known = _identity(root)
     owner = _owner(store)
     if owner is None:
+        if known is not None:  # it was written there before anything else was
+            raise BadStore(
+                f"{store.url} has nothing of what {root} keeps there, not even {_OBJECT}: check "
+                "its bucket, endpoint or mount, or restore it from its backup"
+            )
         _check_apart(root, store)
-        known = known or secrets.token_hex(16)
+        known = secrets.token_hex(16)
         _put(store, known)
     elif owner != known:
         raise BadStore(
@@ -66,6 +71,7 @@ def claim(root: Path, store: ObjectStore) -> str:
             f"{store.url}/{root.name.lstrip('.')}, or copy {_FILE} from the home it belongs to"
         )
     assert known is not None
+    store.expect(_OBJECT)
     return known
 
 

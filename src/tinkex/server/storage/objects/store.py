@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from tinkex.server.storage.objects.silence import Silence
-from tinkex.server.storage.objects.trouble import in_words, short, unanswered
+from tinkex.server.storage.objects.trouble import emptied, in_words, short, unanswered
 
 T = TypeVar("T")
 Buffer: TypeAlias = Any
@@ -95,6 +95,7 @@ class ObjectStore:
         self._failure: str | None = None
         self._silence = Silence()
         self._ranges: bool | None = None
+        self._witness: str | None = None
         self._signs = _SIGNING.match(url) is not None
         _check(url)
         self._api = _obstore()
@@ -107,9 +108,16 @@ class ObjectStore:
         """Why what needs the store waits, in words."""
         return self._failure or unanswered(self._silence.seconds)
 
+    def expect(self, key: str) -> None:
+        """From now on this object is there whatever else is not. Where it is missing too, the store
+        is away, and something else answers in its place, or its folder is not mounted."""
+        self._witness = key
+
     def put(self, key: str, content: bytes | Path | Iterable[bytes]) -> None:
         """Write an object; it is whole and there to stay when this returns."""
         put = self._api.put
+        if not self._signs:  # a folder would be made anew under what is not mounted
+            self._check_witness(key)
         counted = content if isinstance(content, bytes | Path) else self._counted(content)
         self._try(lambda: put(self._store, key, counted, chunk_size=PART_BYTES), _size(content))
         self.traffic.moved("sent", _size(content) or 0)
@@ -231,6 +239,7 @@ class ObjectStore:
                 done = work()
             outcome = "answered"
         except (FileNotFoundError, self._api.exceptions.NotFoundError) as error:
+            self._check_witness(short(error))
             self._failure, outcome = None, "missing"
             raise NoSuchObject(short(error)) from error
         except (self._api.exceptions.BaseError, self._links.LinkBroken) as error:
@@ -241,6 +250,16 @@ class ObjectStore:
         self._failure = None
         return done
 
+    def _check_witness(self, missing: str) -> None:
+        """Raises `StoreDown` where not only this is missing."""
+        if self._witness is None:
+            return
+        try:
+            self._api.head(self._store, self._witness)
+        except (FileNotFoundError, self._api.exceptions.BaseError) as error:
+            self._failure = emptied(missing, self._witness)
+            raise StoreDown(self._failure) from error
+
 
 def _size(content: bytes | Path | Iterable[bytes]) -> int | None:
     if isinstance(content, Path):
@@ -249,7 +268,7 @@ def _size(content: bytes | Path | Iterable[bytes]) -> int | None:
 
 
 def _check(url: str) -> None:
-    if not (url.startswith("file://") or _SIGNING.match(url)):
+    if not (url.startswith("file:///") or _SIGNING.match(url)):
         raise BadStore(
             f"{url} is no object store: give s3://BUCKET/PREFIX, gs://…, az://… or file:///FOLDER"
         )
@@ -276,7 +295,19 @@ def _open(url: str, environ: Mapping[str, str]) -> Any:
     try:
         return importlib.import_module("obstore.store").from_url(url, **options)
     except Exception as error:
-        raise BadStore(f"{url} cannot be used as an object store: {short(error)}") from error
+        raise BadStore(
+            f"{url} cannot be used as an object store: {short(error)}{_hint(url)}"
+        ) from error
+
+
+def _hint(url: str) -> str:
+    """Where what is lacking is looked for."""
+    if _SIGNING.match(url) is None:
+        return ""
+    return (
+        "; account, credentials and endpoint come from the environment "
+        "(AWS_…, AZURE_…, GOOGLE_…: docs/cluster.md, Object store)"
+    )
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:

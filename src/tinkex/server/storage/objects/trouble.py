@@ -35,6 +35,14 @@ def in_words(error: BaseException, kinds: Any) -> str:
     return f"the object store does not answer: {short(error)}"
 
 
+def emptied(missing: str, witness: str) -> str:
+    """That nothing is there any more, as far as can be told."""
+    return (
+        f"the object store does not answer as itself: {missing}, nor is there its {witness}; check "
+        "its bucket, endpoint or mount"
+    )
+
+
 def unanswered(seconds: float | None) -> str | None:
     """That a request has waited so long; None if it was not too long."""
     if seconds is None:
