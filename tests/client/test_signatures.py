@@ -66,14 +66,20 @@ def test_help_says_what_every_method_returns(client: str, name: str) -> None:
 
 def test_a_wrong_argument_is_told_of_the_method_that_was_called() -> None:
     with ProtocolServer() as server, service_for(server) as service:
-        for call, name in (
-            (service.create_sampling_client, "ServiceClient.create_sampling_client()"),
-            (service._rest().list_sessions, "RestClient.list_sessions()"),
-            (service._rest().whoami, "RestClient.whoami()"),
-        ):
+        calls: list[Any] = [
+            service.create_sampling_client,
+            service._rest().list_sessions,
+            service._rest().whoami,
+        ]
+        named = [
+            "ServiceClient.create_sampling_client",
+            "RestClient.list_sessions",
+            "RestClient.whoami",
+        ]
+        for call, name in zip(calls, named, strict=True):
             with pytest.raises(TypeError, match="modelpath") as refused:
-                call(modelpath="x")  # type: ignore[arg-type]
-            assert str(refused.value).startswith(name)
+                call(modelpath="x")
+            assert str(refused.value).startswith(f"{name}()")
 
 
 @pytest.mark.parametrize("client", ["TrainingClient", "SamplingClient"])
