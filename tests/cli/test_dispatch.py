@@ -88,6 +88,21 @@ def test_an_unknown_command_is_named_with_the_nearest(
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["--jsn", "run", "list"], "No such option '--jsn'. Did you mean '--json'?"),
+        (["engine", "--lcal"], "No such option '--lcal'. Did you mean '--local'?"),
+        (["--base_url=http://x", "top"], "No such option '--base_url'. Did you mean '--base-url'?"),
+        (["--zzzzz"], "No such option '--zzzzz'."),
+    ],
+)
+def test_an_unknown_option_before_the_command_is_named_with_the_nearest(
+    tinkex: CommandLine, line: list[str], told: str
+) -> None:
+    assert f"Error: {told}\n" in tinkex(*line).err
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         (["run", "list", "--limit", "abc"], "'abc' is not a whole number."),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from support.command_line import CommandLine, FakeClients, FakeRest, Ran, failed, status_error
+from support.command_line import (
+    CommandLine,
+    FakeClients,
+    FakeRest,
+    Ran,
+    Terminal,
+    failed,
+    status_error,
+)
+from tinkex.cli.errors import CliError
 from tinkex.cli.main import run
 from tinkex.cli.outside.clients import SdkClients
 from tinkex.client.errors import (
@@ -201,6 +211,26 @@ def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str])
     assert err.startswith("Error: Configuration error: No API key is configured\n")
     for way in ("--local", "tinkex serve", "tinkex auth login", "TINKER_API_KEY"):
         assert way in err
+
+
+def test_a_long_error_is_broken_between_words_on_a_terminal_and_nowhere_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    error = CliError("one two three " * 6, "Details: " + "four five six " * 6, "Next: " + "x " * 40)
+    terminal, pipe = Terminal(), io.StringIO()
+    error.write(terminal)
+    error.write(pipe)
+    *told, next_step = terminal.getvalue().splitlines()
+    assert max(map(len, told)) <= 40
+    assert len(next_step) > 40, "a command is copied in one piece"
+    assert len(pipe.getvalue().splitlines()) == 3
+    assert terminal.getvalue().split() == pipe.getvalue().split()
+
+
+def test_the_ways_to_a_key_fit_into_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "list"]).exit_code == 1
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import re
 from typing import Any, TextIO
 
 from tinkex.cli.reasons import reason
+from tinkex.cli.terminal.wrapping import wrapped
 
 
 class CliError(Exception):
@@ -35,8 +36,13 @@ class CliError(Exception):
         self.exit_code = exit_code
 
     def write(self, stream: TextIO) -> None:
-        """Prints the headline, the details and the next step, one line each."""
-        lines = [f"Error: {self.message}", self.details, self.next_step]
+        """Prints the headline, the details and the next step, one line each; on a terminal the
+        first two are broken between words."""
+        lines = [
+            wrapped(f"Error: {self.message}", stream),
+            wrapped(self.details or "", stream),
+            self.next_step,  # as it is: a command that is copied may not be in pieces
+        ]
         stream.writelines(f"{line}\n" for line in lines if line)
 
     def to_dict(self) -> dict[str, Any]:

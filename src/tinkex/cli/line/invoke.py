@@ -18,6 +18,7 @@ from tinkex.cli.line.result import FAILED, OK, WRONG_USAGE, CommandResult
 from tinkex.cli.line.table import Command
 from tinkex.cli.outside.dependencies import Dependencies
 from tinkex.cli.terminal.output import Output, write_json
+from tinkex.cli.terminal.wrapping import wrapped
 
 
 def load(command: Command) -> LeafCommand:
@@ -82,7 +83,7 @@ def _wrong_usage(
         return CommandResult(WRONG_USAGE, error=error)
     if error.ctx is not None:
         streams.say(error.ctx.get_usage() + "\n")
-    streams.say(f"Error: {message}")
+    streams.say(wrapped(f"Error: {message}", streams.err))
     streams.say(see)
     return CommandResult(WRONG_USAGE, error=error)
 
