@@ -56,12 +56,16 @@ def test_help_is_a_command_too(tinkex: CommandLine, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_explains_itself(tinkex: CommandLine, words: tuple[str, ...]) -> None:
+def test_every_command_explains_itself(
+    tinkex: CommandLine, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = tinkex(*words, "-h")
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"Usage: tinkex {' '.join(words)} [OPTIONS]")
     assert "--base-url" in ran.out
     assert ran.err == ""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, tinkex(*words, "-h").out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("line", [[], ["run"], ["checkpoint", "--json"]])

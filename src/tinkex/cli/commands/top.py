@@ -41,9 +41,8 @@ EVERY = click.option(
     "--every",
     type=Duration("s"),
     default=2.0,
-    show_default="2s",
     metavar="TIME",
-    help="How often to draw: 500ms, 2s, 1m.",
+    help="How often to draw: 500ms, 2s, 1m (default: 2s).",
 )
 
 
