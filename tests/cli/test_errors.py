@@ -136,6 +136,9 @@ def test_what_to_type_next_keeps_the_server_of_this_line() -> None:
     )
     there = run_list(status_error(404), "--base-url", "http://gpu:8000").err
     assert "tinkex run list --base-url http://gpu:8000, or" in there
+    refused = run_list(status_error(401), "--base-url", "http://gpu:8000").err
+    assert "Next: tinkex auth login --base-url http://gpu:8000, or set" in refused
+    assert "Next: tinkex auth login, or set" in run_list(status_error(401), "--local").err
 
 
 def test_programs_get_errors_they_can_read() -> None:

@@ -61,11 +61,13 @@ class CliError(Exception):
     def keeping(self, flags: str) -> CliError:
         """The same, with the connection flags of this line in every command it suggests."""
         if self.next_step and flags:
-            self.next_step = _NETWORKED.sub(rf"\g<0> {flags}", self.next_step)
+            networked = _NETWORKED if flags == "--local" else _NETWORKED_OR_LOGIN
+            self.next_step = networked.sub(lambda found: f"{found[0]} {flags}", self.next_step)
         return self
 
 
 _NETWORKED = re.compile(r"\btinkex (?:(?:run|checkpoint|session|billing) [a-z-]+|model list)")
+_NETWORKED_OR_LOGIN = re.compile(rf"{_NETWORKED.pattern}|\btinkex auth [a-z]+(?! --base-url)\b")
 _RETRY = "This may pass: try again in a moment."
 _CHANGE = "Change what the message names and run it again."
 _CHECK_KEY = (
