@@ -18,6 +18,7 @@ from support.command_line import (
     status_error,
 )
 from tinkex.cli.errors import CliError
+from tinkex.cli.line.invoke import write_error
 from tinkex.cli.main import run
 from tinkex.cli.outside.clients import SdkClients
 from tinkex.client.errors import (
@@ -222,8 +223,8 @@ def test_a_long_error_is_broken_between_words_on_a_terminal_and_nowhere_in_a_pip
     monkeypatch.setenv("COLUMNS", "40")
     error = CliError("one two three " * 6, "Details: " + "four five six " * 6, "Next: " + "x " * 40)
     terminal, pipe = Terminal(), io.StringIO()
-    error.write(terminal)
-    error.write(pipe)
+    write_error(error, terminal)
+    write_error(error, pipe)
     *told, next_step = terminal.getvalue().splitlines()
     assert max(map(len, told)) <= 40
     assert len(next_step) > 40, "a command is copied in one piece"

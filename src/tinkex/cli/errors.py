@@ -7,10 +7,9 @@ hierarchy, so explaining an error imports nothing.
 from __future__ import annotations
 
 import re
-from typing import Any, TextIO
+from typing import Any
 
 from tinkex.cli.reasons import reason
-from tinkex.cli.terminal.wrapping import wrapped
 
 
 class CliError(Exception):
@@ -35,15 +34,10 @@ class CliError(Exception):
         self.next_step = next_step
         self.exit_code = exit_code
 
-    def write(self, stream: TextIO) -> None:
-        """Prints the headline, the details and the next step, one line each; on a terminal the
-        first two are broken between words."""
-        lines = [
-            wrapped(f"Error: {self.message}", stream),
-            wrapped(self.details or "", stream),
-            self.next_step,  # as it is: a command that is copied may not be in pieces
-        ]
-        stream.writelines(f"{line}\n" for line in lines if line)
+    @property
+    def said(self) -> list[str]:
+        """The headline and the details."""
+        return [f"Error: {self.message}", *([self.details] if self.details else [])]
 
     def to_dict(self) -> dict[str, Any]:
         """The same for programs."""

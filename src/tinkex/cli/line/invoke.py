@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from typing import TextIO
 
 import click
 
@@ -105,8 +106,15 @@ def _failure(error: Exception, invocation: Invocation) -> CommandResult:
     if context is not None and context.is_json:
         write_json(explained.to_dict(), invocation.streams.err)
     else:
-        explained.write(invocation.streams.err)
+        write_error(explained, invocation.streams.err)
     return CommandResult(explained.exit_code or FAILED, error=error)
+
+
+def write_error(error: CliError, stream: TextIO) -> None:
+    """Headline, details and next step, one line each; on a terminal the first two are broken
+    between words. The last never is: it is a command, which is copied in one piece."""
+    lines = [*(wrapped(line, stream) for line in error.said), error.next_step]
+    stream.writelines(f"{line}\n" for line in lines if line)
 
 
 def _wants_traceback(context: CommandContext | None) -> bool:
