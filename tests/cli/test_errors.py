@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -17,7 +18,7 @@ from support.command_line import (
     failed,
     status_error,
 )
-from tinkex.cli.errors import CliError
+from tinkex.cli.errors import CliError, explain_work
 from tinkex.cli.line.invoke import write_error
 from tinkex.cli.main import run
 from tinkex.cli.outside.clients import SdkClients
@@ -128,6 +129,16 @@ def test_a_chain_of_causes_is_told_by_its_end(cause: str, said: str) -> None:
     assert said in err
     assert "os error" not in err
     assert "client error" not in err
+
+
+def test_a_full_disk_is_told_as_one_and_not_as_a_fault_of_ours() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    err = run_list(full).err
+    assert err.startswith("Error: No space left on the disk for what was to be written\n")
+    assert "Unexpected" not in err
+    embedded = TinkerError("The embedded server cannot start: No space left on device")
+    embedded.__cause__ = full
+    assert explain_work(embedded, "Sampling", "too long") is embedded, "no word of trying again"
 
 
 def test_what_to_type_next_keeps_the_server_of_this_line() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import shutil
 import signal
@@ -157,6 +158,20 @@ def test_an_embedded_home_that_cannot_be_says_what_to_set(
     with (
         tinkex.ServiceClient(base_url="local") as service,
         pytest.raises(tinkex.TinkerError, match=r"file cannot be used.*TINKEX_HOME"),
+    ):
+        service.get_server_capabilities()
+
+
+def test_an_embedded_home_without_room_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinkex.server.hosting import embedded
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(embedded, "open_app", full)
+    with (
+        tinkex.ServiceClient(base_url="local") as service,
+        pytest.raises(tinkex.TinkerError, match=r"start: No space left on device; its home is"),
     ):
         service.get_server_capabilities()
 

@@ -6,6 +6,7 @@ hierarchy, so explaining an error imports nothing.
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any
 
@@ -107,6 +108,7 @@ _BY_STATUS = {
 }
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FAILED_WORK = ("RequestFailedError", "FutureRetrievalError", "RetryableException")
 _EMBEDDED = (
     "FleetProblem",
@@ -143,6 +145,9 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
         return CliError(f"Configuration error: {reason(error)}", None, next_step)
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        where = error.filename or "what was to be written"
+        return CliError(f"No space left on the disk for {where}", None, "Next: tinkex home du")
     if isinstance(error, OSError) and error.filename is not None:
         return CliError(f"Could not use {error.filename}: {error.strerror}")
     return CliError(f"Unexpected error occurred: {reason(error)}", None, "More: add --verbose")
@@ -183,6 +188,8 @@ def explain_work(error: Exception, work: str, waited: str) -> Exception:
     names = [kind.__name__ for kind in type(error).__mro__]
     if isinstance(error, CliError) or any(name in names for name in _ABOUT_ACCESS):
         return error
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL:
+        return error  # of the server in this process: to try again changes nothing
     if isinstance(error, TimeoutError):
         return CliError(waited, None, "A longer wait: --timeout 5m")
     explains_itself = "APIConnectionError" in names or "TokenizerError" in names
