@@ -76,7 +76,7 @@ def test_a_pasted_key_is_checked_and_stored(store: JsonCredentialStore, tmp_path
     ("typed", "problem", "words"),
     [
         ("\n", None, "The API key must not be empty"),
-        ("", None, "Aborted."),
+        ("", None, "Paste your API key: \nError: Aborted."),
         ("tml-x\n", "no such key (HTTP 401 from /me)", "Could not validate the API key"),
     ],
 )

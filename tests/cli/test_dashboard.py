@@ -216,8 +216,11 @@ def test_top_on_a_terminal_draws_until_interrupted_and_leaves_it_as_it_was(
 def test_top_once_draws_once(rest: FakeDashboard, tinkex: CommandLine) -> None:
     tinkex.terminal = True
     tinkex.extra = {"sleep": interrupted_after(0)}
-    assert tinkex("top", "--once").code == 0
+    ran = tinkex("top", "--once")
+    assert ran.code == 0
     assert rest.asked.count("now") == 1
+    assert "\x1b" not in ran.out, "on a screen of its own it would be gone with it"
+    assert "RUNS" in ran.out
 
 
 def test_top_for_programs_is_what_the_server_said(tinkex: CommandLine) -> None:

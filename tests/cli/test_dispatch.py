@@ -56,12 +56,16 @@ def test_help_is_a_command_too(tinkex: CommandLine, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_explains_itself(tinkex: CommandLine, words: tuple[str, ...]) -> None:
+def test_every_command_explains_itself(
+    tinkex: CommandLine, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = tinkex(*words, "-h")
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"Usage: tinkex {' '.join(words)} [OPTIONS]")
     assert "--base-url" in ran.out
     assert ran.err == ""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, tinkex(*words, "-h").out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("line", [[], ["run"], ["checkpoint", "--json"]])
@@ -85,6 +89,21 @@ def test_an_unknown_command_is_named_with_the_nearest(
     assert ran.code == 2
     assert f"No such command '{line[-1]}'" in ran.err
     assert (f"Did you mean {meant}?" in ran.err) is (meant is not None)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["--jsn", "run", "list"], "No such option '--jsn'. Did you mean '--json'?"),
+        (["engine", "--lcal"], "No such option '--lcal'. Did you mean '--local'?"),
+        (["--base_url=http://x", "top"], "No such option '--base_url'. Did you mean '--base-url'?"),
+        (["--zzzzz"], "No such option '--zzzzz'."),
+    ],
+)
+def test_an_unknown_option_before_the_command_is_named_with_the_nearest(
+    tinkex: CommandLine, line: list[str], told: str
+) -> None:
+    assert f"Error: {told}\n" in tinkex(*line).err
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from support.command_line import CommandLine, FakeClients, FakeRest, Ran, failed, status_error
+from support.command_line import (
+    CommandLine,
+    FakeClients,
+    FakeRest,
+    Ran,
+    Terminal,
+    failed,
+    status_error,
+)
+from tinkex.cli.errors import CliError, explain_work
+from tinkex.cli.line.invoke import write_error
 from tinkex.cli.main import run
 from tinkex.cli.outside.clients import SdkClients
 from tinkex.client.errors import (
@@ -119,6 +131,16 @@ def test_a_chain_of_causes_is_told_by_its_end(cause: str, said: str) -> None:
     assert "client error" not in err
 
 
+def test_a_full_disk_is_told_as_one_and_not_as_a_fault_of_ours() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    err = run_list(full).err
+    assert err.startswith("Error: No space left on the disk for what was to be written\n")
+    assert "Unexpected" not in err
+    embedded = TinkerError("The embedded server cannot start: No space left on device")
+    embedded.__cause__ = full
+    assert explain_work(embedded, "Sampling", "too long") is embedded, "no word of trying again"
+
+
 def test_what_to_type_next_keeps_the_server_of_this_line() -> None:
     assert (
         "tinkex run list --local, or tinkex checkpoint list --local"
@@ -126,6 +148,9 @@ def test_what_to_type_next_keeps_the_server_of_this_line() -> None:
     )
     there = run_list(status_error(404), "--base-url", "http://gpu:8000").err
     assert "tinkex run list --base-url http://gpu:8000, or" in there
+    refused = run_list(status_error(401), "--base-url", "http://gpu:8000").err
+    assert "Next: tinkex auth login --base-url http://gpu:8000, or set" in refused
+    assert "Next: tinkex auth login, or set" in run_list(status_error(401), "--local").err
 
 
 def test_programs_get_errors_they_can_read() -> None:
@@ -201,6 +226,26 @@ def test_a_missing_key_names_the_ways_to_one(capsys: pytest.CaptureFixture[str])
     assert err.startswith("Error: Configuration error: No API key is configured\n")
     for way in ("--local", "tinkex serve", "tinkex auth login", "TINKER_API_KEY"):
         assert way in err
+
+
+def test_a_long_error_is_broken_between_words_on_a_terminal_and_nowhere_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    error = CliError("one two three " * 6, "Details: " + "four five six " * 6, "Next: " + "x " * 40)
+    terminal, pipe = Terminal(), io.StringIO()
+    write_error(error, terminal)
+    write_error(error, pipe)
+    *told, next_step = terminal.getvalue().splitlines()
+    assert max(map(len, told)) <= 40
+    assert len(next_step) > 40, "a command is copied in one piece"
+    assert len(pipe.getvalue().splitlines()) == 3
+    assert terminal.getvalue().split() == pipe.getvalue().split()
+
+
+def test_the_ways_to_a_key_fit_into_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "list"]).exit_code == 1
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

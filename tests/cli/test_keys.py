@@ -32,6 +32,12 @@ def test_a_key_is_shown_once_and_kept_as_a_hash(home: Path) -> None:
     assert secret not in listed.out + listed.err
 
 
+def test_the_first_key_says_that_one_is_asked_for_from_now_on(home: Path) -> None:
+    said = "the server asks for a key, on this machine too"
+    assert said in keys(home, "create", "ada").err
+    assert said not in keys(home, "create", "bob").err
+
+
 def test_a_revoked_key_is_listed_as_such(home: Path) -> None:
     made = json.loads(keys(home, "create", "ada", "--expires-in", "24h", "--json").out)
     assert mismatches(made, shapes()["keys create"]) == []

@@ -321,3 +321,30 @@ def test_a_server_that_is_not_there_is_given_up_and_named(environ: dict[str, str
     assert done.stderr.startswith("Error: Connection failed\n")
     assert address in done.stderr
     assert "--local" in done.stderr
+
+
+WATCHING = """
+import sys, time
+from tinkex.cli.terminal.keys import ended_by_q
+with ended_by_q(sys.stdin, time.sleep) as wait:
+    print("watching", wait is time.sleep, flush=True)
+    try:
+        wait(60.0)
+    except KeyboardInterrupt:
+        print("ended")
+"""
+
+
+def test_q_ends_what_is_watched_and_no_key_is_shown() -> None:
+    with TerminalSession([sys.executable, "-c", WATCHING], os.environ) as session:
+        session.wait_for("watching False")
+        session.type("xyzq")
+        assert session.finish() == 0
+    assert "ended" in session.text
+    assert "xyz" not in session.text
+
+
+def test_where_nobody_presses_keys_the_wait_is_a_plain_one() -> None:
+    line = [sys.executable, "-c", WATCHING.replace("60.0", "0.0")]
+    done = subprocess.run(line, input="q", capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "watching True\n"

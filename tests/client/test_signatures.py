@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import pickle
 from concurrent.futures import Future
 from typing import Any
 
@@ -41,6 +42,44 @@ def test_the_method_is_the_same(client: str, name: str) -> None:
     assert shape(getattr(ours, name)) == shape(getattr(official, name))
     if inspect.iscoroutinefunction(getattr(official, name)):
         assert inspect.iscoroutinefunction(getattr(ours, name))
+
+
+@pytest.mark.parametrize(
+    ("method", "returns"),
+    [
+        (tinkex.ServiceClient.create_sampling_client, "SamplingClient"),
+        (tinkex.RestClient.list_sessions, "ResultFuture[ListSessionsResponse]"),
+        (tinkex.RestClient.whoami, "APIFuture[WhoamiResponse]"),
+        (tinkex.AdminClient.get_audit_log, "ResultFuture[AuditLogResponse]"),
+    ],
+)
+def test_help_says_what_a_sync_method_returns(method: Any, returns: str) -> None:
+    assert inspect.signature(method).return_annotation == returns
+
+
+@pytest.mark.parametrize(("client", "name"), PAIRS, ids=[f"{c}.{n}" for c, n in PAIRS])
+def test_help_says_what_every_method_returns(client: str, name: str) -> None:
+    mine = inspect.getattr_static(getattr(tinkex, client), name)
+    if inspect.isfunction(mine):
+        assert inspect.signature(mine).return_annotation is not inspect.Signature.empty
+
+
+def test_a_wrong_argument_is_told_of_the_method_that_was_called() -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+        calls: list[Any] = [
+            service.create_sampling_client,
+            service._rest().list_sessions,
+            service._rest().whoami,
+        ]
+        named = [
+            "ServiceClient.create_sampling_client",
+            "RestClient.list_sessions",
+            "RestClient.whoami",
+        ]
+        for call, name in zip(calls, named, strict=True):
+            with pytest.raises(TypeError, match="modelpath") as refused:
+                call(modelpath="x")
+            assert str(refused.value).startswith(f"{name}()")
 
 
 @pytest.mark.parametrize("client", ["TrainingClient", "SamplingClient"])
@@ -146,3 +185,11 @@ def test_a_subclass_that_overrides_the_sync_method_changes_the_async_one() -> No
         made = service.create_lora_training_client("acme/tiny")
         mine = Mine(made.holder, 0, made.model_id)
         assert asyncio.run(mine.optim_step_async()) == "mine"
+
+
+def test_a_client_that_cannot_go_to_another_process_says_what_to_do() -> None:
+    with ProtocolServer() as server, service_for(server) as service:
+        training = service.create_lora_training_client("acme/tiny")
+        for client in (service, training, service._rest(), tinkex.AdminClient(service.holder)):
+            with pytest.raises(TypeError, match=r"cannot be pickled.*(each process|saved state)"):
+                pickle.dumps(client)

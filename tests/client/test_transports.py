@@ -117,6 +117,22 @@ async def test_trouble_is_a_transport_error(transport: Any, server: SocketServer
     assert (await get(transport, f"{server.url}/echo")).status == 200
 
 
+async def test_the_reason_is_in_words(server: SocketServer) -> None:
+    """They are logged while a client waits: "…has not answered for 5 s (connection refused)"."""
+    transport = PlainTransport(quick_config(server.url))
+    for url, said in (
+        ("http://127.0.0.1:9/", "connection refused"),
+        ("http://no-such-host.invalid/", "the host name is not known"),
+    ):
+        with pytest.raises(TransportError, match=rf"^{said}$"):
+            await get(transport, url)
+    for fault in (Cut(after=0), Cut(after=60)):
+        server.fail("/echo", fault)
+        with pytest.raises(TransportError, match=r"^the connection was cut$"):
+            await get(transport, f"{server.url}/echo")
+    await transport.aclose()
+
+
 async def test_time_runs_out(transport: Any, server: SocketServer) -> None:
     server.fail("/echo", Stall(5.0))
     with pytest.raises(TransportTimeout):

@@ -150,6 +150,38 @@ def test_every_view_is_fit_for_screen_readers_keyboards_and_narrow_screens(
     assert problems + owner.blame() == []
 
 
+@pytest.mark.parametrize("width", [1024, 1200, 1280, 1440])
+def test_no_column_of_a_table_is_out_of_sight_on_a_laptop(owner: Visitor, width: int) -> None:
+    owner.page.set_viewport_size({"width": width, "height": 800})
+    for place in ("runs", "checkpoints"):
+        owner.open(place, VIEWS[place])
+        table = owner.page.locator("main .wrap").first
+        table.wait_for()
+        assert table.evaluate("it => it.scrollWidth - it.clientWidth") <= 0, place
+    owner.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_a_narrow_screen_shows_which_view_is_open(owner: Visitor) -> None:
+    owner.page.set_viewport_size({"width": 360, "height": 700})
+    for place, heading in VIEWS.items():
+        owner.open(place, heading)
+        link = owner.page.get_by_role("navigation").get_by_role("link", name=heading)
+        box, nav = link.bounding_box(), owner.page.get_by_role("navigation").bounding_box()
+        assert box is not None
+        assert nav is not None
+        assert nav["x"] <= box["x"] + 1, place
+        assert box["x"] + box["width"] <= nav["x"] + nav["width"] + 1, place
+    owner.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_what_is_shown_to_type_works_where_nothing_is_configured(
+    owner: Visitor, world: World
+) -> None:
+    owner.open("checkpoints", "Checkpoints")
+    owner.page.get_by_text("Show", exact=True).first.click()
+    assert f"tinkex checkpoint download --base-url {world.server.url} tinker://" in owner.text
+
+
 def _found_by_axe(page: Any, source: str) -> list[str]:
     """Through the tools' own channel: the page's policy would not let a script in."""
     page.evaluate(f"() => {{ {source}\n window.axe = axe; }}")

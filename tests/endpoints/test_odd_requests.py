@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+import tinkex
 from endpoints.conftest import KEY, MODEL, QUESTION, World
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -75,6 +76,15 @@ def test_a_base_url_with_one_v1_too_few_or_too_many_is_told_so(
     assert answer.status_code == 404
     assert f"POST {path} is not served here, but {meant} is: {mend}" in error(answer)["message"]
     assert ("type" in answer.json()) is (meant == MESSAGES), "each in its API's own shape"
+
+
+@pytest.mark.parametrize("extra", ["/v1", "/api/v1", "/oai", "/some/where"])
+def test_a_client_of_the_tinker_api_is_told_that_its_base_url_is_too_long(
+    world: World, extra: str
+) -> None:
+    with pytest.raises(tinkex.NotFoundError, match=f"leave {extra} out of the base URL"):
+        tinkex.RestClient(base_url=f"{world.url}{extra}", api_key=KEY).list_sessions().result()
+    assert post(world, "/some/api/v1/where").json() == {"detail": "Not Found"}
 
 
 def test_a_wrong_method_is_told_which_are_right(world: World) -> None:

@@ -133,8 +133,7 @@ def test_a_refusal_is_told_once_in_a_while_with_how_many_more_there_were(told: _
 def test_a_failed_operation_says_of_which_run_and_why(told: _Told) -> None:
     told.end("forward_backward", Conclusion(failure("user", "data[0] is empty")))
     (line,) = told.lines
-    assert "01234567…:train:0: forward_backward failed" in line
-    assert "data[0] is empty" in line
+    assert line == "run 01234567…:train:0: forward_backward failed: data[0] is empty"
 
 
 def test_text_of_others_cannot_forge_or_flood_the_log() -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
 import signal
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -161,6 +164,20 @@ def test_an_embedded_home_that_cannot_be_says_what_to_set(
         service.get_server_capabilities()
 
 
+def test_an_embedded_home_without_room_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinkex.server.hosting import embedded
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(embedded, "open_app", full)
+    with (
+        tinkex.ServiceClient(base_url="local") as service,
+        pytest.raises(tinkex.TinkerError, match=r"start: No space left on device; its home is"),
+    ):
+        service.get_server_capabilities()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -222,7 +239,7 @@ def ask(url: str, key: str | None = None) -> tuple[int, dict[str, object]]:
 
 @pytest.mark.slow
 def test_it_prints_its_address_models_and_a_snippet_and_is_ready(server: LiveServer) -> None:
-    for part in (server.url, TINY, "big/model", "tinker.ServiceClient(base_url=", "ready after"):
+    for part in (server.url, TINY, "big/model", "tinker.ServiceClient(", "ready after"):
         assert part in server.output
     status, health = ask(f"{server.url}/api/v1/healthz")
     assert (status, health["status"]) == (200, "ok")
@@ -232,6 +249,20 @@ def test_it_prints_its_address_models_and_a_snippet_and_is_ready(server: LiveSer
     models = found["supported_models"]
     assert isinstance(models, list)
     assert [model["model_name"] for model in models] == [TINY, "big/model"]
+
+
+@pytest.mark.slow
+def test_the_snippet_can_be_pasted_as_it_is_and_nothing_is_wider_than_80_columns(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeting = server.output.partition("\n\n")[2].partition("\n\n")[0]
+    monkeypatch.setitem(sys.modules, "tinker", tinkex)
+    pasted: dict[str, Any] = {}
+    exec(compile(greeting, "pasted", "exec"), pasted)
+    with pasted["service"]:
+        assert pasted["training"].get_info().model_data.model_name == "big/model"
+    told = server.output.partition("dashboard:")[0].splitlines()
+    assert [line for line in told if len(line) > 80 and " INFO " not in line] == []
 
 
 @pytest.mark.slow

@@ -148,3 +148,14 @@ async def test_silence_that_was_listened_to_ends_a_session(tmp_path: Path) -> No
             clock.awake += 50.0
             await api.core.maintenance.tick()
         await api.post("session_heartbeat", {"session_id": session}, expect=410)
+
+
+async def test_it_is_known_for_how_long_nothing_was_heard_of_a_session(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        clock = api.core.listening._clock = JumpingClock()
+        session = await api.session()
+        clock.awake += 50.0
+        await api.core.maintenance.tick()
+        assert 40.0 < api.core.sessions.silent_s(session) < 60.0
+        await api.post("session_heartbeat", {"session_id": session})
+        assert api.core.sessions.silent_s(session) < 10.0

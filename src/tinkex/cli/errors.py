@@ -6,8 +6,9 @@ hierarchy, so explaining an error imports nothing.
 
 from __future__ import annotations
 
+import errno
 import re
-from typing import Any, TextIO
+from typing import Any
 
 from tinkex.cli.reasons import reason
 
@@ -34,10 +35,10 @@ class CliError(Exception):
         self.next_step = next_step
         self.exit_code = exit_code
 
-    def write(self, stream: TextIO) -> None:
-        """Prints the headline, the details and the next step, one line each."""
-        lines = [f"Error: {self.message}", self.details, self.next_step]
-        stream.writelines(f"{line}\n" for line in lines if line)
+    @property
+    def said(self) -> list[str]:
+        """The headline and the details."""
+        return [f"Error: {self.message}", *([self.details] if self.details else [])]
 
     def to_dict(self) -> dict[str, Any]:
         """The same for programs."""
@@ -55,11 +56,13 @@ class CliError(Exception):
     def keeping(self, flags: str) -> CliError:
         """The same, with the connection flags of this line in every command it suggests."""
         if self.next_step and flags:
-            self.next_step = _NETWORKED.sub(rf"\g<0> {flags}", self.next_step)
+            networked = _NETWORKED if flags == "--local" else _NETWORKED_OR_LOGIN
+            self.next_step = networked.sub(lambda found: f"{found[0]} {flags}", self.next_step)
         return self
 
 
 _NETWORKED = re.compile(r"\btinkex (?:(?:run|checkpoint|session|billing) [a-z-]+|model list)")
+_NETWORKED_OR_LOGIN = re.compile(rf"{_NETWORKED.pattern}|\btinkex auth [a-z]+(?! --base-url)\b")
 _RETRY = "This may pass: try again in a moment."
 _CHANGE = "Change what the message names and run it again."
 _CHECK_KEY = (
@@ -105,6 +108,7 @@ _BY_STATUS = {
 }
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FAILED_WORK = ("RequestFailedError", "FutureRetrievalError", "RetryableException")
 _EMBEDDED = (
     "FleetProblem",
@@ -141,6 +145,9 @@ def explain(error: Exception, address: str | None = None) -> CliError:
     if any(kind.__name__ == "TinkerError" for kind in type(error).__mro__):
         next_step = _CHECK_KEY if "key" in str(error) else None
         return CliError(f"Configuration error: {reason(error)}", None, next_step)
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        where = error.filename or "what was to be written"
+        return CliError(f"No space left on the disk for {where}", None, "Next: tinkex home du")
     if isinstance(error, OSError) and error.filename is not None:
         return CliError(f"Could not use {error.filename}: {error.strerror}")
     return CliError(f"Unexpected error occurred: {reason(error)}", None, "More: add --verbose")
@@ -181,6 +188,8 @@ def explain_work(error: Exception, work: str, waited: str) -> Exception:
     names = [kind.__name__ for kind in type(error).__mro__]
     if isinstance(error, CliError) or any(name in names for name in _ABOUT_ACCESS):
         return error
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL:
+        return error  # of the server in this process: to try again changes nothing
     if isinstance(error, TimeoutError):
         return CliError(waited, None, "A longer wait: --timeout 5m")
     explains_itself = "APIConnectionError" in names or "TokenizerError" in names

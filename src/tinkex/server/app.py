@@ -24,6 +24,7 @@ from tinkex.server.endpoints.unserved import unserved
 from tinkex.server.engines.worker import Launch
 from tinkex.server.http.browsers import BrowsersAtHome
 from tinkex.server.http.exchange import answer
+from tinkex.server.http.misplaced import misplaced
 from tinkex.server.http.request_counts import Measured, Requests
 from tinkex.server.http.routes import (
     admin,
@@ -117,11 +118,17 @@ def create_app(
     return app
 
 
+_PATHS = frozenset(getattr(route, "path", "") for route in ROUTES)
+
+
 async def _plain(request: Request, error: Exception) -> Response:
     """Unknown paths and methods, in the shape of every other refusal."""
     assert isinstance(error, HTTPException)
     status = error.status_code
-    told = unserved(request.method, request.url.path, status)
+    path = request.url.path
+    if status == 404 and (mend := misplaced(path, _PATHS)):
+        return answer({"detail": mend}, status)
+    told = unserved(request.method, path, status)
     told = told or answer({"detail": error.detail}, status)
     told.headers.update(error.headers or {})  # of a 405, what is allowed
     return told

@@ -263,7 +263,7 @@ class Core:
         self.database = DatabaseWatch(self.store, clock)
         self.disk = DiskWatch(self.home.root, self._relieve, clock)
         self.object_store = StoreWatch(storage.remote)
-        live = LiveParts(self.engines, self.runs, self.sampling, self.reasons, clock)
+        live = LiveParts(self.engines, self.sessions, self.runs, self.sampling, self.reasons, clock)
         self.watch = Watch(self.store, self.samples, self.meter, live)
         self.now = Now(self.watch, self.scheduler, self.futures, self.recorder, self.disk, settings)
         self.dashboard = Dashboard(

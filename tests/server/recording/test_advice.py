@@ -75,6 +75,23 @@ def test_a_client_is_stalled_by_its_own_pace(pace: float, idle: float, stalled: 
     assert kinds(facts) == (["stalled_client"] if stalled else [])
 
 
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [
+        (50.0, "may hang or be waiting"),
+        (70.0, "has ended without closing its client, or is cut off"),
+        (1000.0, None),
+    ],
+)
+def test_a_script_that_is_gone_does_not_hang_and_is_not_spoken_of_for_long(
+    silent: float, said: str | None
+) -> None:
+    facts = replace(HEALTHY, idle_s=1100.0, silent_s=silent, recent=points(step_s=1.0))
+    texts = [advice.text for advice in about_run(facts)]
+    assert len(texts) == (said is not None)
+    assert all(said is not None and said in text for text in texts)
+
+
 def test_calls_that_keep_failing_are_quoted_without_control_characters() -> None:
     facts = replace(HEALTHY, failures=3, failing_since=5.0, failure="weights:\x1b[31m too few" * 40)
     (advice,) = about_run(facts)

@@ -65,8 +65,8 @@ def completion(_context: CommandContext, shell: str) -> CompletionScript:
     """Print the script that completes tinkex lines in SHELL.
 
     \b
-    bash:  eval "$(tinkex completion bash)"              in ~/.bashrc
-    zsh:   eval "$(tinkex completion zsh)"               in ~/.zshrc, after compinit
+    bash:  eval "$(tinkex completion bash)"          in ~/.bashrc
+    zsh:   eval "$(tinkex completion zsh)"           in ~/.zshrc, after compinit
     fish:  tinkex completion fish > ~/.config/fish/completions/tinkex.fish
 
     Example: tinkex completion bash

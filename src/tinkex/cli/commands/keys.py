@@ -132,6 +132,8 @@ def create(
     except ValueError as error:
         raise CliError(f"Could not create the key: {error}") from error
     context.narrate("Keep this key: only a hash of it is stored.")
+    if len(keys.list()) == 1:
+        context.narrate("From its next start on the server asks for a key, on this machine too.")
     return KeyCreated(key, secret)
 
 

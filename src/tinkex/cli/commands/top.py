@@ -14,6 +14,7 @@ from tinkex.cli.listings import dashboard
 from tinkex.cli.listings.naming import short_id
 from tinkex.cli.terminal.charts import number, spark
 from tinkex.cli.terminal.formats import format_count, format_size
+from tinkex.cli.terminal.keys import ended_by_q
 from tinkex.cli.terminal.output import Output
 from tinkex.cli.terminal.screens import Screen, watch
 from tinkex.cli.terminal.tables import printable
@@ -41,9 +42,8 @@ EVERY = click.option(
     "--every",
     type=Duration("s"),
     default=2.0,
-    show_default="2s",
     metavar="TIME",
-    help="How often to draw: 500ms, 2s, 1m.",
+    help="How often to draw: 500ms, 2s, 1m (default: 2s).",
 )
 
 
@@ -53,7 +53,7 @@ EVERY = click.option(
 def top(context: CommandContext, once: bool, every: float) -> Top:
     """Watch a server: engines, memory, queue with its reasons, speeds, runs, advice.
 
-    Draws until Ctrl-C. You see what is yours; with an operator's key, everybody's.
+    Draws until q or Ctrl-C. You see what is yours; with an operator's key, everybody's.
 
     Example: tinkex top --base-url http://127.0.0.1:8000
     """
@@ -65,7 +65,8 @@ def top(context: CommandContext, once: bool, every: float) -> Top:
         last.facts = _read(context)
         return lines(last.facts, screen.size[0], plain=screen.is_plain), False
 
-    watch(screen, picture, every, once=once, wait=context.deps.sleep)
+    with ended_by_q(context.stdin, context.deps.sleep) as wait:
+        watch(screen, picture, every, once=once, wait=wait)
     return last
 
 

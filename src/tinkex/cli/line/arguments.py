@@ -21,6 +21,16 @@ class UsageMistake(Exception):
     """The command line is wrong before any command was reached."""
 
 
+def no_such_option(word: str) -> UsageMistake:
+    """The mistake of an option before the command that is none, with the nearest one that is."""
+    from difflib import get_close_matches
+
+    name = word.partition("=")[0]
+    near = get_close_matches(name, [*VALUE_OPTIONS, *FLAG_OPTIONS, *HELP_OPTIONS, "--version"], n=1)
+    meant = f" Did you mean '{near[0]}'?" if near else ""
+    return UsageMistake(f"No such option '{name}'.{meant}")
+
+
 class Tokens:
     """A command line being read from the left; global options met on the way are collected."""
 

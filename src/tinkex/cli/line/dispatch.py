@@ -7,7 +7,13 @@ interpreter (`benchmarks/cli_startup.py`); loading click alone takes several tim
 
 from __future__ import annotations
 
-from tinkex.cli.line.arguments import HELP_OPTIONS, Tokens, UsageMistake, wants_json
+from tinkex.cli.line.arguments import (
+    HELP_OPTIONS,
+    Tokens,
+    UsageMistake,
+    no_such_option,
+    wants_json,
+)
 from tinkex.cli.line.result import OK, WRONG_USAGE, CommandResult
 from tinkex.cli.line.table import COMMANDS, RENAMED, Command, Group
 
@@ -70,7 +76,7 @@ def _from_root(tokens: Tokens, deps: Dependencies | None, streams: Streams) -> C
     if entry is not None:
         return _run(entry, (entry.name,), tokens, deps, streams)
     if word.startswith("-"):
-        raise UsageMistake(f"No such option: {word}")
+        raise no_such_option(word)
     return _unknown(word, None, tokens, streams)
 
 
@@ -94,7 +100,7 @@ def _from_group(
         tokens.put_back(word)
         command = group.commands[group.default]
     if command is None and word.startswith("-"):
-        raise UsageMistake(f"No such option: {word}")
+        raise no_such_option(word)
     if command is None:
         return _unknown(word, group, tokens, streams)
     return _run(command, (group.name, command.name), tokens, deps, streams)

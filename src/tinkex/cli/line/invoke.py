@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from typing import TextIO
 
 import click
 
@@ -18,6 +19,7 @@ from tinkex.cli.line.result import FAILED, OK, WRONG_USAGE, CommandResult
 from tinkex.cli.line.table import Command
 from tinkex.cli.outside.dependencies import Dependencies
 from tinkex.cli.terminal.output import Output, write_json
+from tinkex.cli.terminal.wrapping import wrapped
 
 
 def load(command: Command) -> LeafCommand:
@@ -82,7 +84,7 @@ def _wrong_usage(
         return CommandResult(WRONG_USAGE, error=error)
     if error.ctx is not None:
         streams.say(error.ctx.get_usage() + "\n")
-    streams.say(f"Error: {message}")
+    streams.say(wrapped(f"Error: {message}", streams.err))
     streams.say(see)
     return CommandResult(WRONG_USAGE, error=error)
 
@@ -104,8 +106,15 @@ def _failure(error: Exception, invocation: Invocation) -> CommandResult:
     if context is not None and context.is_json:
         write_json(explained.to_dict(), invocation.streams.err)
     else:
-        explained.write(invocation.streams.err)
+        write_error(explained, invocation.streams.err)
     return CommandResult(explained.exit_code or FAILED, error=error)
+
+
+def write_error(error: CliError, stream: TextIO) -> None:
+    """Headline, details and next step, one line each; on a terminal the first two are broken
+    between words. The last never is: it is a command, which is copied in one piece."""
+    lines = [*(wrapped(line, stream) for line in error.said), error.next_step]
+    stream.writelines(f"{line}\n" for line in lines if line)
 
 
 def _wants_traceback(context: CommandContext | None) -> bool:

@@ -76,7 +76,9 @@ def _only(text: str, found: Sequence[TrainingRun], runs: Sequence[TrainingRun]) 
     if not found:
         raise _NoSuchRun(
             f"No training run is called {text!r} or has an id that starts so",
-            f"You have {len(runs)} of them." if runs else "You have none on this server.",
+            f"You have {len(runs)} run{'s' if len(runs) > 1 else ''} on this server."
+            if runs
+            else "You have none on this server.",
             "Next: tinkex run list",
         )
     lines = [f"  {run.training_run_id}  {run.name or run.base_model}" for run in found]

@@ -20,7 +20,7 @@ REQUEST_SECONDS = 60.0
 CLOSE_SECONDS = 30.0
 INTERRUPTED_SECONDS = 3.0
 _WAYS_TO_A_KEY = (
-    "Next: add --local to use this machine, or start your own server with tinkex serve,\n"
+    "Next: add --local to use this machine, or start a server with tinkex serve,\n"
     "      or tinkex auth login, or export TINKER_API_KEY=tml-..."
 )
 

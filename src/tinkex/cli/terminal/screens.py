@@ -82,8 +82,12 @@ def watch(
     once: bool,
     wait: Wait,
 ) -> Sequence[str]:
-    """Draw what `picture` gives until it says that it was the last, or Ctrl-C; the last picture."""
+    """Draw what `picture` gives until it says that it was the last, or Ctrl-C; the last picture.
+
+    A single picture is drawn where the cursor is: on a screen of its own it would go with it.
+    """
     lines: Sequence[str] = ()
+    screen.is_live = screen.is_live and not once
     with screen.shown():
         try:
             while True:

@@ -1,12 +1,22 @@
-"""Word wrap for text that comes piece by piece: lines are broken between words as they grow."""
+"""Word wrap: lines are broken between words, also of text that comes piece by piece."""
 
 from __future__ import annotations
 
 import re
+import shutil
+from typing import TextIO
 
 from tinkex.cli.terminal.cells import cells_wide
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
+
+
+def wrapped(line: str, stream: TextIO) -> str:
+    """A line as its stream shall get it: in a terminal's width, and whole in a pipe or a file."""
+    if not stream.isatty():
+        return line
+    wrap = WordWrap(shutil.get_terminal_size((80, 24)).columns)
+    return wrap.add(line) + wrap.end()
 
 
 class WordWrap:

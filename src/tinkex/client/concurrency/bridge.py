@@ -45,9 +45,9 @@ def future_of(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], ResultFutu
     core = inspect.unwrap(method)
 
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> ResultFuture[T]:
-        return self._submit(core(self, *args, **kwargs))
+        return self._submit(_begun(core, twin, self, args, kwargs))
 
-    return _named_after(method, twin)
+    return _named_after(method, twin, "ResultFuture[{}]")
 
 
 def awaitable_of(
@@ -57,9 +57,9 @@ def awaitable_of(
     core = inspect.unwrap(method)
 
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AwaitableConcurrentFuture[T]:
-        return AwaitableConcurrentFuture(self._submit(core(self, *args, **kwargs)))
+        return AwaitableConcurrentFuture(self._submit(_begun(core, twin, self, args, kwargs)))
 
-    return _named_after(method, twin)
+    return _named_after(method, twin, "APIFuture[{}]")
 
 
 def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
@@ -69,10 +69,10 @@ def blocking(method: _Async[S, P, T]) -> Callable[Concatenate[S, P], T]:
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         refuse_on_sdk_loop(twin.__name__)
         warn_if_blocking(twin.__name__, method.__name__)
-        value: T = self._submit(core(self, *args, **kwargs)).result_here()
+        value: T = self._submit(_begun(core, twin, self, args, kwargs)).result_here()
         return value
 
-    return _named_after(method, twin)
+    return _named_after(method, twin, "{}")
 
 
 def async_twin(method: Callable[Concatenate[S, P], T]) -> _Async[S, P, T]:
@@ -93,11 +93,30 @@ def async_twin(method: Callable[Concatenate[S, P], T]) -> _Async[S, P, T]:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _named_after(method: Callable[..., Any], twin: F) -> F:
-    twin.__name__ = method.__name__.removesuffix("_async")
-    twin.__qualname__ = method.__qualname__.removesuffix("_async")
+def _begun(
+    core: Callable[..., Coroutine[Any, Any, T]],
+    twin: Callable[..., Any],
+    instance: RunsOnLoop,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Coroutine[Any, Any, T]:
+    """The work, not started. A wrong argument is told of the method that was called."""
+    try:
+        return core(instance, *args, **kwargs)
+    except TypeError as error:
+        told = str(error).replace(f"{core.__qualname__}()", f"{twin.__qualname__}()")
+        raise TypeError(told) from None
+
+
+def _named_after(method: Callable[..., Any], twin: F, returns: str) -> F:
+    """`twin` as `help` and an editor shall show it; `returns` is the form of what it returns."""
+    owner, _, name = method.__qualname__.rpartition(".")
+    twin.__name__ = name.removeprefix("_").removesuffix("_async")  # the core alone may be private
+    twin.__qualname__ = f"{owner}.{twin.__name__}"
     twin.__module__ = method.__module__
     twin.__doc__ = method.__doc__
     signature = inspect.signature(inspect.unwrap(method))
-    twin.__signature__ = signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]  # inspect reads it
+    value = signature.return_annotation
+    shown = returns.format(value if isinstance(value, str) else "Any")
+    twin.__signature__ = signature.replace(return_annotation=shown)  # type: ignore[attr-defined]  # inspect reads it
     return twin

@@ -49,6 +49,12 @@ class SessionlessClient:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(base_url={self.holder.config.base_url!r})"
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled: its connections and its key stay in this "
+            "process. Create one in each process."
+        )
+
     def get_telemetry(self) -> Telemetry | None:
         """What reports to the server, or None when nothing does."""
         return self.holder.get_telemetry()

@@ -342,6 +342,11 @@ def _open_embedded() -> ASGIApp:
             f"The embedded server cannot start: {error.filename} cannot be used "
             f"({error.strerror}): name another home with TINKEX_HOME"
         ) from error
+    except OSError as error:
+        raise TinkerError(
+            f"The embedded server cannot start: {error.strerror or error}; its home is "
+            "$TINKEX_HOME, or ~/.tinkex"
+        ) from error
     except Exception as error:  # the server floor has errors of its own, which say what is wrong
         raise TinkerError(f"The embedded server cannot start: {error}") from error
 

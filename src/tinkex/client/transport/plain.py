@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 import zlib
@@ -232,9 +233,20 @@ def _as_transport_errors() -> Iterator[None]:
     except TimeoutError as error:
         raise TransportTimeout("timed out") from error
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise TransportError(str(error) or type(error).__name__) from error
+        raise TransportError(_in_words(error)) from error
     except (ValueError, IndexError, zlib.error, zstandard.ZstdError) as error:
         raise TransportError(f"the answer is not HTTP: {error}") from error
+
+
+def _in_words(error: Exception) -> str:
+    """What happened, for those who wait: asyncio's own words are about counts and tuples."""
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the connection was cut"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "the host name is not known"
+    return str(error) or type(error).__name__
 
 
 def _head(request: HttpRequest) -> bytes:

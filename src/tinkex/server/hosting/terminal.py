@@ -43,6 +43,19 @@ and a node lost. Beside the server what an engine says itself is believed at onc
 _LISTED = 16
 """Engines of a model that are told one by one."""
 
+_NARROW = 80
+"""Columns of a terminal that nobody made wider."""
+
+_SNIPPET = """import tinker
+service = tinker.ServiceClient(
+    base_url="{address}", api_key="{key}"
+)
+training = service.create_lora_training_client(
+    "{model}", rank=16
+)
+"""
+"""To be pasted as it is, at Python's prompt too: not indented, and no line broken by a terminal."""
+
 
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:
     """Serve a home on a listening socket until a signal; the exit status."""
@@ -156,21 +169,19 @@ async def _are_prepared(core: Core) -> bool:
 def _greeting(settings: Settings) -> str:
     address = settings.address
     names = {spec.name: spec.source for spec in settings.models}
-    lines = [f"tinkex serves {address}", *(f"  {name}  ({names[name]})" for name in names)]
+    lines = [f"tinkex serves {address}", *(_model(name, names[name]) for name in names)]
     lines += [f"  {alias} = {target}" for alias, target in settings.aliases.items()]
     lines += _fleet(settings)
     model = next(iter(settings.aliases), next(iter(names)))
     key = "your key" if settings.keys is not None else LOCAL_API_KEY
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "    import tinker",
-            f'    service = tinker.ServiceClient(base_url="{address}", api_key="{key}")',
-            f'    training = service.create_lora_training_client("{model}", rank=16)',
-            "",
-        ]
-    )
+    return "\n".join([*lines, "", _SNIPPET.format(address=address, key=key, model=model)])
+
+
+def _model(name: str, source: str) -> str:
+    home = os.path.expanduser("~/")
+    shown = f"~/{source.removeprefix(home)}" if source.startswith(home) else source
+    whole = f"  {name}  ({shown})"
+    return whole if len(whole) <= _NARROW else f"  {name}\n    ({shown})"
 
 
 def _fleet(settings: Settings) -> list[str]:

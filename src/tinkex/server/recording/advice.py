@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tinkex.server.storage.database.points import Point
+from tinkex.wire.limits import HEARTBEAT_INTERVAL
 
 Kind = Literal[
     "stalled_client",
@@ -29,6 +30,10 @@ NORM_TIMES = 10.0
 GAP_TIMES, GAP_NATS = 3.0, 0.02
 ZERO_SHARE = 0.5
 STALL_TIMES, STALL_S = 20.0, 120.0
+GONE_S = 6 * HEARTBEAT_INTERVAL
+"""Silence by which a script is not taken to be there any more."""
+GONE_TOLD_S = 900.0
+"""For how long that is told: most have simply come to their end."""
 LIMIT_SHARE = 0.95
 _ENOUGH = 8
 _TEXT = 300
@@ -57,6 +62,7 @@ class RunFacts:
     idle_s: float  # since anything was asked of it
     recent: Sequence[Point]  # points of its history
     broken: str | None = None  # why it cannot be rebuilt, if it cannot
+    silent_s: float = 0.0  # since its script gave a sign of life
     failures: int = 0  # operations that failed in a row
     failing_since: float = 0.0  # when the first of those failed
     failure: str = ""  # what the last of them said
@@ -180,12 +186,18 @@ def _stalled(facts: RunFacts) -> Advice | None:
     if len(paces) < 3:
         return None
     pace = _median(paces)
-    if facts.idle_s <= max(STALL_S, STALL_TIMES * pace):
+    if facts.idle_s <= max(STALL_S, STALL_TIMES * pace) or facts.silent_s > GONE_TOLD_S:
         return None
-    text = (
-        f"Nothing was asked of this run for {_span(facts.idle_s)}; before, a step took about "
-        f"{_span(pace)}. Its script may hang or be waiting for something else."
-    )
+    if facts.silent_s > GONE_S:
+        text = (
+            f"Nothing was heard of this run's script for {_span(facts.silent_s)}. It has ended "
+            "without closing its client, or is cut off from this server."
+        )
+    else:
+        text = (
+            f"Nothing was asked of this run for {_span(facts.idle_s)}; before, a step took about "
+            f"{_span(pace)}. Its script may hang or be waiting for something else."
+        )
     return _about(facts, "stalled_client", text, facts.now - facts.idle_s)
 
 

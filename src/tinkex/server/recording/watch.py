@@ -29,6 +29,7 @@ from tinkex.server.storage.database import Store, points
 from tinkex.server.storage.database.points import SERVER, Point
 from tinkex.server.storage.database.transactions import Transaction
 from tinkex.server.storage.database.usage import Measure
+from tinkex.server.tenancy.sessions import Sessions
 from tinkex.server.tenancy.usage import Meter
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class LiveParts(NamedTuple):
     """Where something is going on that can be watched."""
 
     engines: Engines
+    sessions: Sessions
     runs: Runs
     sampling: Sampling
     reasons: QueueReasons

@@ -89,6 +89,10 @@ class Sessions:
     def is_alive(self, session_id: str) -> bool:
         return session_id in self._alive
 
+    def silent_s(self, session_id: str) -> float:
+        """For how long nothing was heard of a session, while the server listened."""
+        return self._listening.seconds - self._heard.get(session_id, 0.0)
+
     async def finish(self, tenant: str, session_id: str, reason: str, detail: str | None) -> None:
         """End a session at its client's wish; the first reason wins."""
         await self.owned(tenant, session_id)

@@ -18,7 +18,7 @@ from tinkex.server.operations.base import Around, Conclusion, Prepared
 from tinkex.server.operations.log import Entry
 from tinkex.server.operations.run import Run
 from tinkex.server.promises import Outcome
-from tinkex.server.protocol.outcomes import Category, failure
+from tinkex.server.protocol.outcomes import Category, failure, told
 from tinkex.server.refusals import Refusal
 from tinkex.server.settings import Scheduling
 from tinkex.server.training.payloads import Bodies
@@ -126,7 +126,7 @@ class Carrier:
     async def _check_replay(self, run: Run, entry: Entry, conclusion: Conclusion) -> None:
         """A repeated operation must come out as it did; if not, say so loudly and carry on."""
         if conclusion.outcome.failed:
-            why = f"repeating {entry.request_id} failed: {conclusion.outcome.body.decode()}"
+            why = f"repeating {entry.request_id} failed: {told(conclusion.outcome)}"
             run.break_down(why)
             logger.error("%s cannot be restored: %s", run.model_id, why)
             return

@@ -19,6 +19,7 @@ from tinkex.server.clock import Clock
 from tinkex.server.operations.base import Conclusion, Prepared
 from tinkex.server.operations.log import CREATION, Entry
 from tinkex.server.operations.run import Run
+from tinkex.server.protocol.outcomes import told
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class Narrator:
         left_out = self._refusals.pass_on((run.model_id, entry.kind.name))
         if left_out is not None:
             more = f" (and {left_out} like it)" if left_out else ""
-            why = one_line(conclusion.outcome.body.decode(errors="replace"))
+            why = one_line(told(conclusion.outcome))
             text = f"run {short(run.model_id)}: {entry.kind.name} failed: {why}{more}"
             _say("failed", text, run.model_id, kind=entry.kind.name)
 

@@ -44,6 +44,7 @@ class Now:
         settings: Settings,
     ) -> None:
         live = watch.parts
+        self._sessions = live.sessions
         self._engines, self._runs, self._sampling = live.engines, live.runs, live.sampling
         self._scheduler = scheduler
         self._futures = futures
@@ -257,6 +258,7 @@ class Now:
             idle,
             recent,
             run.broken,
+            self._sessions.silent_s(run.row.session_id),
             failures.count,
             failures.since,
             failures.message,

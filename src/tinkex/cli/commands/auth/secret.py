@@ -19,6 +19,7 @@ def ask_secret(context: CommandContext, question: str) -> str:
     _prompt(context, question)
     answer = context.stdin.readline()
     if not answer:
+        context.note("")
         raise CliError("Aborted.")
     return answer.strip()
 

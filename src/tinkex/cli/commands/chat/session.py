@@ -9,6 +9,7 @@ from tinkex.cli.commands.chat.conversation import Conversation
 from tinkex.cli.commands.chat.typed import Typed
 from tinkex.cli.errors import CliError, explain, explain_work
 from tinkex.cli.line.context import CommandContext
+from tinkex.cli.line.invoke import write_error
 from tinkex.cli.listings.checkpoint_path import SCHEME, check_path
 from tinkex.cli.listings.naming import short_id
 
@@ -57,7 +58,7 @@ class Session:
             explained = explain_work(error, "Sampling", _TIMED_OUT)
             if not self._typed.is_person:
                 raise explained from error
-            explain(explained).write(self._context.streams.err)
+            write_error(explain(explained), self._context.streams.err)
 
     def _answer(self, text: str) -> None:
         conversation = self._conversation

@@ -86,12 +86,8 @@ class RunList(TableOutput):
     def forms(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Ids and models get shorter before columns go."""
         yield self.columns(), self.rows()
-        kept = list(self.chosen)
-        yield self._headings(kept), self._shortened(kept)
-        for name in LEAST_WANTED:
-            if name in kept and len(kept) > 1:
-                kept.remove(name)
-                yield self._headings(kept), self._shortened(kept)
+        for kept in _ever_fewer(list(self.chosen)):
+            yield self._headings(kept), self._shortened(kept)
 
     def _headings(self, names: list[str]) -> list[str]:
         return [COLUMNS[name][0] for name in names]
@@ -106,6 +102,19 @@ class RunList(TableOutput):
             [shorter.get(name, str)(cell) for name, cell in zip(names, row, strict=True)]
             for row in self._cells(names)
         ]
+
+
+def _ever_fewer(chosen: list[str]) -> Iterator[list[str]]:
+    """Columns, the least wanted gone first; where a wide one goes, narrow ones that had gone before
+    it may come back."""
+    yield chosen
+    gone: list[str] = []
+    for name in LEAST_WANTED:
+        if name in chosen and len(chosen) - len(gone) > 1:
+            for first in range(len(gone) + 1):
+                left_out = {name, *gone[:first]}
+                yield [one for one in chosen if one not in left_out]
+            gone.append(name)
 
 
 def short_model(name: str) -> str:

@@ -16,6 +16,7 @@ from tinkex.cli.listings import dashboard
 from tinkex.cli.listings.naming import find_run, short_id
 from tinkex.cli.terminal.charts import Curve, chart, number
 from tinkex.cli.terminal.formats import format_count
+from tinkex.cli.terminal.keys import ended_by_q
 from tinkex.cli.terminal.screens import Screen, watch
 
 METRICS = click.option(
@@ -48,7 +49,7 @@ def watch_(
     once: bool,
     every: float,
 ) -> Watched:
-    """Draw a run's curves in the terminal, until it ends or Ctrl-C.
+    """Draw a run's curves in the terminal, until it ends, or q or Ctrl-C.
 
     RUN_ID may be the start of an id, as long as only one run starts so, or a run's name.
 
@@ -66,7 +67,8 @@ def watch_(
         drawn = lines(last.facts, width, height - 1, log=log, plain=screen.is_plain)
         return drawn, last.facts["run"]["state"] == "ended"
 
-    shown = watch(screen, picture, every, once=once, wait=context.deps.sleep)
+    with ended_by_q(context.stdin, context.deps.sleep) as wait:
+        shown = watch(screen, picture, every, once=once, wait=wait)
     if screen.is_live:
         screen.is_live = False
         screen.draw(shown)  # what was seen last stays in view

@@ -62,6 +62,7 @@ function Frame({ who, at, leave }) {
   const title = VIEWS.find(([name]) => name === at.view)?.[1] ?? "Now";
   useEffect(() => {
     document.title = `${title} · tinkex`;
+    document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     scrollTo(0, 0);
   }, [at.view, at.rest]);
   useEffect(() => {

@@ -16,9 +16,11 @@ const KINDS = {
   engine_down: "Engine down", broken_run: "Broken run", disk_low: "Disk low",
 };
 
+export const adviceName = (item) => KINDS[item.kind] ?? item.kind;
+
 export const Advice = ({ items, of }) => html`${(items ?? []).map((item) => html`
   <div key=${item.kind + item.run} class=${`advice ${item.severity}`} role="status">
-    <b>${KINDS[item.kind] ?? item.kind}</b>
+    <b>${adviceName(item)}</b>
     <span>${item.text}${" "}
       ${item.run && !of && html`<a href=${`#/runs/${item.run}`}>${format.runName(item)}</a>`}</span>
   </div>`)}`;
