@@ -50,6 +50,41 @@ def test_settings_that_change_the_maths_are_refused_by_name(
         parse_config(LLAMA | change)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rms_norm_eps": None},
+        {"rms_norm_eps": float("nan")},
+        {"head_dim": "16"},
+        {"attention_bias": "false"},
+        {"tie_word_embeddings": "false"},
+        {"rope_theta": -1.0},
+        {"rope_scaling": "linear"},
+        {"rope_parameters": [1]},
+        {"model_type": "mistral", "sliding_window": -1},
+        {"model_type": "mistral", "sliding_window": 0},
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": "none"},
+        {"model_type": "qwen3", "use_sliding_window": True, "layer_types": "full_attention"},
+        {"model_type": "smollm3", "no_rope_layer_interval": 0},
+        {"model_type": "gemma3_text", "query_pre_attn_scalar": 0},
+        {"model_type": "granite", "logits_scaling": None},
+    ],
+    ids=str,
+)
+def test_settings_that_are_no_such_thing_are_refused_by_name(change: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=f"config.json: {list(change)[-1]} must be"):
+        parse_config(LLAMA | change)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"factor": 0}, {"factor": "2"}, {"beta_fast": float("inf")}, {"truncate": 1}], ids=str
+)
+def test_rope_settings_that_are_no_numbers_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ModelError, match=f"rope setting {name} must be"):
+        parse_config(LLAMA | {"rope_scaling": YARN | wrong})
+
+
 def test_harmless_and_switched_off_keys_are_accepted() -> None:
     extra = {"torch_dtype": "bfloat16", "use_cache": True, "some_new_switch": False, "other": None}
     assert parse_config(LLAMA | extra) == parse_config(LLAMA)
