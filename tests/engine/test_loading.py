@@ -201,6 +201,21 @@ def test_config_and_weights_must_agree(folder: Path) -> None:
         load_decoder(folder)
 
 
+def test_a_tied_models_own_unembedding_must_be_its_embedding(tmp_path: Path) -> None:
+    """transformers would compute with both, vLLM with the embedding alone."""
+    save_reference("smollm2", tmp_path, shard="1GB")
+    file = tmp_path / "model.safetensors"
+    tensors, embed = load_file(file), "model.embed_tokens.weight"
+    save_file(tensors | {"lm_head.weight": tensors[embed].clone()}, file)
+    load_decoder(tmp_path)
+    save_file(tensors | {"lm_head.weight": tensors[embed] * 1.01}, file)
+    with pytest.raises(ModelError, match=r"tie_word_embeddings is true, but tensor 'lm_head"):
+        load_decoder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    assert not torch.equal(load_decoder(tmp_path).weights.unembed, tensors[embed])
+
+
 def test_tied_embeddings_and_matching_dtypes_are_not_copied(tmp_path: Path) -> None:
     save_reference("smollm2", tmp_path, shard="1GB")
     weights = load_decoder(tmp_path).weights
