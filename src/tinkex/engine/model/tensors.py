@@ -194,8 +194,8 @@ class FolderTensors(Tensors):
         one, other = self._stored(embedding), self._stored(unembedding)
         if one.shape != other.shape or not torch.equal(one, other.to(one.dtype)):
             raise ModelError(
-                f"config.json: tie_word_embeddings is true, but tensor {unembedding!r} differs from "
-                f"{embedding!r}: set it to false if the model has both, else remove that tensor"
+                f"config.json: tie_word_embeddings is true, but tensor {unembedding!r} differs "
+                f"from {embedding!r}: set it to false if the model has both, else remove that tensor"
             )
 
     def refuse_unfinite(self) -> None:
