@@ -38,6 +38,8 @@ def folder(tmp_path: Path) -> Path:
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "'beta' is unknown"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"num_key_value_heads": 3}, "cannot share"),
+        ({"head_dim": 15}, "heads of size 15 turns 15"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.1}, "heads of size 16 turns 1 "),
         ({"hidden_size": None}, "hidden_size must be a whole number"),
         ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8,
           "layer_types": ["full_attention"]}, "layer_types"),

@@ -90,7 +90,13 @@ def parse_rope(
         settings.setdefault("original_max_position_embeddings", context)
     for name, value in settings.items():
         _check_setting(name, value)
-    return RopeConfig(positive("rope_theta", theta), int(head_dim * part), kind, settings)
+    turned = int(head_dim * part)
+    if turned < 2 or turned % 2:
+        raise ModelError(
+            f"config.json: partial_rotary_factor {part} of heads of size {head_dim} turns {turned} "
+            "numbers of each; it must be an even number of them, and some"
+        )
+    return RopeConfig(positive("rope_theta", theta), turned, kind, settings)
 
 
 def as_object(name: str, value: Any) -> Mapping[str, Any]:

@@ -195,7 +195,7 @@ class FolderTensors(Tensors):
         if one.shape != other.shape or not torch.equal(one, other.to(one.dtype)):
             raise ModelError(
                 f"config.json: tie_word_embeddings is true, but tensor {unembedding!r} differs "
-                f"from {embedding!r}: set it to false if the model has both, else remove that tensor"
+                f"from {embedding!r}: set it to false if the model has both, or remove that one"
             )
 
     def refuse_unfinite(self) -> None:
