@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,27 @@ def test_nor_does_company_of_any_size_before_or_after_it(model: str, seed: int) 
     for last in (False, True):
         shared, calls = trainer_of(model, "a", "bb"), [call("a", *own), call("bb", *other)]
         among = train(shared, *(reversed(calls) if last else calls))[1 if last else 0]
+        for one, found in zip(single.outputs, among.outputs, strict=True):
+            assert np.array_equal(one["logprobs"], found["logprobs"])
+        assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))
+
+
+PARTS = ("train_attn", "train_mlp", "train_unembed")
+
+
+@pytest.mark.parametrize("kind", ["tinkex/tiny-llama", *MODELS])
+@pytest.mark.parametrize("off", [*combinations(PARTS, 1), *combinations(PARTS, 2)], ids="+".join)
+def test_nor_does_company_that_trains_other_parts(kind: str, off: tuple[str, ...]) -> None:
+    """What a run's layers are asked gradients for depends on its neighbours."""
+    own, few = data_of(1, 5, 33, 64, 70), LoraSpec(4, seed=3, **dict.fromkeys(off, False))
+    every = LoraSpec(8, seed=4)
+    for spec, other in ((few, every), (every, few)):
+        alone, shared = trainer_of(kind), trainer_of(kind)
+        alone.create_run(CreateRun("op", "a", spec))
+        shared.create_run(CreateRun("op", "a", spec))
+        shared.create_run(CreateRun("op", "bb", other))
+        (single,) = train(alone, call("a", *own))
+        among = train(shared, call("bb", *data_of(2, 7, 90)), call("a", *own))[1]
         for one, found in zip(single.outputs, among.outputs, strict=True):
             assert np.array_equal(one["logprobs"], found["logprobs"])
         assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))

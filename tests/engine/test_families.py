@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
-from support.hf_models import make_reference, save_reference
+from support.hf_models import BLOCK_FAMILIES, FAMILIES, SHAPE, make_reference, save_reference
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.families import parse_config
 from tinkex.engine.model.loading import load_decoder
@@ -78,6 +80,21 @@ def test_a_token_cannot_go_to_more_experts_than_there_are(family: str) -> None:
     config = make_reference(family).config.to_dict() | {"num_experts_per_tok": 13}
     with pytest.raises(ModelError, match=r"num_experts_per_tok = 13 is more than num_(local_)?exp"):
         parse_config(config)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES | BLOCK_FAMILIES))
+def test_what_a_configuration_leaves_out_is_what_transformers_takes_for_it(family: str) -> None:
+    kind, extra = (FAMILIES | BLOCK_FAMILIES)[family]
+    make = getattr(transformers, kind)
+    whole = json.loads(json.dumps(make(**(SHAPE | extra)).to_dict()))
+    for key in whole.keys() - SHAPE.keys() - {"model_type"}:
+        rest = {name: value for name, value in whole.items() if name != key}
+        try:
+            ours = parse_config(rest)
+        except ModelError:
+            continue  # what must be said is asked for by name
+        theirs = json.loads(json.dumps(make(**copy.deepcopy(rest)).to_dict()))
+        assert ours == parse_config(theirs), key
 
 
 def test_a_missing_expert_is_named(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def folder(tmp_path: Path) -> Path:
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "'beta' is unknown"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"num_key_value_heads": 3}, "cannot share"),
+        ({"head_dim": 15}, "heads of size 15 turns 15"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.1}, "heads of size 16 turns 1 "),
         ({"hidden_size": None}, "hidden_size must be a whole number"),
         ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8,
           "layer_types": ["full_attention"]}, "layer_types"),
@@ -48,6 +50,41 @@ def test_settings_that_change_the_maths_are_refused_by_name(
 ) -> None:
     with pytest.raises(ModelError, match=message):
         parse_config(LLAMA | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rms_norm_eps": None},
+        {"rms_norm_eps": float("nan")},
+        {"head_dim": "16"},
+        {"attention_bias": "false"},
+        {"tie_word_embeddings": "false"},
+        {"rope_theta": -1.0},
+        {"rope_scaling": "linear"},
+        {"rope_parameters": [1]},
+        {"model_type": "mistral", "sliding_window": -1},
+        {"model_type": "mistral", "sliding_window": 0},
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": "none"},
+        {"model_type": "qwen3", "use_sliding_window": True, "layer_types": "full_attention"},
+        {"model_type": "smollm3", "no_rope_layer_interval": 0},
+        {"model_type": "gemma3_text", "query_pre_attn_scalar": 0},
+        {"model_type": "granite", "logits_scaling": None},
+    ],
+    ids=str,
+)
+def test_settings_that_are_no_such_thing_are_refused_by_name(change: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=f"config.json: {list(change)[-1]} must be"):
+        parse_config(LLAMA | change)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"factor": 0}, {"factor": "2"}, {"beta_fast": float("inf")}, {"truncate": 1}], ids=str
+)
+def test_rope_settings_that_are_no_numbers_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ModelError, match=f"rope setting {name} must be"):
+        parse_config(LLAMA | {"rope_scaling": YARN | wrong})
 
 
 def test_harmless_and_switched_off_keys_are_accepted() -> None:
@@ -164,6 +201,21 @@ def test_config_and_weights_must_agree(folder: Path) -> None:
     path.unlink()
     with pytest.raises(ModelError, match=r"config.json is missing"):
         load_decoder(folder)
+
+
+def test_a_tied_models_own_unembedding_must_be_its_embedding(tmp_path: Path) -> None:
+    """transformers would compute with both, vLLM with the embedding alone."""
+    save_reference("smollm2", tmp_path, shard="1GB")
+    file = tmp_path / "model.safetensors"
+    tensors, embed = load_file(file), "model.embed_tokens.weight"
+    save_file(tensors | {"lm_head.weight": tensors[embed].clone()}, file)
+    load_decoder(tmp_path)
+    save_file(tensors | {"lm_head.weight": tensors[embed] * 1.01}, file)
+    with pytest.raises(ModelError, match=r"tie_word_embeddings is true, but tensor 'lm_head"):
+        load_decoder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    assert not torch.equal(load_decoder(tmp_path).weights.unembed, tensors[embed])
 
 
 def test_tied_embeddings_and_matching_dtypes_are_not_copied(tmp_path: Path) -> None:

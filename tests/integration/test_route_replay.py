@@ -10,10 +10,11 @@ import pytest
 import tinkex
 from support.embedded import embedded_server
 from tinkex import types
-from tinkex.engine.messages import Sequence
+from tinkex.engine.messages import Sample, SamplingParams, Sequence
 from tinkex.server.sampling.kept_routes import KeptRoutes, digest
 
-MODEL = "tinkex/tiny-qwen3-moe"
+MODEL, ANOTHER = "tinkex/tiny-qwen3-moe", "tinkex/tiny-gpt-oss"
+SHORTER = f"{MODEL}:peft:512"
 PROMPT = [5, 17, 3, 99]
 SHARE = "e_frac_replayed:mean"
 
@@ -21,7 +22,7 @@ SHARE = "e_frac_replayed:mean"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tinkex.ServiceClient]:
     home = tmp_path_factory.mktemp("home")
-    with embedded_server(home, MODEL), tinkex.ServiceClient(base_url="local") as made:
+    with embedded_server(home, MODEL, ANOTHER), tinkex.ServiceClient(base_url="local") as made:
         yield made
 
 
@@ -87,6 +88,45 @@ def test_another_key_finds_nothing(
         assert share(run, sampled, "ppo") == 0.0
 
 
+def test_what_another_model_drew_is_routed_by_the_one_that_is_trained(
+    service: tinkex.ServiceClient, run: tinkex.TrainingClient
+) -> None:
+    """As in distillation, where the data are the teacher's."""
+    params = types.SamplingParams(max_tokens=12, seed=8, stop=[])
+    prompt = types.ModelInput.from_ints(PROMPT)
+    shares = []
+    for name in (ANOTHER, MODEL, SHORTER):
+        teacher = service.create_sampling_client(base_model=name)
+        drawn = teacher.sample(prompt, 1, params).result().sequences[0]
+        shares.append(share(run, drawn, "importance_sampling"))
+    assert shares == [0.0, 1.0, 1.0]
+
+
+def test_scoring_a_sequence_leaves_it_the_routes_of_its_sampler(
+    service: tinkex.ServiceClient,
+) -> None:
+    """As a penalty against the reference model asks for."""
+    run = service.create_lora_training_client(MODEL, rank=4, seed=2)
+    learnt = types.Datum(
+        model_input=types.ModelInput.from_ints([*range(40)]),
+        loss_fn_inputs={"target_tokens": [*range(1, 41)], "weights": [1.0] * 40},
+    )
+    for _ in range(5):  # so that its routes are not the reference's any more
+        run.forward_backward([learnt], "cross_entropy").result()
+        run.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    sampler = run.save_weights_and_get_sampling_client()
+    params = types.SamplingParams(max_tokens=30, seed=3, stop=[])
+    drawn = sampler.sample(types.ModelInput.from_ints(PROMPT), 1, params).result().sequences[0]
+    data = [datum(drawn, "importance_sampling")]
+
+    def trained_on() -> list[float]:
+        output = run.forward(data, "importance_sampling").result().loss_fn_outputs[0]
+        return output["logprobs"].tolist()[len(PROMPT) - 1 :]
+
+    service.create_sampling_client(base_model=MODEL).compute_logprobs(data[0].model_input).result()
+    np.testing.assert_allclose(trained_on(), drawn.logprobs, atol=1e-4)
+
+
 def sequence(first: int, length: int) -> Sequence:
     routes = np.full((length + 1, 2, 4), first, np.uint8)
     tokens = np.arange(first, first + length, dtype=np.int32)
@@ -95,20 +135,42 @@ def sequence(first: int, length: int) -> Sequence:
 
 def kept(store: KeptRoutes, tenant: str, first: int, length: int) -> bool:
     tokens = np.array([7, 8, *range(first, first + length - 1)])
-    return store.find(tenant, [digest(tokens)]) is not None
+    return store.find(tenant, [digest(MODEL, tokens)]) is not None
+
+
+def request(most: int = 300, *, scores: bool = False) -> Sample:
+    params = SamplingParams(max_tokens=most)
+    return Sample("op", "", np.array([7, 8], np.int32), params, prompt_logprobs=scores)
 
 
 def test_what_is_kept_is_bounded_for_each_key_and_for_all() -> None:
     """A sequence of 99 takes 800 bytes."""
-    store, prompt = KeptRoutes(tenant_bytes=2000, total_bytes=4000), np.array([7, 8])
+    store = KeptRoutes(tenant_bytes=2000, total_bytes=4000)
     for first in (1, 2, 3):
-        store.keep("a", prompt, [sequence(first, 99)])
+        store.keep("a", MODEL, request(), [sequence(first, 99)])
     assert [kept(store, "a", first, 99) for first in (1, 2, 3)] == [False, True, True]
-    store.keep("a", prompt, [sequence(3, 99), sequence(9, 300)])
+    store.keep("a", MODEL, request(), [sequence(3, 99), sequence(9, 300)])
     assert store.nbytes == 1600, "the same again takes no more; what is too large is not kept"
     for tenant in ("b", "c", "d", "e"):
-        store.keep(tenant, prompt, [sequence(5, 99)])
+        store.keep(tenant, MODEL, request(), [sequence(5, 99)])
     assert store.nbytes <= 4000
     assert not kept(store, "a", 2, 99), "who has the most gives way"
     assert all(kept(store, tenant, 5, 99) for tenant in "bcde")
     assert not kept(store, "b", 3, 99), "another's"
+
+
+def test_of_the_same_tokens_the_later_routes_count_but_never_those_of_a_score() -> None:
+    store, name = KeptRoutes(2000, 4000), digest(MODEL, np.array([7, 8]))
+    score = request(1, scores=True)
+
+    def after(asked: Sample, expert: int) -> int:
+        routes = np.full((2, 2, 4), expert, np.uint8)
+        drawn = Sequence(np.zeros(1, np.int32), np.zeros(1, np.float32), "length", None, routes)
+        store.keep("a", MODEL, asked, [drawn])
+        found = store.find("a", [name])
+        assert found is not None
+        return int(found.max())
+
+    assert [after(score, 1), after(score, 2)] == [1, 2]
+    assert [after(request(), 3), after(score, 4), after(request(), 5)] == [3, 3, 5]
+    assert store.nbytes == 16

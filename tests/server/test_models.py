@@ -234,7 +234,7 @@ def _layers_missing(folder: Path) -> None:
     [
         (_another_family, "model_type 'mamba' is not supported"),
         (_quantized, "'quantization_config' is not known"),
-        (_nonsense_in_the_config, "config.json cannot be understood"),
+        (_nonsense_in_the_config, "rope_theta must be a number above 0"),
         (_cut_short, "model.safetensors is damaged or cut short"),
         (_no_safetensors, "model.safetensors is damaged or cut short"),
         (_empty, "model.safetensors is damaged or cut short"),

@@ -220,7 +220,7 @@ class Core:
             self.samplers,
             Lanes(self.engines, self.unwritten, clock, settings),
             self.promises,
-            SampleRecords(self.meter, self.traces, self.samples.sampled, self.routes),
+            SampleRecords(self.meter, self.traces, self.samples.sampled, self.routes, self.engines),
             clock,
             settings,
         )

@@ -50,6 +50,8 @@ def load_decoder(
     if isinstance(base, Steady):
         check_steady(config)
     weights = read_weights(config, tensors, base)
+    if config.tied:
+        tensors.refuse_untied(f"{_prefix(config, tensors)}.embed_tokens.weight", "lm_head.weight")
     # Rotations are computed, whatever a folder says; a tied unembedding is the embedding.
     harmless = (".rotary_emb.inv_freq",) + (("lm_head.weight",) if config.tied else ())
     tensors.refuse_leftovers(config.family, harmless, family_of(config.family).unused)
@@ -58,9 +60,7 @@ def load_decoder(
 
 
 def read_weights(config: ModelConfig, tensors: Tensors, base: Base | None = None) -> Weights:
-    hidden, prefixes = config.hidden_size, family_of(config.family).prefixes
-    there = [name for name in prefixes if tensors.has(f"{name}.embed_tokens.weight")]
-    name = (there or prefixes)[0]
+    hidden, name = config.hidden_size, _prefix(config, tensors)
     embed = tensors.matrix(f"{name}.embed_tokens", config.vocab_size, hidden)
     read = (
         read_layer(tensors, config, index, f"{name}.layers.{index}")
@@ -73,3 +73,10 @@ def read_weights(config: ModelConfig, tensors: Tensors, base: Base | None = None
         final_norm = final_norm.float() / config.logit_divisor
     unembed = embed if config.tied else tensors.matrix("lm_head", config.vocab_size, hidden)
     return Weights(embed, layers, final_norm, unembed if base is None else base.head(unembed))
+
+
+def _prefix(config: ModelConfig, tensors: Tensors) -> str:
+    """Under which the decoder's tensors lie."""
+    prefixes = family_of(config.family).prefixes
+    there = [name for name in prefixes if tensors.has(f"{name}.embed_tokens.weight")]
+    return (there or prefixes)[0]

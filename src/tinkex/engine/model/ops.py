@@ -31,8 +31,11 @@ def _fused(x: Tensor, usable: bool) -> Any:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype."""
-    if x.requires_grad and torch.is_grad_enabled():
+    """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype.
+
+    In a training pass always by one formula: whether x wants a gradient depends on what others in
+    the batch train, and must not change a bit of it."""
+    if torch.is_grad_enabled():
         return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
     if kernels is not None:

@@ -7,6 +7,7 @@ judged without torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,9 @@ _KEYS = {
 }
 
 
+_MAY_BE_ZERO = frozenset({"mscale", "mscale_all_dim"})
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """`kind` is default, linear, llama3 or yarn; `settings` its numbers."""
@@ -52,8 +56,8 @@ def parse_rope(
     `default_part` is how much of a head is rotated where nothing is said; None where it must be all
     of it. The `head_dim` of what is returned is what is rotated.
     """
-    raw = dict(config.get("rope_scaling") or {})
-    raw.update(config.get("rope_parameters") or {})
+    raw = dict(as_object("rope_scaling", config.get("rope_scaling")))
+    raw.update(as_object("rope_parameters", config.get("rope_parameters")))
     by_kind = next((key for key, value in raw.items() if isinstance(value, dict)), None)
     if by_kind is not None:
         raise ModelError(
@@ -64,10 +68,12 @@ def parse_rope(
     raw.pop("type", None)
     theta = raw.pop("rope_theta", None) or config.get("rope_theta") or default_theta
     part = raw.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor")
-    part = part or default_part or 1.0
+    part = positive("partial_rotary_factor", part or default_part or 1.0)
+    if part > 1.0:
+        raise ModelError(f"config.json: partial_rotary_factor {part} is more than 1")
     if default_part is None and part != 1.0:
         raise ModelError(f"config.json: partial_rotary_factor {part} is not supported, only 1.0")
-    if kind not in _KEYS:
+    if not isinstance(kind, str) or kind not in _KEYS:
         raise ModelError(
             f"config.json: rope type {kind!r} is not supported; supported: {', '.join(_KEYS)}"
         )
@@ -80,5 +86,37 @@ def parse_rope(
     elif "factor" not in settings:
         raise ModelError(f"config.json: rope type {kind!r} needs 'factor'")
     if kind in ("llama3", "yarn"):
-        settings.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
-    return RopeConfig(float(theta), int(head_dim * part), kind, settings)
+        context = config.get("max_position_embeddings")
+        settings.setdefault("original_max_position_embeddings", context)
+    for name, value in settings.items():
+        _check_setting(name, value)
+    turned = int(head_dim * part)
+    if turned < 2 or turned % 2:
+        raise ModelError(
+            f"config.json: partial_rotary_factor {part} of heads of size {head_dim} turns {turned} "
+            "numbers of each; it must be an even number of them, and some"
+        )
+    return RopeConfig(positive("rope_theta", theta), turned, kind, settings)
+
+
+def as_object(name: str, value: Any) -> Mapping[str, Any]:
+    """What a key holds, which must be an object, or nothing."""
+    if value is not None and not isinstance(value, dict):
+        raise ModelError(f"config.json: {name} must be an object, not {value!r}")
+    return value or {}
+
+
+def positive(name: str, value: Any) -> float:
+    """What a key holds, which must be a number above zero."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not known or not 0 < value < math.inf:
+        raise ModelError(f"config.json: {name} must be a number above 0, not {value!r}")
+    return float(value)
+
+
+def _check_setting(name: str, value: Any) -> None:
+    if name == "truncate":
+        if not isinstance(value, bool):
+            raise ModelError(f"config.json: rope setting truncate must be true or false: {value!r}")
+    elif name not in _MAY_BE_ZERO or value != 0:
+        positive(f"rope setting {name}", value)

@@ -186,6 +186,18 @@ class FolderTensors(Tensors):
                 f"use, first {left[0]!r}: its config.json does not describe its weights"
             )
 
+    def refuse_untied(self, embedding: str, unembedding: str) -> None:
+        """Two tensors where the configuration says one: libraries differ in which they compute
+        with, so whose logprobs are right depends on who trained the model."""
+        if unembedding not in self._files:
+            return
+        one, other = self._stored(embedding), self._stored(unembedding)
+        if one.shape != other.shape or not torch.equal(one, other.to(one.dtype)):
+            raise ModelError(
+                f"config.json: tie_word_embeddings is true, but tensor {unembedding!r} differs "
+                f"from {embedding!r}: set it to false if the model has both, or remove that one"
+            )
+
     def refuse_unfinite(self) -> None:
         """NaN and infinity among what was read: every logprob would be NaN, for everybody."""
         if all_finite(self._traces):

@@ -145,6 +145,11 @@ class Engines:
     def spec(self, name: str) -> ModelSpec:
         return self.get(name).spec
 
+    def model_of(self, name: str) -> str:
+        """The one name of a model that clients may call by several."""
+        pool = self.find(name)
+        return name if pool is None else pool.spec.name
+
     def at(self, residence: Residence | None) -> Engine | None:
         """The engine whose memory that is, if that memory is still there."""
         found = (pool.at(residence) for pool in self.pools)

@@ -31,7 +31,8 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     if isinstance(request, Refusal):
         raise request
     assert isinstance(request, ForwardRequest)
-    request = await with_routes(request, around.routes, run.tenant)
+    model = around.engines.model_of(run.row.base_model)
+    request = await with_routes(request, around.routes, run.tenant, model)
     command = ForwardBackward(
         op=entry.request_id,
         run=run.model_id,

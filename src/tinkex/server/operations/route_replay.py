@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from tinkex.engine.messages import Datum
 from tinkex.server.protocol.forward_codec import ForwardRequest
@@ -20,8 +21,11 @@ SETTING = "replay_routes"
 _FEW_TOKENS = 65_536
 
 
-async def with_routes(request: ForwardRequest, kept: KeptRoutes, tenant: str) -> ForwardRequest:
-    """The request with the routes that are kept of its sequences, and without the setting."""
+async def with_routes(
+    request: ForwardRequest, kept: KeptRoutes, tenant: str, model: str
+) -> ForwardRequest:
+    """The request with the routes that are kept of its sequences in this model, and without the
+    setting."""
     config = dict(request.loss_config)
     asked = config.pop(SETTING, None)
     if asked not in (None, 0, 1):
@@ -31,7 +35,8 @@ async def with_routes(request: ForwardRequest, kept: KeptRoutes, tenant: str) ->
     if not wanted or not kept.nbytes:
         return request
     few = request.tokens <= _FEW_TOKENS
-    names = _names(request.data) if few else await asyncio.to_thread(_names, request.data)
+    naming = partial(_names, model, request.data)
+    names = naming() if few else await asyncio.to_thread(naming)
     data = [
         _replayed(datum, kept, tenant, own) for datum, own in zip(request.data, names, strict=True)
     ]
@@ -42,10 +47,10 @@ def _sampled(data: Sequence[Datum]) -> bool:
     return any("logprobs" in datum.inputs for datum in data)
 
 
-def _names(data: Sequence[Datum]) -> list[tuple[bytes, bytes]]:
+def _names(model: str, data: Sequence[Datum]) -> list[tuple[bytes, bytes]]:
     """What each may be kept under: usually a datum's last token is the sample's last but one, some
     bring the last one too."""
-    return [(digest(datum.tokens), digest(datum.tokens[:-1])) for datum in data]
+    return [(digest(model, datum.tokens), digest(model, datum.tokens[:-1])) for datum in data]
 
 
 def _replayed(datum: Datum, kept: KeptRoutes, tenant: str, names: tuple[bytes, bytes]) -> Datum:

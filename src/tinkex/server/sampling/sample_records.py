@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tinkex.engine.messages import Sample, SampleResult
+from tinkex.server.engines.pool import Engines
 from tinkex.server.protocol.sample_request import SampleRequest
 from tinkex.server.sampling.kept_routes import KeptRoutes
 from tinkex.server.storage.database.samplers import SamplerRow
@@ -22,12 +23,18 @@ class SampleRecords:
     """Usage, traces and routes, as far as samples go."""
 
     def __init__(
-        self, meter: Meter, traces: Traces, on_sampled: OnSampled, routes: KeptRoutes
+        self,
+        meter: Meter,
+        traces: Traces,
+        on_sampled: OnSampled,
+        routes: KeptRoutes,
+        engines: Engines,
     ) -> None:
         self._meter = meter
         self._on_sampled = on_sampled
         self._traces = traces
         self._routes = routes
+        self._engines = engines
 
     def count(self, sampler: SamplerRow, request: SampleRequest, result: SampleResult) -> None:
         source = Source(sampler.tenant, sampler.session_id, "", sampler.base_model)
@@ -36,7 +43,8 @@ class SampleRecords:
         self._meter.add(source, "sampling_prefill", result.cached_tokens, cached=True)
         sampled = sum(len(sequence.tokens) for sequence in result.sequences)
         self._meter.add(source, "sampling_sample", sampled)
-        self._routes.keep(sampler.tenant, request.command.prompt, result.sequences)
+        model = self._engines.model_of(sampler.base_model)
+        self._routes.keep(sampler.tenant, model, request.command, result.sequences)
         self._on_sampled(sampler, request.command, result)
 
     def trace(

@@ -60,7 +60,8 @@ def family_of(model_type: object) -> Family:
 
 def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     """The configuration in a parsed `config.json`; `ModelError` names what is not supported."""
-    family, keys = family_of(raw.get("model_type")), Keys(raw)
+    family = family_of(raw.get("model_type"))
+    keys = Keys(raw, family.norm_eps)
     config = family.parse(keys)
     keys.refuse_unread()
     return config

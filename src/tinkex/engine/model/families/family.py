@@ -27,6 +27,8 @@ class Family:
     """Under one of these all tensors but the unembedding lie."""
     norms: Norms = field(default_factory=Norms)
     """What they are called."""
+    norm_eps: float = 1e-6
+    """What norms add to a variance, where `config.json` does not say."""
     unused: tuple[str, ...] = ()
     """Tensors that begin so are no part of the text model."""
     fused: bool = False

@@ -14,11 +14,11 @@ from tinkex.engine.model.families.qwen2 import FULL, SLIDING
 def parse(keys: Keys) -> ModelConfig:
     keys.only("hidden_activation", "gelu_pytorch_tanh")
     keys.ignore("hidden_act")  # older files name the same function twice
-    layers, every = keys.size("num_hidden_layers"), keys.get("sliding_window_pattern", 6)
+    layers, every = keys.size("num_hidden_layers"), keys.size("sliding_window_pattern", 6)
     keys.ignore("_sliding_window_pattern")
     default = [SLIDING if (layer + 1) % every else FULL for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
-    attention, window = _attention(keys), keys.get("sliding_window", 4096)
+    attention, window = _attention(keys), keys.window(4096)
     head_dim, theta = attention.head_dim, keys.get("rope_theta", 1_000_000.0)
     local = keys.get("rope_local_base_freq", 10_000.0)
     ropes = {
@@ -42,13 +42,13 @@ def _attention(keys: Keys) -> AttentionConfig:
     return AttentionConfig(
         heads=keys.size("num_attention_heads"),
         kv_heads=keys.size("num_key_value_heads"),
-        head_dim=keys.get("head_dim") or 256,
+        head_dim=keys.size("head_dim", 256),
         norm_eps=keys.norm_eps,
         rope=None,
         qkv_bias=bias,
         o_bias=bias,
         qk_norm=True,
-        scale=float(keys.get("query_pre_attn_scalar", 256)) ** -0.5,
+        scale=keys.number("query_pre_attn_scalar", 256) ** -0.5,
     )
 
 

@@ -15,6 +15,12 @@ from tinkex.engine.model.families.family import Family
 from tinkex.engine.model.families.keys import Keys
 from tinkex.engine.model.families.qwen2 import FULL, SLIDING
 
+_YARN = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+"""How far published models stretch their rotation."""
+
 
 def parse(keys: Keys) -> ModelConfig:
     # Said twice in published configurations, or of pretraining.
@@ -28,20 +34,20 @@ def parse(keys: Keys) -> ModelConfig:
         inner=keys.size("intermediate_size"),
         renormalise=True,
         biased=True,
-        clamp=float(keys.get("swiglu_limit", 7.0)),
+        clamp=keys.number("swiglu_limit", 7.0),
     )
     return keys.model([LayerConfig(mixer, experts) for mixer in _mixers(keys)], tied=False)
 
 
 def _mixers(keys: Keys) -> list[AttentionConfig]:
-    layers, head_dim = keys.size("num_hidden_layers"), keys.get("head_dim") or 64
+    layers, head_dim = keys.size("num_hidden_layers"), keys.size("head_dim", 64)
     bias = keys.flag("attention_bias", True)
     attention = AttentionConfig(
         heads=keys.size("num_attention_heads"),
         kv_heads=keys.size("num_key_value_heads"),
         head_dim=head_dim,
         norm_eps=keys.norm_eps,
-        rope=keys.rope(head_dim, 150_000.0),
+        rope=keys.rope(head_dim, 150_000.0, unsaid=_YARN),
         qkv_bias=bias,
         o_bias=bias,
         sinks=True,
@@ -49,12 +55,12 @@ def _mixers(keys: Keys) -> list[AttentionConfig]:
     )
     default = [FULL if layer % 2 else SLIDING for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
-    window = keys.get("sliding_window", 128)
+    window = keys.window(128)
     return [replace(attention, window=window if kind == SLIDING else None) for kind in kinds]
 
 
 def _check_quantization(keys: Keys) -> None:
-    quantized = keys.get("quantization_config")
+    quantized = keys.object("quantization_config")
     if quantized and quantized.get("quant_method") != "mxfp4":
         raise ModelError(
             f"config.json: quantization_config asks for {quantized.get('quant_method')!r}; "
@@ -62,4 +68,4 @@ def _check_quantization(keys: Keys) -> None:
         )
 
 
-FAMILY = Family(parse, experts_are_modules=False, flat_in_vllm=True)
+FAMILY = Family(parse, norm_eps=1e-5, experts_are_modules=False, flat_in_vllm=True)

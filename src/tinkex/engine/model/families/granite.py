@@ -11,12 +11,12 @@ from tinkex.engine.model.families.keys import Keys
 
 
 def parse(keys: Keys) -> ModelConfig:
-    config = llama.parse(keys, scale=float(keys.get("attention_multiplier", 1.0)))
+    config = llama.parse(keys, scale=keys.number("attention_multiplier", 1.0))
     return replace(
         config,
-        embed_scale=float(keys.get("embedding_multiplier", 1.0)),
-        residual_scale=float(keys.get("residual_multiplier", 1.0)),
-        logit_divisor=float(keys.get("logits_scaling", 1.0)),
+        embed_scale=keys.number("embedding_multiplier", 1.0),
+        residual_scale=keys.number("residual_multiplier", 1.0),
+        logit_divisor=keys.number("logits_scaling", 1.0),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tinkex.engine.errors import ModelError
 from tinkex.engine.model.config import LayerConfig, ModelConfig
-from tinkex.engine.model.rope_config import RopeConfig, parse_rope
+from tinkex.engine.model.rope_config import RopeConfig, as_object, parse_rope, positive
 
 # Bookkeeping, or settings of generation and of other programs: no effect on a forward pass.
 _HARMLESS = """
@@ -28,8 +28,9 @@ _HARMLESS = """
 class Keys:
     """One family's reading of a configuration. What it asked for counts as understood."""
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self._raw = raw
+    def __init__(self, raw: Mapping[str, Any], norm_eps: float = 1e-6) -> None:
+        """`norm_eps` is what the family's norms add where nothing is said."""
+        self._raw, self._norm_eps = raw, norm_eps
         self._read: set[str] = set()
         self._nested: list[Keys] = []
 
@@ -51,13 +52,34 @@ class Keys:
         if found is not None and found != value:
             raise ModelError(f"config.json: {key} = {found!r} is not supported, only {value!r}")
 
-    def size(self, key: str) -> int:
-        value = self.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    def size(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number; `default` where there is none, if that is not None."""
+        value = self.get(key) if default is None or self.has(key) else default
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ModelError(
-                f"config.json: {key} must be a whole number of at least 1, not {value!r}"
+                f"config.json: {key} must be a whole number of at least {least}, not {value!r}"
             )
         return value
+
+    def window(self, default: int | None) -> int | None:
+        """`sliding_window`, where null says that there is none and `default` is for no word."""
+        said = self.get("sliding_window", default)
+        return None if said is None else self.size("sliding_window", default)
+
+    def number(self, key: str, default: float) -> float:
+        """A number above 0; `default` where the key is missing."""
+        return positive(key, self.get(key, default))
+
+    def items(self, key: str) -> list[Any]:
+        """A list; empty where there is none."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, list):
+            raise ModelError(f"config.json: {key} must be a list, not {value!r}")
+        return list(value or ())
+
+    def object(self, key: str) -> Mapping[str, Any]:
+        """An object; empty where there is none."""
+        return as_object(key, self.get(key))
 
     def experts(self, *names: str) -> tuple[int, int]:
         """How many there are, by the setting's names, and how many of them a token goes to."""
@@ -74,31 +96,36 @@ class Keys:
         return next((name for name in names if self.has(name)), names[0])
 
     def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self.get(key, default))
+        value = self.get(key, default)
+        if value not in (None, False, True):
+            raise ModelError(f"config.json: {key} must be true or false, not {value!r}")
+        return bool(value)
 
     def nested(self, key: str) -> Keys:
         """The object under a key, whose keys are then read like these."""
-        value = self.get(key)
-        if not isinstance(value, dict):
-            raise ModelError(f"config.json: {key} must be an object, not {value!r}")
-        inner = Keys({"model_type": self.get("model_type"), **value})
+        raw = {"model_type": self.get("model_type"), **self.object(key)}
+        inner = Keys(raw, self._norm_eps)
         self._nested.append(inner)
         return inner
 
     def rope(
-        self, head_dim: int, default_theta: float, default_part: float | None = None
-    ) -> RopeConfig:
+        self, head_dim: int, default_theta: float, default_part: float | None = None,
+        unsaid: Mapping[str, Any] | None = None,
+    ) -> RopeConfig:  # fmt: skip
+        """One rotation for all layers. `unsaid` is its scaling where nothing is said of any."""
         names = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
         self.ignore(*names, "max_position_embeddings")
-        return parse_rope(self._raw, head_dim, default_theta, default_part)
+        said = self.has("rope_scaling") or self.has("rope_parameters")
+        raw = self._raw if said else {**self._raw, "rope_scaling": unsaid}
+        return parse_rope(raw, head_dim, default_theta, default_part)
 
     def rope_of(self, kind: str, head_dim: int, theta: float, *, scaled: bool) -> RopeConfig:
         """The rotation of one kind of layer, where kinds differ. Newer files say it by kind; older
         ones say it once, which is then said of `scaled` layers; others have `theta`."""
-        given, old = self.get("rope_parameters") or {}, self.get("rope_scaling") or {}
+        given, old = self.object("rope_parameters"), self.object("rope_scaling")
         self.ignore("rope_theta", "max_position_embeddings")
         if any(isinstance(part, dict) for part in given.values()):
-            said = dict(given.get(kind) or {})
+            said = dict(as_object(f"rope_parameters.{kind}", given.get(kind)))
         else:
             said = {**old, **given} if scaled else {}
         said["rope_theta"] = said.get("rope_theta") or theta
@@ -130,12 +157,12 @@ class Keys:
 
     @property
     def norm_eps(self) -> float:
-        return float(self.get("rms_norm_eps", 1e-6))
+        return self.number("rms_norm_eps", self._norm_eps)
 
     def layer_kinds(self, layers: int, known: Sequence[str], default: Sequence[str]) -> list[str]:
         """`layer_types`, or where it is missing the default, checked."""
-        kinds: list[str] = list(self.get("layer_types") or default)
-        unknown = sorted(set(kinds) - set(known))
+        kinds: list[str] = self.items("layer_types") or list(default)
+        unknown = sorted({str(kind) for kind in kinds if kind not in known})
         if unknown or len(kinds) != layers:
             raise ModelError(
                 f"config.json: layer_types must list {' or '.join(known)} for each of "

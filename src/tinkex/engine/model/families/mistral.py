@@ -10,7 +10,7 @@ from tinkex.engine.model.families.keys import Keys
 
 def parse(keys: Keys) -> ModelConfig:
     heads, layers = keys.size("num_attention_heads"), keys.size("num_hidden_layers")
-    head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
+    head_dim = keys.size("head_dim", keys.size("hidden_size") // heads)
     keys.ignore("layer_types")
     attention = AttentionConfig(
         heads=heads,
@@ -18,7 +18,7 @@ def parse(keys: Keys) -> ModelConfig:
         head_dim=head_dim,
         norm_eps=keys.norm_eps,
         rope=keys.rope(head_dim, 10_000.0),
-        window=keys.get("sliding_window", 4096),
+        window=keys.window(4096),
     )
     mlp = DenseMlpConfig(keys.size("intermediate_size"))
     return keys.model([LayerConfig(attention, mlp)] * layers, tied=False)

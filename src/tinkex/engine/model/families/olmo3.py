@@ -17,11 +17,11 @@ from tinkex.engine.model.families.qwen2 import FULL, SLIDING
 
 def parse(keys: Keys) -> ModelConfig:
     heads, layers = keys.size("num_attention_heads"), keys.size("num_hidden_layers")
-    head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
+    head_dim = keys.size("head_dim", keys.size("hidden_size") // heads)
     bias = keys.flag("attention_bias")
     attention = AttentionConfig(
         heads=heads,
-        kv_heads=keys.size("num_key_value_heads") if keys.has("num_key_value_heads") else heads,
+        kv_heads=keys.size("num_key_value_heads", heads),
         head_dim=head_dim,
         norm_eps=keys.norm_eps,
         rope=None,
@@ -32,9 +32,9 @@ def parse(keys: Keys) -> ModelConfig:
     )
     default = [FULL if (layer + 1) % 4 == 0 else SLIDING for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
-    window = keys.get("sliding_window", 4096)
-    once = keys.get("rope_parameters") or {}
-    theta = once.get("rope_theta") or keys.get("rope_theta", 500_000.0)
+    window = keys.window(4096)
+    once = keys.object("rope_parameters")
+    theta = once.get("rope_theta") or keys.get("rope_theta", 10_000.0)
     ropes = {kind: keys.rope_of(kind, head_dim, theta, scaled=kind == FULL) for kind in set(kinds)}
     mixers = [
         replace(attention, rope=ropes[kind], window=window if kind == SLIDING else None)
@@ -46,5 +46,6 @@ def parse(keys: Keys) -> ModelConfig:
 
 FAMILY = Family(
     parse,
+    norm_eps=1e-5,
     norms=Norms(mixer_in=None, mlp_in=None, mixer_out="post_attention", mlp_out="post_feedforward"),
 )

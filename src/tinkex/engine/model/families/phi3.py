@@ -20,14 +20,14 @@ def parse(keys: Keys) -> ModelConfig:
     keys.ignore("original_max_position_embeddings", "auto_map", "embd_layer")
     attention = AttentionConfig(
         heads=heads,
-        kv_heads=keys.get("num_key_value_heads") or heads,
+        kv_heads=keys.size("num_key_value_heads", heads),
         head_dim=head_dim,
-        norm_eps=float(keys.get("rms_norm_eps", 1e-5)),
+        norm_eps=keys.norm_eps,
         rope=keys.rope(head_dim, 10_000.0, default_part=1.0),
-        window=keys.get("sliding_window"),
+        window=keys.window(None),
     )
     mlp = DenseMlpConfig(keys.size("intermediate_size"))
     return keys.model([LayerConfig(attention, mlp)] * layers, tied=False)
 
 
-FAMILY = Family(parse, fused=True)
+FAMILY = Family(parse, fused=True, norm_eps=1e-5)

@@ -14,7 +14,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 def parse(keys: Keys) -> ModelConfig:
     heads = keys.size("num_attention_heads")
-    head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
+    head_dim = keys.size("head_dim", keys.size("hidden_size") // heads)
     attention = AttentionConfig(
         heads=heads,
         kv_heads=keys.size("num_key_value_heads"),
@@ -30,12 +30,13 @@ def parse(keys: Keys) -> ModelConfig:
 
 def windows(keys: Keys) -> list[int | None]:
     """Each layer's sliding window: the later layers', where the switch is on."""
-    layers, window = keys.size("num_hidden_layers"), keys.get("sliding_window")
-    first = keys.get("max_window_layers", 28)
-    default = [SLIDING if layer >= first else FULL for layer in range(layers)]
-    if not keys.flag("use_sliding_window") or window is None:
-        keys.ignore("layer_types")
+    layers = keys.size("num_hidden_layers")
+    window = keys.window(4096) if keys.flag("use_sliding_window") else None
+    if window is None:
+        keys.ignore("sliding_window", "max_window_layers", "layer_types")
         return [None] * layers
+    first = keys.size("max_window_layers", 28, least=0)
+    default = [SLIDING if layer >= first else FULL for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (FULL, SLIDING), default)
     return [window if kind == SLIDING else None for kind in kinds]
 

@@ -17,7 +17,7 @@ def parse(keys: Keys) -> ModelConfig:
 
 
 def mixers(keys: Keys) -> list[AttentionConfig]:
-    head_dim, bias = keys.get("head_dim") or 128, keys.flag("attention_bias")
+    head_dim, bias = keys.size("head_dim", 128), keys.flag("attention_bias")
     attention = AttentionConfig(
         heads=keys.size("num_attention_heads"),
         kv_heads=keys.size("num_key_value_heads"),

@@ -39,7 +39,7 @@ def mixers(keys: Keys) -> list[AttentionConfig | GatedDeltaConfig]:
     # Heads of predicted tokens for speculative decoding, and what training adds: not used here.
     keys.ignore("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype")
     keys.only("attn_output_gate", True)
-    layers, every = keys.size("num_hidden_layers"), keys.get("full_attention_interval", 4)
+    layers, every = keys.size("num_hidden_layers"), keys.size("full_attention_interval", 4)
     default = [FULL if (layer + 1) % every == 0 else LINEAR for layer in range(layers)]
     kinds = keys.layer_kinds(layers, (LINEAR, FULL), default)
     full, linear = _attention(keys), _gated_delta(keys)
@@ -47,7 +47,7 @@ def mixers(keys: Keys) -> list[AttentionConfig | GatedDeltaConfig]:
 
 
 def _attention(keys: Keys) -> AttentionConfig:
-    head_dim, bias = keys.get("head_dim") or 256, keys.flag("attention_bias")
+    head_dim, bias = keys.size("head_dim", 256), keys.flag("attention_bias")
     return AttentionConfig(
         heads=keys.size("num_attention_heads"),
         kv_heads=keys.size("num_key_value_heads"),

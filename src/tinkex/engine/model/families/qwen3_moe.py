@@ -20,7 +20,7 @@ def parse(keys: Keys) -> ModelConfig:
         renormalise=keys.flag("norm_topk_prob"),
     )
     dense = DenseMlpConfig(keys.size("intermediate_size"))
-    apart, step = set(keys.get("mlp_only_layers") or ()), keys.get("decoder_sparse_step", 1)
+    apart, step = keys.items("mlp_only_layers"), keys.size("decoder_sparse_step", 1)
     return keys.model(
         [
             LayerConfig(mixer, dense if index in apart or (index + 1) % step else experts)

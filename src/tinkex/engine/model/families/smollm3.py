@@ -14,7 +14,7 @@ from tinkex.engine.model.families.qwen2 import FULL, SLIDING
 
 def parse(keys: Keys) -> ModelConfig:
     heads, bias = keys.size("num_attention_heads"), keys.flag("attention_bias")
-    head_dim = keys.get("head_dim") or keys.size("hidden_size") // heads
+    head_dim = keys.size("head_dim", keys.size("hidden_size") // heads)
     attention = AttentionConfig(
         heads=heads,
         kv_heads=keys.size("num_key_value_heads"),
@@ -39,9 +39,9 @@ def parse(keys: Keys) -> ModelConfig:
 
 def _rotary(keys: Keys) -> list[bool]:
     """Whether each layer rotates queries and keys."""
-    layers, flags = keys.size("num_hidden_layers"), keys.get("no_rope_layers")
-    every = keys.get("no_rope_layer_interval", 4)
-    if flags is None:
+    layers, flags = keys.size("num_hidden_layers"), keys.items("no_rope_layers")
+    every = keys.size("no_rope_layer_interval", 4)
+    if not flags:
         flags = [(layer + 1) % every != 0 for layer in range(layers)]
     if len(flags) != layers:
         raise ModelError(
@@ -51,9 +51,9 @@ def _rotary(keys: Keys) -> list[bool]:
 
 
 def _windows(keys: Keys, rotary: list[bool]) -> list[int | None]:
-    window = keys.get("sliding_window")
-    if not keys.flag("use_sliding_window") or window is None:
-        keys.ignore("layer_types")
+    window = keys.window(None) if keys.flag("use_sliding_window") else None
+    if window is None:
+        keys.ignore("sliding_window", "layer_types")
         return [None] * len(rotary)
     default = [FULL if turns else SLIDING for turns in rotary]
     kinds = keys.layer_kinds(len(rotary), (FULL, SLIDING), default)
