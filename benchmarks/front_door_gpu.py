@@ -14,10 +14,10 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -49,6 +49,19 @@ IDLE_S = 20.0
 """Left to a server after its first calls, as users leave it: what is captured is captured then."""
 
 Rates = dict[str, float]
+
+
+class Told(list[Row]):
+    """Printed as they are added: a device may be taken away before the table is written."""
+
+    def append(self, row: Row) -> None:
+        print(*row.cells(), sep=" | ", flush=True)
+        super().append(row)
+
+    def __iadd__(self, rows: Iterable[Row]) -> Self:
+        for row in rows:
+            self.append(row)
+        return self
 
 
 def middle(times: list[float]) -> float:
@@ -105,7 +118,7 @@ def peft_alone(folder: Path, vocabulary: int) -> Rates:
 def through_the_door(
     client: SdkClient, who: str, bare: Rates, peft: Rates, rounds: int, idle: float
 ) -> list[Row]:
-    rows: list[Row] = []
+    rows = Told()
 
     def rate(what: str, value: float, name: str, target: str) -> None:
         rows.append(Row(f"{what}, {who}", value, "tokens/s", bare.get(name),
@@ -155,27 +168,34 @@ def through_the_door(
 
 def company(client: SdkClient, who: str) -> list[Row]:
     """Other ranks in a batch, other adapters in a burst, other prompts with the same beginning."""
+    rows = Told()
     sequences, tokens = STEP
     work = {"rounds": 4, "sequences": 1, "tokens": tokens}
     ranks = [8, 16, 32, 64] * (sequences // 4)
-    equal = middle(client.ask("together", ranks=[RANK] * sequences, **work)[1:])
-    mixed = middle(client.ask("together", ranks=ranks, **work)[1:])
+    first, *equal = client.ask("together", ranks=[RANK] * sequences, **work)
+    other, *mixed = client.ask("together", ranks=ranks, **work)
+    rows += [
+        Row(f"a step of 8 runs of ranks 8 to 64, against 8 of rank {RANK}, {who}",
+            middle(mixed) * 1e3, "ms", middle(equal) * 1e3, target="≥0.87×"),
+        Row(f"the first such step, {who}", other * 1e3, "ms", first * 1e3),
+    ]  # fmt: skip
     client.ask("begin")
     fresh, known = zip(*client.ask("prefix", rounds=5, tokens=SHARED)[1:], strict=True)
+    rows.append(
+        Row(f"first token behind a known prefix of {SHARED:,}, against a new one, {who}",
+            middle(known) * 1e3, "ms", middle(fresh) * 1e3, target="≥5×")
+    )  # fmt: skip
 
     def rate(came: list[list[float]]) -> float:
         return middle([count / took for took, count in came[1:]])
 
     plain = rate(client.ask("samples", rounds=4, at_once=32, prompt=PROMPT, new=NEW))
     many = rate(client.ask("adapters", count=32, rounds=4, prompt=PROMPT, new=NEW))
-    return [
-        Row(f"a step of 8 runs of ranks 8 to 64, against 8 of rank {RANK}, {who}", mixed * 1e3,
-            "ms", equal * 1e3, target="≥0.87×"),
-        Row(f"first token behind a known prefix of {SHARED:,}, against a new one, {who}",
-            middle(known) * 1e3, "ms", middle(fresh) * 1e3, target="≥5×"),
+    rows.append(
         Row(f"32 samples of 32 adapters at once, against none, {who}", many, "tokens/s", plain,
-            higher_is_better=True, target="≥0.8×"),
-    ]  # fmt: skip
+            higher_is_better=True, target="≥0.8×")
+    )  # fmt: skip
+    return rows
 
 
 def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
@@ -188,12 +208,14 @@ def beside(trainer: SdkClient, sampler: SdkClient, who: str) -> list[Row]:
     time.sleep(1)
     both = middle([took for took, _ in sampler.ask("samples", rounds=4, **one)][1:])
     shared = trainer.answer()
-    return [
+    rows = Told()
+    rows += [
         Row(f"a sample beside a trainer, against alone, {who}", both * 1e3, "ms", alone * 1e3,
             target="≥0.45×"),
         Row("training beside samples, against alone", shared, "steps/s", steps,
             higher_is_better=True, target="≥0.45×"),
     ]  # fmt: skip
+    return rows
 
 
 def after_a_kill(client: SdkClient, server: ServedProcess, who: str) -> list[Row]:
@@ -204,7 +226,8 @@ def after_a_kill(client: SdkClient, server: ServedProcess, who: str) -> list[Row
     # Beside the engine waits a spare process, which is smaller and has nothing to lose.
     os.kill(max(server.engines, key=resident), signal.SIGKILL)
     (took,) = client.ask("passes", **small)
-    rows = [Row(f"the next step after kill -9 of the engine, {who}", took, "s", target="≤10 s")]
+    rows = Told()
+    rows.append(Row(f"the next step after kill -9 of the engine, {who}", took, "s", target="≤10 s"))
     # An engine that was just made has none of the weights that samplers of the one before used.
     first = client.ask("first_answers", prompt=16)
     if first:
@@ -213,13 +236,6 @@ def after_a_kill(client: SdkClient, server: ServedProcess, who: str) -> list[Row
             Row(f"{what}, {who}", middle(first), "s", target="≤0.5 s"),
             Row(f"{what}, the slowest of {len(first)}, {who}", max(first), "s"),
         ]
-    return rows
-
-
-def told(rows: list[Row]) -> list[Row]:
-    """The same, printed at once: a device may be taken away before the table is written."""
-    for row in rows:
-        print(*row.cells(), sep=" | ", flush=True)
     return rows
 
 
@@ -265,13 +281,13 @@ def main() -> None:
         for sdk, client in clients.items():
             if "door" in parts:
                 idle = IDLE_S if sdk == sdks[0] else 0.0
-                rows += told(through_the_door(client, SDKS[sdk], bare, peft, asked.rounds, idle))
+                rows += through_the_door(client, SDKS[sdk], bare, peft, asked.rounds, idle)
         if "company" in parts:
-            rows += told(company(clients[sdks[0]], SDKS[sdks[0]]))
+            rows += company(clients[sdks[0]], SDKS[sdks[0]])
         if "beside" in parts:
-            rows += told(beside(clients[sdks[-1]], clients[sdks[0]], SDKS[sdks[0]]))
+            rows += beside(clients[sdks[-1]], clients[sdks[0]], SDKS[sdks[0]])
         if "kill" in parts:
-            rows += told(after_a_kill(clients[sdks[0]], server, SDKS[sdks[0]]))
+            rows += after_a_kill(clients[sdks[0]], server, SDKS[sdks[0]])
     note = (
         "“The alternative” is the engine alone (its process spoken to directly) for rates, unless "
         f"the row says otherwise. Rank {RANK}, samples from an adapter of the run, seeded weights."
