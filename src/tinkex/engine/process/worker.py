@@ -193,12 +193,12 @@ class Worker:
         """A piece of what first calls would else wait for; False if nothing is left."""
         self._tell(GET_READY)
         try:
-            more = self._trainer.prepare() or self._sampler.prepare()
-            self._prepared = not (more or self._trainer.compile_more())
+            self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
+            return not self._prepared or self._trainer.compile_more()
         except Exception:
             logger.exception("getting ready failed; the first call will try again")
             self._prepared = True
-        return not self._prepared
+            return False
 
     # ---- commands
 
