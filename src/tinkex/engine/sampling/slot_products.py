@@ -1,8 +1,8 @@
 """An adapter's low-rank products as a step makes them: a slot's modules as one, or each as it lies.
 
 On a GPU, and of small adapters, the modules of a slot are laid side by side, so that a step makes
-few products. To lay out hundreds of megabytes would take most of the time to a first answer on a
-CPU, where they are used as they lie in their file.
+few products. Large ones on a CPU are used as they lie in their file: laying them out would take
+most of the time to a first answer, and a step would read the zeros between them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from torch import Tensor
 from tinkex.engine.adapters.layout import AdapterWeights
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
-LARGE_BYTES = 64 << 20
-"""Of an adapter's factors, from which they stay as they lie."""
+LARGE_BYTES = 16 << 20
+"""Of an adapter's factors, from which they stay as they lie. About where a step of SmolLM2, whose
+adapters of rank 16 are 20 MB, takes as long either way: with more, zeros beside the factors cost
+more than products do."""
 
 Key: TypeAlias = tuple[int, str]
 """Layer and slot."""
