@@ -16,6 +16,7 @@ from support.command_line import (
     FakeClients,
     FakeRest,
     Ran,
+    Terminal,
     checkpoint,
     done,
 )
@@ -23,6 +24,7 @@ from support.json_shape import mismatches, shapes
 from tinkex import types
 from tinkex.cli.commands.chat.session import HELP
 from tinkex.cli.commands.chat.typed import _keep
+from tinkex.cli.terminal.waiting import Waiting
 from tinkex.cli.terminal.wrapping import WordWrap
 from tinkex.client.errors import RequestFailedError, TinkerError
 
@@ -265,3 +267,18 @@ def test_words_are_wrapped_the_same_however_they_come(cut: int) -> None:
 def test_a_word_longer_than_a_line_is_not_held_back() -> None:
     wrap = WordWrap(10)
     assert wrap.add("漢字" * 10) == "漢字" * 10
+
+
+def test_an_answer_that_takes_its_time_shows_that_it_is_waited_for() -> None:
+    terminal = Terminal()
+    slow = Waiting(terminal, 0.0)
+    slow._timer.join(10.0)
+    assert terminal.getvalue() == "..."
+    slow.over()
+    slow.over()
+    assert terminal.getvalue() == "...\r\x1b[K"
+    quick = Waiting(terminal, 60.0)
+    quick.over()
+    assert not quick._timer.is_alive() or quick._timer.finished.is_set()
+    Waiting(None).over()
+    assert terminal.getvalue() == "...\r\x1b[K"

@@ -196,18 +196,21 @@ def _found_by_axe(page: Any, source: str) -> list[str]:
 def test_live_updates_arrive_and_a_restart_is_survived(browser: Browser, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with live_server(home, "--model", scene.MODEL) as server:
+        visitor = Visitor(browser, server.url)
+        visitor.sign_in(ALICE)
         person = scene.Person(server.url, ALICE)
         training = person.start("live")
         run, port = str(training.model_id), server.url.rpartition(":")[2]
-        visitor = Visitor(browser, server.url)
-        visitor.sign_in(ALICE)
         visitor.open(f"runs/{run}", "live")
         visitor.page.get_by_text("No step was finished yet").wait_for()
         scene.train(training, 2)
         _shows_step(visitor, 2)
     visitor.page.get_by_text("Reconnecting").wait_for()
+    away = visitor.page.get_by_text("The server does not answer. All this is of")
+    away.wait_for()
     with live_server(home, "--model", scene.MODEL, "--port", port):
         visitor.page.get_by_text("Live", exact=True).wait_for()
+        away.wait_for(state="detached")
         scene.train(training, 1)
         _shows_step(visitor, 3)
         person.close()

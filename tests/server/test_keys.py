@@ -10,6 +10,7 @@ import pytest
 from tinkex.server.refusals import Unauthorized
 from tinkex.server.tenancy.keys import FILE_NAME, ActiveKeys, KeyFile, KeyProblem
 from tinkex.server.tenancy.tenants import Tenants
+from tinkex.wire.limits import LOCAL_API_KEY
 
 
 def test_a_key_is_shown_once_kept_as_a_hash_and_opens_its_tenant(tmp_path: Path) -> None:
@@ -40,6 +41,18 @@ def test_wrong_revoked_and_expired_keys_open_nothing(
     assert [key.status(later) for key in keys.list()] == ["revoked", "expired"]
     monkeypatch.setattr("tinkex.server.tenancy.keys.time.time", lambda: later)
     assert opens(tmp_path, short_lived) is None
+
+
+def test_the_key_that_clients_use_when_given_none_is_told_apart_from_a_wrong_one(
+    tmp_path: Path,
+) -> None:
+    keys = KeyFile(tmp_path)
+    keys.create("ada")
+    tenants = Tenants(ActiveKeys(keys))
+    with pytest.raises(Unauthorized, match=r"this server has keys.*tinkex keys create"):
+        tenants.identify(LOCAL_API_KEY)
+    with pytest.raises(Unauthorized, match=r"unknown, expired or revoked"):
+        tenants.identify("tml-other")
 
 
 def test_a_running_server_sees_what_the_command_line_changed(tmp_path: Path) -> None:

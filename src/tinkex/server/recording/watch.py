@@ -58,12 +58,12 @@ class Look:
 class LiveParts(NamedTuple):
     """Where something is going on that can be watched."""
 
-    engines: Engines
-    sessions: Sessions
-    runs: Runs
-    sampling: Sampling
-    reasons: QueueReasons
-    clock: Clock
+    engines: Engines  # what computes
+    sessions: Sessions  # whose scripts are heard of
+    runs: Runs  # what is trained
+    sampling: Sampling  # what is drawn
+    reasons: QueueReasons  # why something waits
+    clock: Clock  # when that is
 
 
 class Watch:

@@ -93,7 +93,7 @@ class KeyFile:
             for key in self.list():
                 if key.id == key_id:
                     return key if key.revoked_at is not None else self._revoke(key)
-        raise KeyProblem(f"no key has the id {key_id!r}")
+        raise KeyProblem(f"no key has the id {key_id!r}: see `tinkex keys list`")
 
     def _revoke(self, key: Key) -> Key:
         revoked = dataclasses.replace(key, revoked_at=time.time())

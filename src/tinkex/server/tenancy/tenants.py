@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Container, Mapping
 
 from tinkex.server.refusals import Unauthorized
-from tinkex.wire.limits import API_KEY_PREFIX, KEY_PREFIXES
+from tinkex.wire.limits import API_KEY_PREFIX, KEY_PREFIXES, LOCAL_API_KEY
 
 OWNERS_PLACE = ("local", 80)
 """What a request names as its server when it comes from a process of the user who owns the home's
@@ -47,6 +47,11 @@ class Tenants:
         tenant = self._configured(digest)
         if tenant is None and (is_owner or self._keys is None):
             return f"key-{digest[:16]}"
+        if tenant is None and digest == hash_key(LOCAL_API_KEY):
+            raise Unauthorized(
+                f"this server has keys, and {LOCAL_API_KEY} opens only one without: ask for a "
+                "key, or make one with `tinkex keys create NAME`"
+            )
         if tenant is None:
             raise Unauthorized("unknown, expired or revoked API key")
         return tenant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tinkex.cli.commands.run.streaming import NoStreams, TextSoFar, pieces
 from tinkex.cli.line.context import CommandContext
 from tinkex.cli.terminal.tables import harmless
+from tinkex.cli.terminal.waiting import Waiting
 from tinkex.cli.terminal.wrapping import WordWrap
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class _Shown:
         terminal = self._out is not None and self._out.isatty()
         width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns) - 1
         self._wrap = WordWrap(width) if terminal else None
+        erasing = terminal and os.environ.get("TERM") != "dumb"
+        self._waiting = Waiting(self._out if erasing else None)
         self._begun = False
 
     def add(self, text: str) -> None:
@@ -83,5 +87,6 @@ class _Shown:
 
     def _write(self, text: str) -> None:
         if self._out is not None and text:
+            self._waiting.over()
             self._out.write(harmless(text, self._out))
             self._out.flush()

@@ -1,6 +1,7 @@
 // The page: who is signed in, which view is open, what the keyboard does.
 import { html, render, useEffect, useRef, useState } from "./ui.js";
 import { signIn, signOut, visitor, whenSignedOut } from "./api.js";
+import * as format from "./format.js";
 import * as live from "./live.js";
 import { Checkpoints } from "./views/checkpoints.js";
 import { Door } from "./views/door.js";
@@ -84,7 +85,7 @@ function Frame({ who, at, leave }) {
         <button class="plain wide" onClick=${leave}>Sign out</button>
       </div>
     </header>
-    <main id="main" ref=${main} tabindex="-1"><${View} key=${at.view} who=${who} rest=${at.rest} /></main>
+    <main id="main" ref=${main} tabindex="-1"><${Away} /><${View} key=${at.view} who=${who} rest=${at.rest} /></main>
     <${Help} box=${help} />
   </div>`;
 }
@@ -99,6 +100,13 @@ function Connection() {
   useEffect(() => live.on("connection", setState), []);
   const [kind, text] = STATES[state];
   return html`<span class=${`badge ${kind}`} role="status">${text}</span>`;
+}
+
+// Without it a dead server looks like an idle one.
+function Away() {
+  const [since, setSince] = useState(null);
+  useEffect(() => live.on("connection", (state) => setSince(state === "reconnecting" ? Date.now() / 1000 : null)), []);
+  return since && html`<p class="advice error" role="alert">The server does not answer. All this is of ${format.time(since)}.</p>`;
 }
 
 const Help = ({ box }) => html`<dialog ref=${box} aria-label="Keyboard shortcuts"><div class="stack">

@@ -27,7 +27,7 @@ export const Table = ({ checkpoints, everybody, named, withRun }) => (checkpoint
   ? html`<${Empty}>Nothing was saved. <code>training.save_state("name")</code></${Empty}>`
   : html`<div class="wrap" tabindex="0" role="group" aria-labelledby=${named}><table>
     <thead><tr><th>Name</th>${withRun && html`<th>Run</th><th class="rest less">Model</th>`}${everybody && withRun && html`<th class="rest">Who</th>`}
-      <th class="number">Step</th><th class="number">Size</th><th>Expires</th><th class="rest least">Saved</th><th>To use it</th></tr></thead>
+      <th class="number">Step</th><th class="number">Size</th><th>Expires</th><th class="rest less">Saved</th><th>To use it</th></tr></thead>
     <tbody>${checkpoints.map((one) => html`<tr key=${one.path}>
       <td><span class="main" title=${one.name}>${one.name}</span> <${Badge}>${KINDS[one.kind] ?? one.kind}</${Badge}>${one.public && html` <${Badge} kind="good">public</${Badge}>`}</td>
       ${withRun && html`<td><a href=${`#/runs/${one.run}`}>${format.ofRun(one)}</a></td><td class="rest less"><${Model} name=${one.model} /></td>`}
@@ -35,12 +35,12 @@ export const Table = ({ checkpoints, everybody, named, withRun }) => (checkpoint
       <td class="number">${format.whole(one.step)}</td>
       <td class="number">${format.bytes(one.size_bytes)}</td>
       <td><span class="nowrap" title=${format.time(one.expires_at)}>${format.until(one.expires_at)}</span></td>
-      <td class="rest least"><${Ago} at=${one.created_at} /></td>
+      <td class="rest less"><${Ago} at=${one.created_at} /></td>
       <td><${Use} checkpoint=${one} /></td></tr>`)}</tbody></table></div>`);
 
 function Use({ checkpoint }) {
   const { path } = checkpoint;
-  const here = `--base-url ${location.origin}`;  // also where nothing is configured
+  const here = `--base-url ${location.origin}`;
   const lines = checkpoint.kind === "weights"
     ? [["Train on", `training = service.create_training_client_from_state_with_optimizer("${path}")`]]
     : [["Talk to it", `tinkex chat ${here} ${path}`], ["Sample", `sampler = service.create_sampling_client(model_path="${path}")`]];

@@ -39,8 +39,6 @@ function List({ who }) {
     ${data && data.cursor.total_count > data.runs.length && html`<div><button onClick=${() => setLimit(limit + PAGE)}>Show more</button></div>`}`;
 }
 
-const inShort = ([first, ...others]) => adviceName(first) + (others.length > 0 ? ` +${others.length}` : "");
-
 const counted = (count) => (count === 1 ? "1 run" : `${count} runs`);
 
 const Nothing = ({ filtered }) => (filtered
@@ -49,17 +47,17 @@ const Nothing = ({ filtered }) => (filtered
 
 const Table = ({ runs, everybody, picked, pick }) => html`<div class="wrap" tabindex="0" role="group" aria-labelledby="runs"><table>
   <thead><tr><th><span class="hidden">Pick</span></th><th>Run</th>${everybody && html`<th class="rest">Who</th>`}<th class="rest">Model</th>
-    <th class="number">Step</th><th class="number">Loss</th><th>Curve</th><th class="number rest least">Tokens/s</th><th class="rest less">Last request</th><th>State</th></tr></thead>
+    <th class="number">Step</th><th class="number">Loss</th><th>Curve</th><th class="number rest less">Tokens/s</th><th class="rest less">Last request</th><th>State</th></tr></thead>
   <tbody>${runs.map((run) => html`<tr key=${run.run}>
     <td><input type="checkbox" aria-label=${`Pick ${format.runName(run)}`} checked=${picked.includes(run.run)} onChange=${() => pick(run.run)} /></td>
     <td><a class="main" title=${format.runName(run)} href=${`#/runs/${run.run}`}>${format.runName(run)}</a>
-      ${run.advice.length > 0 && html` <span class="badge warn" title=${run.advice.map((one) => one.text).join("\n")}>${inShort(run.advice)}</span>`}
+      ${run.advice.length > 0 && html` <span class="badge warn" title=${run.advice.map((one) => one.text).join("\n")}>${adviceName(run.advice[0])}</span>`}
       <div class="sub cut">${run.note || (run.name ? format.shortId(run.run) : "")}</div></td>
     ${everybody && html`<td class="rest"><${Who} tenant=${run.tenant} /></td>`}
     <td class="rest"><${Model} name=${run.model} /><div class="sub">rank ${run.rank}</div></td>
     <td class="number">${format.whole(run.step)}</td>
     <td class="number">${format.number(run.last_loss)}</td>
     <td><${Spark} y=${run.spark?.y} label=${`loss of ${format.runName(run)}`} /></td>
-    <td class="number rest least">${format.short(run.tokens_per_s)}</td>
+    <td class="number rest less">${format.short(run.tokens_per_s)}</td>
     <td class="rest less"><${Ago} at=${run.last_request_at} /></td>
     <td><${Badge} kind=${STATES[run.state]}>${run.state}</${Badge}></td></tr>`)}</tbody></table></div>`;

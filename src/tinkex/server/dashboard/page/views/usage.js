@@ -32,7 +32,7 @@ function Hours({ usage, hours }) {
     const sum = sums.get(one.hour);
     if (sum) KINDS.forEach(([kind]) => { sum[kind] += one[kind]; });
   }
-  const most = Math.max(...[...sums.values()].map((sum) => sum.training + sum.prefill + sum.sampled), 1);
+  const most = Math.max(...[...sums.values()].map((sum) => sum.training + sum.prefill + sum.sampled), 0);
   const width = 1000 / hours;
   return html`<svg class="bars" viewBox="0 0 1000 180" preserveAspectRatio="none" role="img" aria-label=${`Tokens by the hour, at most ${format.short(most)}`}>
     ${[...sums].flatMap(([hour, sum], column) => {
