@@ -79,7 +79,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @UNTRUE
-@pytest.mark.parametrize("model", [*TINY, "phi3"])
+@pytest.mark.parametrize("model", [*TINY, "phi3", "qwen3.5-moe"])
 @pytest.mark.parametrize("layout", ["peft", "merged"])
 def test_transformers_and_peft_compute_what_the_run_computes(
     model: str, layout: str, tmp_path: Path
@@ -236,6 +236,18 @@ def test_gpt_oss_by_expert_is_refused(tmp_path: Path) -> None:
     archive = random_adapter(base, tmp_path / "archive")
     with pytest.raises(UserError, match="no modules by expert"):
         exported(archive, base, "peft-experts", tmp_path / "out")
+
+
+@pytest.mark.parametrize("layout", ["peft", "peft-experts"])
+def test_layers_that_peft_would_drop_beside_a_mixture_are_refused(
+    layout: str, tmp_path: Path
+) -> None:
+    base = reference_base("qwen3-moe-mixed", tmp_path / "base")
+    archive = random_adapter(base, tmp_path / "archive")
+    with pytest.raises(UserError, match=r"layer 0 has no experts.* export it as vllm or merged"):
+        exported(archive, base, layout, tmp_path / "out")
+    attention = random_adapter(base, tmp_path / "attention", train_mlp=False)
+    exported(attention, base, layout, tmp_path / "of-attention")
 
 
 def test_factors_that_gate_and_up_share_keep_the_rank(tmp_path: Path) -> None:

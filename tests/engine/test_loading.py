@@ -94,6 +94,19 @@ def test_harmless_and_switched_off_keys_are_accepted() -> None:
     assert parse_config(LLAMA | generation) == parse_config(LLAMA)
 
 
+def test_smollm3_is_served_as_it_is_published() -> None:
+    """With settings of windows that no layer has, and of how its training was cut up."""
+    published = {
+        **SHAPE, "model_type": "smollm3", "hidden_act": "silu", "max_window_layers": 28,
+        "pretraining_tp": 2, "sliding_window": None, "use_sliding_window": False,
+        "no_rope_layer_interval": 4, "no_rope_layers": [1, 0],
+        "layer_types": ["full_attention"] * 2, "rope_theta": 5e6, "tie_word_embeddings": True,
+    }  # fmt: skip
+    config = parse_config(published)
+    assert config.windows == (None, None)
+    assert [layer.mixer.rope is not None for layer in config.layers] == [True, False]
+
+
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
 OLMO = {**SHAPE, "model_type": "olmo3", "layer_types": ["sliding_attention", "full_attention"]}
 

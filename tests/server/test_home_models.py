@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from tinkex.server.settings import ModelSpec, Settings
 from tinkex.server.storage.home_models import folder_of, remember
 
 
@@ -32,6 +33,15 @@ def test_what_was_served_is_known_until_it_is_gone_or_served_from_elsewhere(tmp_
     assert folder_of(home, "a") is None
     (home / "models.json").write_text("no json")
     assert folder_of(home, "b") is None
+
+
+def test_a_models_other_names_are_known_too(tmp_path: Path) -> None:
+    """As a folder has that is called like a model scripts name: runs are stored under either."""
+    specs = (ModelSpec("Qwen3.6-35B-A3B", _model(tmp_path / "one")),)
+    aliases = {"Qwen/Qwen3.6-35B-A3B": "Qwen3.6-35B-A3B", "gone": "not-served"}
+    remember(tmp_path, Settings(tmp_path, specs, aliases=aliases).sources)
+    assert folder_of(tmp_path, "Qwen/Qwen3.6-35B-A3B") == tmp_path / "one"
+    assert folder_of(tmp_path, "gone") is None
 
 
 def test_a_home_that_takes_no_file_more_keeps_no_server_from_starting(

@@ -102,7 +102,7 @@ class Core:
         self.clock = clock or SystemClock()
         self._launch = launch or engines_of(settings)
         self.home = home = home or Home(settings.home, settings.address)
-        remember(home.root, {model.name: model.source for model in settings.models})
+        remember(home.root, settings.sources)
         try:
             self.storage = self._open_storage(home)
         except BaseException:

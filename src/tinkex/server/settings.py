@@ -212,6 +212,12 @@ class Settings:
         return PRIORITIES.index("normal" if terms is None else terms.priority)
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """Where each model comes from, by all its names."""
+        own = {model.name: model.source for model in self.models}
+        return own | {name: own[known] for name, known in self.aliases.items() if known in own}
+
+    @property
     def is_private(self) -> bool:
         """Whether only this machine can reach it."""
         return is_loopback(self.host)

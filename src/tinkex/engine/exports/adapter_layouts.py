@@ -37,6 +37,7 @@ class Base:
 def write_peft(weights: AdapterWeights, base: Base, folder: Path) -> int:
     """For `PeftModel.from_pretrained`; returns the largest rank of a module."""
     found = targets(weights, base.config)
+    _check_read_by_peft(found, base.config)
     _save_tensors(found, "model", 1.0, folder, flat=True)
     modules = _names(target for target in found if not target.parameter)
     parameters = _names(target for target in found if target.parameter)
@@ -53,6 +54,7 @@ def write_peft_experts(weights: AdapterWeights, base: Base, folder: Path) -> int
             "vllm or merged"
         )
     found = targets(weights, base.config, fused=False)
+    _check_read_by_peft(found, base.config)
     _save_tensors(found, "model", 1.0, folder, flat=False)
     modules = list(dict.fromkeys(target.parameter or target.module for target in found))
     _save_config(_patterned(weights, base, found, modules), folder)
@@ -68,6 +70,16 @@ def write_vllm(weights: AdapterWeights, base: Base, folder: Path) -> int:
     leaves = [target.name.rpartition(".")[2] for target in found]
     _save_config(adapter_config(rank, 1.0, list(dict.fromkeys(leaves)), base.name), folder)
     return rank
+
+
+def _check_read_by_peft(found: Sequence[Target], config: ModelConfig) -> None:
+    """PEFT would load the rest of the adapter and drop such layers without a word."""
+    alone = [t for t in found if t.module.startswith("mlp.") and not t.parameter]
+    if config.mixes and alone and not family_of(config.family).lone_mlps_in_peft:
+        raise UserError(
+            f"layer {alone[0].layer} has no experts, and PEFT takes its {alone[0].module} for "
+            "theirs and drops it: export it as vllm or merged"
+        )
 
 
 def _save_tensors(

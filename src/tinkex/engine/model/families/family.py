@@ -35,5 +35,8 @@ class Family:
     """Whether queries, keys and values are stored as one tensor, and gate and up as another."""
     experts_are_modules: bool = True
     """Whether libraries have a module for every expert of a mixture, which an adapter can name."""
+    lone_mlps_in_peft: bool = True
+    """Whether PEFT can adapt layers without a mixture too: not where it takes the names of their
+    matrices for those of experts."""
     flat_in_vllm: bool = False
     """Whether vLLM takes the adapters of its experts flat, as PEFT writes them."""

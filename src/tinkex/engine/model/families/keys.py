@@ -21,7 +21,7 @@ _HARMLESS = """
     repetition_penalty length_penalty diversity_penalty early_stopping num_beam_groups
     no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids remove_invalid_values
     max_new_tokens _attn_implementation_autoset attn_implementation _attn_implementation
-    unsloth_fixed unsloth_version cache_implementation
+    unsloth_fixed unsloth_version cache_implementation pretraining_tp
     """
 
 
@@ -142,7 +142,6 @@ class Keys:
         if activation is not None:
             self.only("hidden_act", activation)
         self.only("attention_dropout", 0.0)
-        self.only("pretraining_tp", 1)
         self.only("rope_interleaved", False)
         return ModelConfig(
             family=self.get("model_type"),

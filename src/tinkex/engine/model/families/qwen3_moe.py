@@ -30,4 +30,4 @@ def parse(keys: Keys) -> ModelConfig:
     )
 
 
-FAMILY = Family(parse)
+FAMILY = Family(parse, lone_mlps_in_peft=False)

@@ -51,6 +51,7 @@ def _rotary(keys: Keys) -> list[bool]:
 
 
 def _windows(keys: Keys, rotary: list[bool]) -> list[int | None]:
+    keys.ignore("max_window_layers")  # which layers slide is said by those that do not rotate
     window = keys.window(None) if keys.flag("use_sliding_window") else None
     if window is None:
         keys.ignore("sliding_window", "layer_types")
