@@ -40,7 +40,7 @@ async def test_a_database_that_can_only_be_read_is_told_with_its_own_words(tmp_p
     upgrade(path)
     writing = connect(path)
     writing.execute("PRAGMA query_only = ON")
-    store = Store(ThreadWriter(writing), connect(path), connect(path))
+    store = Store(ThreadWriter(writing), *(connect(path) for _ in range(3)))
     try:
         trouble = await DatabaseWatch(store, SystemClock()).trouble()
     finally:

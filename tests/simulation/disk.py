@@ -104,6 +104,6 @@ class SimulatedBlobs(SegmentBlobs):
 
 def open_simulated(path: Path, disk: Disk) -> Store:
     """The same database as the server's; only the writer's thread and the syncs are ours."""
-    writing, reading, querying = (connect(path, "OFF") for _ in range(3))
+    writing, reading, querying, browsing = (connect(path, "OFF") for _ in range(4))
     migrate(writing)
-    return Store(SimulatedWriter(writing, disk), reading, querying)
+    return Store(SimulatedWriter(writing, disk), reading, querying, browsing)

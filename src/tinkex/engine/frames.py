@@ -110,15 +110,17 @@ def _unsent(stream: socket.socket) -> int:
 
 def _send_all(stream: socket.socket, parts: list[memoryview]) -> None:
     waiting = [part for part in parts if part.nbytes]
-    while waiting:
+    first = 0
+    while first < len(waiting):
         try:
-            sent = stream.sendmsg(waiting[:_MAX_IOVEC])
+            sent = stream.sendmsg(waiting[first : first + _MAX_IOVEC])
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed("the stream is closed") from error
-        while waiting and sent >= waiting[0].nbytes:
-            sent -= waiting.pop(0).nbytes
+        while first < len(waiting) and sent >= waiting[first].nbytes:
+            sent -= waiting[first].nbytes
+            first += 1
         if sent:
-            waiting[0] = waiting[0][sent:]
+            waiting[first] = waiting[first][sent:]
 
 
 def receive_exactly(stream: socket.socket, size: int) -> bytearray:

@@ -63,6 +63,7 @@ class Ready:
     steady: bool = False  # no bit of a request, trained or sampled, depends on who is beside it
     max_training: int | None = None  # tokens of a trained sequence that memory is planned for
     is_away: bool = False  # it sees no folder of the server's
+    max_data: int | None = None  # datums of a training call; None: not known
 
 
 @dataclass(frozen=True, slots=True)

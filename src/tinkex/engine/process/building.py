@@ -113,6 +113,7 @@ def _build(
             steady=decoder.steady,
             max_training=longest_training(decoder, limits),
             is_away=fetch is not None,
+            max_data=limits.max_data,
         )
     )
     stopwatch = Stopwatch(marks_of(placement.device))

@@ -24,6 +24,8 @@ from tinkex.server.storage.database import runs as runs_table
 _SMALL_BYTES = 512 * 1024
 _FEW_DATUMS = 128
 _FEW_TOKENS = 16_384
+_ARRAYS = 16
+"""Of a datum, on average in a call of the most datums there may be: a custom loss's inputs."""
 
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
@@ -31,6 +33,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     if isinstance(request, Refusal):
         raise request
     assert isinstance(request, ForwardRequest)
+    _check_number(around, run, request)
     model = around.engines.model_of(run.row.base_model)
     request = await with_routes(request, around.routes, run.tenant, model)
     command = ForwardBackward(
@@ -90,6 +93,23 @@ def loss_per_token(metrics: Mapping[str, float]) -> float | None:
     tokens = metrics.get("tokens:sum", 0.0)
     loss = metrics["loss:sum"] / tokens if tokens else math.nan
     return loss if math.isfinite(loss) else None
+
+
+def _check_number(around: Around, run: Run, request: ForwardRequest) -> None:
+    """The engine would refuse it too, but only when it has read all of it: seconds in which it does
+    nothing for anybody."""
+    facts = around.engines.get(run.row.base_model).facts
+    most = None if facts is None else facts.max_data
+    if most is None:
+        return
+    if len(request.data) > most:
+        raise Refusal(f"data: {len(request.data)} datums are over the limit of {most}")
+    arrays = sum(1 + len(datum.inputs) for datum in request.data)
+    if arrays > _ARRAYS * most:
+        raise Refusal(
+            f"data: {arrays} inputs and token lists are over the limit of {_ARRAYS * most}: send "
+            "fewer datums at once, or fewer loss_fn_inputs"
+        )
 
 
 async def _signals(request: ForwardRequest) -> Mapping[str, float]:

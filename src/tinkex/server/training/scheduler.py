@@ -19,8 +19,9 @@ import asyncio
 import functools
 import logging
 import math
+from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tinkex.server.clock import Clock
@@ -39,6 +40,11 @@ from tinkex.server.training.residency import Residency
 logger = logging.getLogger(__name__)
 
 _BYTES_PER_TOKEN = 16
+_LONG_TOKENS = 4096
+_LONG_AT_ONCE = 2
+"""Long operations that one tenant has with an engine, which gives turns to a few of them."""
+_FIRST_ONES = 2
+"""Times `operations_in_flight` may be with an engine, counting those who have no other there."""
 
 Choice: TypeAlias = tuple[float, Run, Entry | None]
 """Since when it waits, whose it is, and the operation, or None for an errand of the run's own."""
@@ -46,12 +52,26 @@ Choice: TypeAlias = tuple[float, Run, Entry | None]
 
 @dataclass(slots=True)
 class _Window:
-    """What is with one engine now. The tenants' turns are the whole pool's."""
+    """What is with one engine now, in all and of each tenant. The tenants' turns are the whole
+    pool's."""
 
     fairness: Fairness
     operations: int = 0
     tokens: int = 0
     alone: bool = False
+    of: Counter[str] = field(default_factory=Counter)
+    long_of: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether nobody has more than one operation here."""
+        return max(self.of.values(), default=0) <= 1
+
+    def add(self, tenant: str, cost: int, sign: int) -> None:
+        self.operations += sign
+        self.tokens += sign * cost
+        self.of[tenant] += sign
+        self.long_of[tenant] += sign * (cost > _LONG_TOKENS)
 
 
 class Scheduler:
@@ -71,7 +91,7 @@ class Scheduler:
         self._carrier = carrier
         self._residency = residency
         self._clock = clock
-        self._limits = settings.scheduling
+        self._limits, self._class_of = settings.scheduling, settings.class_of
         self._turn_s, self._idle_s = settings.timings.run_turn_s, settings.timings.run_idle_s
         self._placement = Placement(clock, settings)
         self._windows = {
@@ -169,7 +189,7 @@ class Scheduler:
 
     def _start_one(self, engine: Engine, runs: list[Run], gaps: list[float]) -> bool:
         window = self._windows[engine.name]
-        if window.alone or window.operations >= self._limits.operations_in_flight:
+        if window.alone or window.operations >= _FIRST_ONES * self._limits.operations_in_flight:
             return False
         choice = self._choose(engine, runs, window, gaps)
         if choice is None:
@@ -189,7 +209,8 @@ class Scheduler:
             return leaving
         if alone := next((choice for choice in ready if choice[2] and choice[2].deaths), None):
             return None if window.operations else alone
-        fitting = [choice for choice in ready if self._fits(choice[2], window)]
+        highest = min((self._class_of(run.tenant) for run in runs), default=0)
+        fitting = [choice for choice in ready if self._fits(choice, window, highest)]
         return _fairest(fitting, window, engine.name)
 
     def _arriving(
@@ -240,10 +261,20 @@ class Scheduler:
             return upcoming.arrived, run, upcoming
         return None
 
-    def _fits(self, entry: Entry | None, window: _Window) -> bool:
-        if entry is None or not window.operations:
+    def _fits(self, choice: Choice, window: _Window, highest: int) -> bool:
+        """Whether there is room. What another tenant has with the engine, however much, keeps
+        nobody's first operation from a turn there, but for those of a lower class."""
+        _, run, entry = choice
+        first = not window.of[run.tenant] and self._class_of(run.tenant) <= highest
+        full = window.operations >= self._limits.operations_in_flight
+        if full and (window.is_shared or not first):
+            return False
+        if first or entry is None or not window.operations:
             return True
-        return window.tokens + _cost(entry) <= self._limits.tokens_in_flight
+        cost = _cost(entry)
+        if cost > _LONG_TOKENS and window.long_of[run.tenant] >= _LONG_AT_ONCE:
+            return False
+        return window.tokens + cost <= self._limits.tokens_in_flight
 
     def _start(self, run: Run, entry: Entry | None, engine: Engine, window: _Window) -> None:
         errand = run.begin_errand()
@@ -279,13 +310,11 @@ class Scheduler:
         cost: int,
         work: Coroutine[Any, Any, None],
     ) -> asyncio.Task[None]:
-        window.operations += 1
-        window.tokens += cost
+        window.add(run.tenant, cost, 1)
 
         def over(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            window.operations -= 1
-            window.tokens -= cost
+            window.add(run.tenant, cost, -1)
             if window.operations == 0:
                 window.alone = False
             if not task.cancelled() and (error := task.exception()) is not None:
