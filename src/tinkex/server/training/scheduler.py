@@ -55,12 +55,12 @@ class _Window:
     """What is with one engine now, in all and of each tenant. The tenants' turns are the whole
     pool's."""
 
-    fairness: Fairness
-    operations: int = 0
-    tokens: int = 0
-    alone: bool = False
-    of: Counter[str] = field(default_factory=Counter)
-    long_of: Counter[str] = field(default_factory=Counter)
+    fairness: Fairness  # whose turn is next
+    operations: int = 0  # with the engine
+    tokens: int = 0  # of those
+    alone: bool = False  # whether the one that is there may have no company
+    of: Counter[str] = field(default_factory=Counter)  # operations by tenant
+    long_of: Counter[str] = field(default_factory=Counter)  # of those the long ones
 
     @property
     def is_shared(self) -> bool:
