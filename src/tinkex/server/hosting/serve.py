@@ -316,7 +316,7 @@ def _check_rows(home: Home) -> None:
         upgrade(home.database)
     except (DatabaseError, NewerDatabase) as error:
         home.release()
-        fix = "make room on its disk, or restore it from a backup"
+        fix = "see that you may write it and its disk has room, or restore it from a backup"
         hint = "" if isinstance(error, NewerDatabase) else f"; {fix}"
         raise CannotServe(f"{home.database} cannot be opened: {error}{hint}") from error
 
