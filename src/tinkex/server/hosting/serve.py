@@ -182,7 +182,7 @@ def _turn(database: str, host: str, port: int) -> tuple[Lease, socket.socket]:
             return lease, listening(host, port)
         except CannotServe as problem:
             lease.give_back()
-            if not waited:
+            if not (waited or lease.follows_one_at(port)):
                 raise
             tell(f"{problem}, or end what has it: waiting until it is free")
             _wait_for_port(host, port)
