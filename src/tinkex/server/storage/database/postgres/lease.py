@@ -243,7 +243,9 @@ def _taken(
             raise LeaseHeld(other)
     except psycopg.Error as error:
         raise connection.translated(error) from error
-    return Lease(url, connection, *row, follows="" if was_given_back else holder_before)
+    number, home, version = row
+    follows = "" if was_given_back else holder_before
+    return Lease(url, connection, number, home, version, follows)
 
 
 def _renewed(connection: PostgresConnection, number: int) -> bool:
