@@ -20,6 +20,7 @@ from guarantees.tenant import SDKS, Tenant, undisturbed
 from support.postgres import Postgres
 from support.server_process import ServerProcess, free_port
 from support.serving import Serving
+from tinkex.server.storage.database.postgres.lease import LIFETIME_S
 
 STEPS = 10
 HARM = ("server", "database", "both")
@@ -110,17 +111,23 @@ def test_kills_of_server_and_database_change_no_number_and_raise_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("comes", ["before", "after"])
 def test_a_server_that_stands_still_on_the_port_keeps_nobody_from_taking_over(
-    tmp_path: Path, database: str
+    tmp_path: Path, database: str, comes: str
 ) -> None:
-    """It wakes, finds that the database is another's, and ends; the waiting one takes the port."""
+    """It wakes, finds that the database is another's, and ends; the waiting one takes the port,
+    also one that came when the lease had run out and that was never told to wait for it."""
     port = free_port()
     first = Serving(tmp_path, database, port)
     first.wait_for("ready after")
+    if comes == "after":
+        os.kill(first.pid, signal.SIGSTOP)
+        time.sleep(LIFETIME_S + 1)
     second = Serving(tmp_path, database, port)
     try:
-        second.wait_for("waiting to take over")
-        os.kill(first.pid, signal.SIGSTOP)
+        if comes == "before":
+            second.wait_for("waiting to take over")
+            os.kill(first.pid, signal.SIGSTOP)
         assert f"port {port} " in second.wait_for("waiting until it is free")
         os.kill(first.pid, signal.SIGCONT)
         first.wait_for("another server has taken over")

@@ -25,8 +25,10 @@ from safetensors.numpy import load_file, save_file
 import tinkex
 from support.live_server import LiveServer, live_server, start
 from support.logging_state import restored_logging
+from tinkex.server.app import create_app
+from tinkex.server.core import Core
 from tinkex.server.hosting.serve import ServeOptions, listening, serve
-from tinkex.server.settings import Scaling
+from tinkex.server.settings import Scaling, Settings
 from tinkex.server.storage.database.sqlite import connect
 from tinkex.server.storage.home import Home
 from tinkex.server.tenancy.keys import KeyFile
@@ -141,6 +143,23 @@ def test_a_home_that_cannot_be_is_one_clear_line(
     (tmp_path / "file").write_text("")
     line = refusal(ServeOptions(home=tmp_path / "file", port=0), environ, capsys)
     assert "cannot be used" in line
+
+
+async def test_what_another_user_owns_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home that was restored as root: the line is what `tinkex serve` ends with."""
+
+    async def refused(_: Core) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/srv/home/weights")
+
+    monkeypatch.setattr(Core, "start", refused)
+    app = create_app(Settings(home=tmp_path, models=()))
+    with pytest.raises(PermissionError):
+        async with app.router.lifespan_context(app):
+            pass
+    assert "/srv/home/weights may not be used by this user" in app.state.problem
+    assert "chown -R" in app.state.problem
 
 
 def test_a_cache_that_cannot_be_is_one_clear_line(

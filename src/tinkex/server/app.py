@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 # First, and from here: CPython keeps frames in chunks of 16 KiB. Ten modules deeper, numpy's
 # thousands of small calls happen to straddle the end of one, and each maps and unmaps the next.
@@ -89,17 +89,16 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        core = Core(settings, launch, clock, home)
+        with _telling(app):
+            core = Core(settings, launch, clock, home)
         app.state.core = core
         core.recorder.listen(requests.was_timed)
         doorway = Doorway(app, core.home.socket, core.dismiss_polls)
         try:
-            await core.start()
-            doorway.open()
+            with _telling(app):
+                await core.start()
+                doorway.open()
             yield
-        except (BadStore, StoreDown) as error:
-            app.state.problem = str(error)
-            raise
         finally:
             await doorway.close()
             close_endpoints(app)
@@ -132,3 +131,19 @@ async def _plain(request: Request, error: Exception) -> Response:
     told = told or answer({"detail": error.detail}, status)
     told.headers.update(error.headers or {})  # of a 405, what is allowed
     return told
+
+
+@contextmanager
+def _telling(app: Starlette) -> Iterator[None]:
+    """What keeps the application from starting, in words, where it is known to people by them."""
+    try:
+        yield
+    except (BadStore, StoreDown) as error:
+        app.state.problem = str(error)
+        raise
+    except PermissionError as error:
+        app.state.problem = (
+            f"{error.filename} may not be used by this user ({error.strerror}): see whose it is "
+            "(ls -l), and give it to who runs the server (chown -R)"
+        )
+        raise

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tinkex.server.storage.database import open_store
+from tinkex.server.storage.database import open_store, sqlite
 from tinkex.server.storage.database.commit import Job, commit_batch
 from tinkex.server.storage.database.migrations import MIGRATIONS, NewerDatabase, migrate
-from tinkex.server.storage.database.sqlite import SqliteConnection, connect
+from tinkex.server.storage.database.sqlite import SqliteConnection, connect, upgrade
 from tinkex.server.storage.database.transactions import DatabaseError
 
 
@@ -112,3 +113,27 @@ def test_a_database_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(NewerDatabase):
         migrate(db)
     db.close()
+
+
+def test_a_file_that_can_only_be_read_is_refused_before_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the tests may write everything: SQLite is told that it may not."""
+    upgrade(tmp_path / "x.db")
+    reading = f"{(tmp_path / 'x.db').as_uri()}?mode=ro"
+
+    def connect_only_reading(_: Path) -> SqliteConnection:
+        return sqlite3.connect(reading, uri=True, isolation_level=None, factory=SqliteConnection)
+
+    monkeypatch.setattr(sqlite, "connect", connect_only_reading)
+    with pytest.raises(DatabaseError, match="readonly"):
+        upgrade(tmp_path / "x.db")
+
+
+def test_a_file_that_somebody_has_locked_for_a_moment_is_no_reason_not_to_start(
+    tmp_path: Path,
+) -> None:
+    upgrade(tmp_path / "x.db")
+    with closing(connect(tmp_path / "x.db")) as other:
+        other.begin()
+        upgrade(tmp_path / "x.db")

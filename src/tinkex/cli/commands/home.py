@@ -104,12 +104,13 @@ def gc(_context: CommandContext, home: Path | None, dry_run: bool) -> Cleaned:
     """
     require_server()
     from tinkex.server.hosting.home_cleaning import clean
+    from tinkex.server.storage.database.transactions import DatabaseError
     from tinkex.server.storage.home import HomeTaken
     from tinkex.server.storage.home_rows import WrongRows
 
     try:
         return Cleaned(clean(existing(home), dry_run=dry_run), dry_run)
-    except (HomeTaken, WrongRows, OSError) as error:
+    except (DatabaseError, HomeTaken, WrongRows, OSError) as error:
         raise CliError(f"The home could not be cleaned: {error}") from error
 
 

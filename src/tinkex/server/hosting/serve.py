@@ -182,7 +182,7 @@ def _turn(database: str, host: str, port: int) -> tuple[Lease, socket.socket]:
             return lease, listening(host, port)
         except CannotServe as problem:
             lease.give_back()
-            if not waited:
+            if not (waited or lease.follows_one_at(port)):
                 raise
             tell(f"{problem}, or end what has it: waiting until it is free")
             _wait_for_port(host, port)
@@ -316,7 +316,7 @@ def _check_rows(home: Home) -> None:
         upgrade(home.database)
     except (DatabaseError, NewerDatabase) as error:
         home.release()
-        fix = "make room on its disk, or restore it from a backup"
+        fix = "see that you may write it and its disk has room, or restore it from a backup"
         hint = "" if isinstance(error, NewerDatabase) else f"; {fix}"
         raise CannotServe(f"{home.database} cannot be opened: {error}{hint}") from error
 

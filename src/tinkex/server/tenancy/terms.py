@@ -75,7 +75,9 @@ class TenantTerms(Mapping[str, Terms]):
 def _decode(path: Path) -> dict[str, Terms]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise KeyProblem(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise KeyProblem(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise KeyProblem(f"{path} is not an object with tenants' names")

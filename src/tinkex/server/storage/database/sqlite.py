@@ -57,12 +57,26 @@ def connect(path: Path, synchronous: Literal["FULL", "OFF"] = "FULL") -> SqliteC
 
 
 def upgrade(path: Path) -> None:
-    """Bring a file to the newest version. Raises `DatabaseError` or `NewerDatabase`."""
+    """Bring a file to the newest version, and see that it can be written. Raises `DatabaseError`
+    or `NewerDatabase`."""
     try:
         with closing(connect(path)) as connection:
             migrate(connection)
+            _check_writable(connection)
     except sqlite3.Error as error:
         raise DatabaseError(str(error)) from error
+
+
+def _check_writable(connection: SqliteConnection) -> None:
+    """One that somebody has locked at the moment is waited for by whoever writes."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.begin()
+        connection.set_version(connection.version())
+        connection.rollback()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+            raise
 
 
 @contextmanager

@@ -61,9 +61,16 @@ class Lease:
     """
 
     def __init__(
-        self, url: str, connection: PostgresConnection, number: int, home: str, version: int
+        self,
+        url: str,
+        connection: PostgresConnection,
+        number: int,
+        home: str,
+        version: int,
+        follows: str = "",
     ) -> None:
         self._url, self._connection = url, connection
+        self._follows = follows
         self.number = number
         self.home = home
         self.is_new = version == 0
@@ -71,6 +78,11 @@ class Lease:
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="tinkex-lease", daemon=True)
         self._keeper.start()
+
+    def follows_one_at(self, port: int) -> bool:
+        """Whether it was taken from a server of this host and port that did not give it back: that
+        may stand still, and has its port as long as it does."""
+        return self._follows.endswith(f":{port}") and f"{_here()}, " in self._follows
 
     def open_store(self) -> Store:
         """The database, brought to the newest version."""
@@ -193,8 +205,12 @@ def _founded(url: str) -> PostgresConnection:
 
 
 def describe(address: str) -> str:
-    who = f"process {os.getpid()} on {socket.gethostname()}"
+    who = f"process {os.getpid()}{_here()}"
     return f"{who}, a server at {address}" if address else who
+
+
+def _here() -> str:
+    return f" on {socket.gethostname()}"
 
 
 def _taken(
@@ -202,6 +218,9 @@ def _taken(
 ) -> Lease:
     """The lease, where it is free or has run out; `only_free`: where nobody has it."""
     try:
+        holder_before, was_given_back = connection.execute(
+            "SELECT holder, until = 'epoch' FROM lease"
+        ).fetchone()
         row = connection.execute(
             """UPDATE lease SET number = number + 1, batch = 0, holder = :holder,
                 home = COALESCE(home, :home), backend = pg_backend_pid(),
@@ -224,7 +243,9 @@ def _taken(
             raise LeaseHeld(other)
     except psycopg.Error as error:
         raise connection.translated(error) from error
-    return Lease(url, connection, *row)
+    number, home, version = row
+    follows = "" if was_given_back else holder_before
+    return Lease(url, connection, number, home, version, follows)
 
 
 def _renewed(connection: PostgresConnection, number: int) -> bool:
