@@ -12,6 +12,7 @@ import os
 import queue
 import socket
 import threading
+import time
 import warnings
 from dataclasses import replace
 from importlib.metadata import version
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 BEAT_S = 2.0
 """Between two answers of `receive`, at most."""
+UNHEARD_S = 30
+"""Of its own running time, after which an engine that no server listens to ends."""
 PACKAGE = "tinkex"
 _BATCH = 64
 """Events of one answer, at most."""
@@ -64,6 +67,7 @@ class EngineActor:
         self._wants: queue.SimpleQueue[Want] = queue.SimpleQueue()
         self._folders = Folders(self._want)
         self._is_away = False
+        self._listened = threading.Event()
 
     def arrive(self) -> Where:
         return version(PACKAGE), socket.gethostname()
@@ -74,6 +78,7 @@ class EngineActor:
         self._is_away = bool(model_content)
         live = threading.Thread(target=self._live, args=(config, model_content), daemon=True)
         live.start()
+        threading.Thread(target=self._end_unheard, daemon=True).start()
 
     def send(self, number: int, parts: Parts) -> None:
         """Take a command. They are numbered: an actor with several threads promises no order."""
@@ -87,6 +92,7 @@ class EngineActor:
 
     def receive(self) -> Received:
         """The events since the last call, or after a moment none, and the folders it asks for."""
+        self._listened.set()
         found: list[Parts] = []
         wants: list[Want] = []
         with contextlib.suppress(queue.Empty):
@@ -105,6 +111,17 @@ class EngineActor:
     def end(self, number: int, problem: str) -> None:
         """All of a folder has come, or why not."""
         self._folders.end(number, problem)
+
+    def _end_unheard(self) -> None:
+        """A server always has a call of `receive` under way. One that gave this engine up while its
+        node was cut off has told Ray to end it, which does not always come to pass. A node that
+        stood still was not silent meanwhile, so seconds are counted, not compared."""
+        silent_s = 0
+        while silent_s < UNHEARD_S:
+            time.sleep(1)
+            silent_s = 0 if self._listened.is_set() else silent_s + 1
+            self._listened.clear()
+        os._exit(1)
 
     def _want(self, number: int, path: str) -> None:
         self._wants.put((number, path))
