@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
-import pytest
-
-from tinkex.cluster import engine_actor
-from tinkex.cluster.engine_actor import EngineActor
+from tinkex.cluster.engine_actor import UNHEARD_S, Listeners
 
 
-class _Ended(BaseException):
-    pass
+def test_an_engine_that_no_server_listens_to_any_more_ends() -> None:
+    seconds: list[float] = []
+    listeners = Listeners(seconds.append)
+    listeners.note()
+    listeners.wait_until_gone()
+    assert len(seconds) == UNHEARD_S + 1
 
 
-@pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that an actor has waited, each over at once; its process ends with an exception."""
-    waited: list[float] = []
-
-    def end(_: int) -> None:
-        raise _Ended
-
-    monkeypatch.setattr(engine_actor.os, "_exit", end)
-    monkeypatch.setattr(time, "sleep", waited.append)
-    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
-    monkeypatch.setattr(engine_actor, "BEAT_S", 0.0)
-    return waited
-
-
-def test_an_engine_that_no_server_listens_to_ends(seconds: list[float]) -> None:
-    actor = EngineActor()
-    actor.receive()
-    with pytest.raises(_Ended):
-        actor._end_unheard()
-    assert len(seconds) == engine_actor.UNHEARD_S + 1
-
-
-def test_an_engine_goes_on_as_long_as_a_server_listens(
-    seconds: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also one that listens only now and then."""
-    actor = EngineActor()
+def test_an_engine_goes_on_as_long_as_a_server_listens() -> None:
+    """Also to one that listens only now and then."""
+    seconds: list[float] = []
 
     def sleep(second: float) -> None:
         seconds.append(second)
-        if len(seconds) % (engine_actor.UNHEARD_S - 1) == 0 and len(seconds) < 1000:
-            actor.receive()
+        if len(seconds) % (UNHEARD_S - 1) == 0 and len(seconds) < 1000:
+            listeners.note()
 
-    monkeypatch.setattr(time, "sleep", sleep)
-    with pytest.raises(_Ended):
-        actor._end_unheard()
+    listeners = Listeners(sleep)
+    listeners.wait_until_gone()
     assert len(seconds) > 1000

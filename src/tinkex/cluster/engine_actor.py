@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
@@ -50,6 +51,27 @@ Want: TypeAlias = tuple[int, str]
 Received: TypeAlias = tuple[list[Parts], list[Want]]
 
 
+class Listeners:
+    """Whether a server still listens: one that does always has a call of `receive` under way."""
+
+    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._sleep = sleep
+        self._heard = threading.Event()
+
+    def note(self) -> None:
+        """One listens."""
+        self._heard.set()
+
+    def wait_until_gone(self) -> None:
+        """Until none has listened for so many seconds. They are counted, not compared: a process
+        that stood still was not left alone meanwhile."""
+        silent_s = 0
+        while silent_s < UNHEARD_S:
+            self._sleep(1)
+            silent_s = 0 if self._heard.is_set() else silent_s + 1
+            self._heard.clear()
+
+
 class EngineActor:
     """One engine, one life long. `send` and `receive` run in threads of their own."""
 
@@ -67,7 +89,7 @@ class EngineActor:
         self._wants: queue.SimpleQueue[Want] = queue.SimpleQueue()
         self._folders = Folders(self._want)
         self._is_away = False
-        self._listened = threading.Event()
+        self._listeners = Listeners()
 
     def arrive(self) -> Where:
         return version(PACKAGE), socket.gethostname()
@@ -92,7 +114,7 @@ class EngineActor:
 
     def receive(self) -> Received:
         """The events since the last call, or after a moment none, and the folders it asks for."""
-        self._listened.set()
+        self._listeners.note()
         found: list[Parts] = []
         wants: list[Want] = []
         with contextlib.suppress(queue.Empty):
@@ -113,14 +135,9 @@ class EngineActor:
         self._folders.end(number, problem)
 
     def _end_unheard(self) -> None:
-        """A server always has a call of `receive` under way. One that gave this engine up while its
-        node was cut off has told Ray to end it, which does not always come to pass. A node that
-        stood still was not silent meanwhile, so seconds are counted, not compared."""
-        silent_s = 0
-        while silent_s < UNHEARD_S:
-            time.sleep(1)
-            silent_s = 0 if self._listened.is_set() else silent_s + 1
-            self._listened.clear()
+        """One that its server gave up while its node was cut off has been ended by Ray, or should
+        have been: that does not always come to pass."""
+        self._listeners.wait_until_gone()
         os._exit(1)
 
     def _want(self, number: int, path: str) -> None:
