@@ -22,6 +22,7 @@ STORE_BYTES = 100_000_000
 _AS_OTHERS = {"RAY_worker_niceness": "0"}
 """Ray's workers are nice to all other processes; beside busy ones they would hardly run at all."""
 _ENGINE = b"ray::EngineActor"
+_END_S = 90.0
 
 
 class RayCluster:
@@ -115,7 +116,9 @@ def _signal(node: Any, number: int) -> None:
 def _thaw(node: Any) -> None:
     engines = _engines(node)
     _signal(node, signal.SIGCONT)
+    end = time.monotonic() + _END_S
     while any(map(_is_engine, engines)):
+        assert time.monotonic() < end, "an engine that was given up goes on"
         time.sleep(0.05)
 
 
