@@ -19,8 +19,8 @@ from tinkex.engine.model.passes import Pass as PassFacts
 from tinkex.engine.model.sizes import sizes_of
 
 _WORK = {"cuda": 1e13, "cpu": 2.5e8}
-"""Parameters times tokens of a stretch: by the rates of whole passes about 30 ms of an H200 and 8 to 25
-of two cores; backwards, where layers are computed again, up to three times that. Reckoned."""
+"""Parameters times tokens of a stretch: by the rates of whole passes about 30 ms of an H200 and 8
+to 25 of two cores; backwards, where layers are computed again, up to three times that. Reckoned."""
 
 
 class Stretches:
