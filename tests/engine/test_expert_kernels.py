@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from support.hf_models import packed_experts
-from support.interpreted import DEVICE, here
+from support.interpreted import DEVICE, INTERPRETED, here
 from tinkex.engine.adapters.layout import Factors
 from tinkex.engine.adapters.packed import PackedLora, Segment
 from tinkex.engine.model.blocks.expert_ops import _clamped
@@ -135,7 +135,10 @@ def test_few_tokens_get_what_sorted_ones_get(tokens: int, by: str, oss: bool) ->
 def test_few_tokens_get_from_packed_experts_what_widened_ones_give(
     tokens: int, dtype: torch.dtype
 ) -> None:
-    """The same bits: of every pattern of four bits, and of the smallest and largest scales."""
+    """Of every pattern of four bits, and of the smallest and largest scales: the same bits.
+
+    On a card float32 is added up in another order where the weights are packed.
+    """
     from tinkex.engine.kernels.mixtures import few_experts, pair_experts
 
     hidden, inner = 192, 96
@@ -149,8 +152,9 @@ def test_few_tokens_get_from_packed_experts_what_widened_ones_give(
             found = kernel.down_onto(onto, rows, second, None, routes, None, None)
             if first is up:
                 ours = rows, found
-        assert torch.equal(ours[0], rows)
-        assert torch.equal(ours[1], found)
+        near = 1e-5 if dtype == torch.float32 and not INTERPRETED else 0.0
+        for one, other in zip(ours, (rows, found), strict=True):
+            torch.testing.assert_close(one, other, rtol=near, atol=near * float(other.abs().max()))
         assert bool(ours[1].isfinite().all())
 
 
