@@ -63,7 +63,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> set[_Launch]:
 
 @here
 @pytest.mark.parametrize(
-    ("family", "ranks"), [("qwen3", (64, 8)), ("qwen3", (3, 1)), ("qwen3-moe", (128, 16))]
+    ("family", "ranks"),
+    [("qwen3", (32, 8)), ("qwen3", (64, 8)), ("qwen3", (3, 1)), ("qwen3-moe", (128, 16))],
 )
 def test_a_batch_of_likely_ranks_launches_only_what_was_compiled_ahead(
     family: str, ranks: tuple[int, int], launched: set[_Launch], tmp_path: Path,

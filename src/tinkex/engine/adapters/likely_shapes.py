@@ -16,8 +16,13 @@ from tinkex.engine.kernels import lora_cuts
 from tinkex.engine.kernels import lora_table as kernel
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
-LIKELY = (Shape(64, True), Shape(128, True), Shape(LEAST_RANK, False))
-"""Beside the default's: ranks up to 128, and such as are no multiples of 8."""
+LIKELY = (
+    Shape(LEAST_RANK, True),
+    Shape(64, True),
+    Shape(128, True),
+    Shape(LEAST_RANK, False),
+)
+"""Ranks up to 128, the default's first, and such as are no multiples of 8."""
 
 
 def launches(

@@ -30,7 +30,7 @@ from tinkex.engine.process.orphans import ending_with_parent
 from tinkex.engine.sampling.limits import SamplerLimits
 from tinkex.engine.settings import MOST_RANKS, WorkerConfig
 
-MAKE_TURN, GET_READY = "turn", "get ready"
+MAKE_TURN, GET_READY, COMPILE_MORE = "turn", "get ready", "compile more"
 """Notes beside commands."""
 
 L = TypeVar("L", Limits, SamplerLimits)

@@ -50,6 +50,7 @@ from tinkex.engine.process.fetched_weights import FetchedWeights
 from tinkex.engine.process.interleave import Interleave
 from tinkex.engine.process.moves import Moves
 from tinkex.engine.process.ranks import (
+    COMPILE_MORE,
     GET_READY,
     MAKE_TURN,
     Follower,
@@ -65,7 +66,11 @@ logger = logging.getLogger(__name__)
 Emit: TypeAlias = Callable[[Event], None]
 
 SOON_S = 0.2
-"""After work was asked for, so long nothing is got ready in idle time."""
+"""After the last work, so long nothing is got ready in idle time."""
+
+QUIET_S = 5.0
+"""The same for what only few will ask for: a script that pauses between its calls waits for none
+of it."""
 
 
 class _Wake:
@@ -105,7 +110,7 @@ class Worker:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="engine-save")
         self._fetcher = ThreadPoolExecutor(4, thread_name_prefix="engine-fetch")
         self._prepared = False
-        self._last_command = -math.inf
+        self._last_work = -math.inf
         self._stopping = False
 
     def submit(self, command: Command) -> None:
@@ -119,7 +124,9 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`, idle time used to get ready. Saves under way are finished first."""
         while not self._stopping:
-            if self.turn() or self._stopping or self._took_more() or self._get_ready():
+            if self.turn() or self._stopping or self._took_more(SOON_S) or self._get_ready():
+                continue
+            if self._took_more(QUIET_S) or self._compile_more():
                 continue
             self._accept(self._inbox.get())
         self._writer.shutdown()
@@ -138,6 +145,8 @@ class Worker:
                     self._make_turn()
                 elif note == GET_READY:
                     self._get_ready()
+                elif note == COMPILE_MORE:
+                    self._compile_more()
                 else:
                     self._accept(note)
 
@@ -145,10 +154,10 @@ class Worker:
         if self.leader is not None:
             self.leader.tell(note)
 
-    def _took_more(self) -> bool:
-        """Whether a command came soon after the last: a client that awaits each result is back
-        within milliseconds, and should not find the engine getting ready for others."""
-        pause = self._last_command + SOON_S - time.monotonic()
+    def _took_more(self, within: float) -> bool:
+        """Whether a command came so soon after the last work: a client that awaits each result is
+        back within milliseconds, and should not find the engine getting ready for others."""
+        pause = self._last_work + within - time.monotonic()
         try:
             self._accept(self._inbox.get(timeout=pause) if pause > 0 else self._inbox.get_nowait())
         except queue.Empty:
@@ -180,6 +189,7 @@ class Worker:
                 self._train()
             else:
                 self._sample()
+        self._last_work = time.monotonic()
         return True
 
     @property
@@ -194,17 +204,26 @@ class Worker:
         self._tell(GET_READY)
         try:
             self._prepared = not (self._trainer.prepare() or self._sampler.prepare())
-            return not self._prepared or self._trainer.compile_more()
+            return not self._prepared
         except Exception:
             logger.exception("getting ready failed; the first call will try again")
             self._prepared = True
+            return False
+
+    def _compile_more(self) -> bool:
+        """A kernel that few calls would else wait for; False if none is left."""
+        self._tell(COMPILE_MORE)
+        try:
+            return self._trainer.compile_more()
+        except Exception:
+            logger.exception("compiling ahead failed; who needs the kernel will try again")
             return False
 
     # ---- commands
 
     def _accept(self, command: Command | _Wake | _Fetched | None) -> None:
         if isinstance(command, RunCommand | Sample):
-            self._last_command = time.monotonic()
+            self._last_work = time.monotonic()
         if command is None:
             self._stopping = True
         elif isinstance(command, _Wake):
