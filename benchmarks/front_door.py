@@ -46,7 +46,8 @@ GENERATED = {"do_sample": True, "top_k": 0, "max_new_tokens": NEW, "min_new_toke
              "pad_token_id": 0}  # fmt: skip
 TENANTS = (1, 2, 4)
 TENANT_STEPS = ({"sequences": 1, "tokens": OPERATION}, STEP)
-MIX_S, TENANT_S = 4.0, 1.5
+MIX_S, TENANT_S = 6.0, 1.5
+MIX_TURNS, SOON_S = 10, 0.5
 PARTS = ["operations", "steps", "samples", "tuned", "mixed", "memory", "tenants", "engines"]
 TITLE = "Through the front door, tiny model on the CPU"
 NOTE = (
@@ -277,15 +278,17 @@ def _tenants_row(who: str, size: dict[str, int], rate: float, one: float, count:
 
 
 def mixed(server: ServedProcess, clients: dict[str, SdkClient], rounds: int) -> list[Row]:
-    """One sample at a time while another tenant trains without a pause."""
-    one = {"at_once": 1, "prompt": PROMPT, "new": NEW}
+    """One sample at a time while another tenant trains without a pause. Many of them, and once
+    that tenant is under way: when in its step a sample comes is chance."""
+    one = {"at_once": 1, "prompt": PROMPT, "new": NEW, "rounds": MIX_TURNS * rounds}
     rows = []
     with SdkClient("tinkex", server.url, "tml-trainer") as trainer:
         trainer.ask("begin")
         for sdk, client in clients.items():
-            alone = [took for took, _ in client.ask("samples", rounds=rounds, **one)]
+            alone = [took for took, _ in client.ask("samples", **one)]
             trainer.tell("steps_for", seconds=MIX_S, **STEP)
-            beside = [took for took, _ in client.ask("samples", rounds=rounds, **one)]
+            time.sleep(SOON_S)
+            beside = [took for took, _ in client.ask("samples", **one)]
             trainer.answer()
             what = f"a sample beside a trainer, {SDKS[sdk]}, against alone"
             rows.append(Row(what, statistics.median(beside) * 1e3, "ms",
