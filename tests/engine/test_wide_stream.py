@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from support.training import call, gradient, random_datum, train
 from tinkex.engine.errors import ModelError
 from tinkex.engine.messages import CreateRun, LoraSpec
+from tinkex.engine.model.blocks.dense_mlp import DenseMlp
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.model.passes import Pass
 from tinkex.engine.process.building import widen_stream
 from tinkex.engine.training.trainer import Trainer
 
@@ -64,21 +67,22 @@ def test_a_wide_stream_changes_nothing_in_a_model_of_float32(folder: Path) -> No
     assert torch.equal(slope, slope_after)
 
 
-def test_what_blocks_are_given_stays_in_the_models_own_dtype(folder: Path) -> None:
+def test_blocks_add_to_the_wide_stream_what_they_compute_in_the_models_own_dtype(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoder = load_decoder(folder, "cpu", torch.float16)
     widen_stream(decoder)
-    seen: set[tuple[torch.dtype, torch.dtype]] = set()
-    block = decoder._block
+    seen: set[tuple[torch.dtype, ...]] = set()
+    forward = DenseMlp.forward
 
-    def noted(index, kind, x, norms, run):  # type: ignore[no-untyped-def]  # as `_block`
-        out = block(index, kind, x, norms, run)
-        seen.add((x.dtype, out.dtype))
+    def noted(self: DenseMlp, layer: int, x: Tensor, onto: Tensor, run: Pass) -> Tensor:
+        out = forward(self, layer, x, onto, run)
+        seen.add((x.dtype, onto.dtype, out.dtype))
         return out
 
-    decoder._block = noted  # type: ignore[method-assign]  # watched
+    monkeypatch.setattr(DenseMlp, "forward", noted)
     trained(decoder)
-    assert seen == {(torch.float32, torch.float32)}
-    assert decoder.dtype == torch.float16
+    assert seen == {(torch.float16, torch.float32, torch.float32)}
 
 
 def test_a_wide_stream_is_refused_in_steady_mode(folder: Path) -> None:
