@@ -1,8 +1,8 @@
-"""Autoscaling: engines are started when queues ask for them and let go when they are idle.
+"""Autoscaling: starts engines when queues need them and stops them when they are idle.
 
-All engines a model may have are known from the beginning; those it does not need are asleep. One
-that is let go is drained first: its runs are written down and go on elsewhere, its samples end.
-An engine that waits for a place, on a Ray cluster without room, keeps nobody: the others serve.
+All engines that a model may have are known from the start; those it does not need are asleep. An
+engine is drained before it is stopped: its runs are saved and continue elsewhere, its samples end.
+An engine that waits for room on a Ray cluster blocks nobody: the others serve.
 """
 
 from __future__ import annotations

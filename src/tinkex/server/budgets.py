@@ -1,4 +1,4 @@
-"""So many bytes at once: who would go beyond is told to come back. Knows not what they are."""
+"""A budget of bytes held at one time: whoever would exceed it is told to come back later."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All the parts of one server, made, started and stopped in order. Knows no HTTP.
+"""All the parts of one server: created, started and stopped in order. Knows no HTTP.
 
-Starting is: lock the home, open the store, forget what was never acknowledged, take up sessions and
-runs, start the engines. Work that was waiting goes on by itself.
+Starting is: lock the home, open the store, forget what was never acknowledged, load sessions and
+runs, start the engines. Waiting work then continues by itself.
 """
 
 from __future__ import annotations

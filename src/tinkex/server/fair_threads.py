@@ -1,7 +1,7 @@
-"""Threads shared fairly: tenants take turns, and no one of them ever holds all threads.
+"""Threads shared fairly: tenants take turns, and no tenant ever holds all threads.
 
-However much heavy work a tenant hands in, another's next piece begins at once or in its turn.
-Used from the event loop alone, so nothing is locked.
+However much heavy work one tenant submits, another tenant's next piece starts at once or in its
+turn. Used from the event loop alone, so nothing is locked.
 """
 
 from __future__ import annotations

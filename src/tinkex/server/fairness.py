@@ -1,7 +1,7 @@
-"""Whose turn it is: the tenant that has been served the fewest tokens for its weight goes first.
+"""Fairness: the tenant that was served the fewest tokens, relative to its weight, goes first.
 
 A tenant that comes back after a pause starts level with the others: it neither pays for what it
-took when nobody else wanted it nor collects what it left. Knows nothing of what is scheduled.
+used while others were idle nor is compensated for its pause. Knows nothing of what is scheduled.
 """
 
 from __future__ import annotations

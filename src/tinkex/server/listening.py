@@ -1,9 +1,9 @@
-"""Uptime: how long the server was there to listen, and which instant lies so much of it back.
+"""Uptime: how long the server was listening, and which instant lies that far back.
 
-The wall clock jumps, and goes on while the machine sleeps or the process is stopped. What ends
-after some time without being wanted (sessions, results, records, nameless weights) is therefore
-measured in time that somebody could have come for it. Stored instants are the wall clock's:
-`before` translates. Time before this life of the server counts as the wall clock had it.
+The wall clock jumps, and goes on while the machine sleeps or the process is stopped. Timeouts for
+unused things (sessions, results, records, unnamed weights) therefore count only the time in which a
+client could have come for them. Stored instants are the wall clock's; `before` translates. Time
+before this start of the server counts as the wall clock had it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Maintenance: every few seconds each part of the server is asked to end what is due.
+"""Maintenance: every few seconds each part of the server is asked to end what has expired.
 
-What expires and when is the parts' own business. Knows none of them.
+Each part decides what expires and when. Knows none of them.
 """
 
 from __future__ import annotations

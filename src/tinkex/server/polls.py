@@ -1,4 +1,4 @@
-"""Answers polls: from a promise in memory, from the store, or with why there is nothing yet.
+"""Answers polls: from a promise in memory, from the store, or with the reason why work still waits.
 
 A finished training result is in the store and may be fetched again until it expires; the newest
 ones are also kept in memory. A lost sample is `Gone`, so that its client submits it again.

@@ -1,7 +1,7 @@
-"""Who waits for what: promises in memory, woken when their outcome is known. Never polls anything.
+"""Promises in memory: waiting requests are woken when their outcome is known. Nothing is polled.
 
-A promise knows its owner and its outcome; it does not know what was promised. Waiting costs one
-entry in a set, so thousands of waiting polls cost nothing.
+A promise knows its owner and its outcome, not what was promised. Waiting costs one entry in a set,
+so thousands of waiting polls cost almost nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Drains and restarts engines while clients go on: rolling restarts.
 
-A drained engine gets no new work. What it has under way ends there; its runs are written down and
-come back on other engines, or wait with the reason where there is no other.
+A drained engine gets no new work. Work under way ends there. Its runs are saved and continue on
+other engines, or wait with the reason if there is no other.
 """
 
 from __future__ import annotations

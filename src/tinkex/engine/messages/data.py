@@ -1,4 +1,4 @@
-"""Data of training as engines take them: tensors, sequences, adapters' settings, traced losses."""
+"""Training data as engines take it: tensors, sequences, adapters' settings, traced losses."""
 
 from __future__ import annotations
 

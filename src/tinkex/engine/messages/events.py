@@ -1,4 +1,4 @@
-"""Events: what an engine says, of itself and in answer to commands."""
+"""Events: what an engine reports by itself and in answer to commands."""
 
 from __future__ import annotations
 

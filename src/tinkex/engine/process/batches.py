@@ -1,4 +1,4 @@
-"""Training batches under way: begun from what waits, run in turns, their calls answered."""
+"""Training batches under way: started from waiting calls, run in turns, their calls answered."""
 
 from __future__ import annotations
 

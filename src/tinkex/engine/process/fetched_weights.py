@@ -1,7 +1,7 @@
-"""Fetched weights: folders that this host lacks, got from elsewhere and kept while they are needed.
+"""Fetched weights: folders that this host lacks, fetched by links and kept while they are needed.
 
-What is here already is read where it lies. The rest is fetched once per content, checked against
-its hashes, and deleted when its last user lets go or the process ends.
+What this host has already is read where it is. The rest is fetched once per content, checked
+against its hashes, and deleted when its last user drops it or the process ends.
 """
 
 from __future__ import annotations

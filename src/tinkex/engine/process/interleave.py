@@ -1,13 +1,16 @@
 """Time sharing: whose turn it is when both training and sampling have work.
 
-Work comes in units: a training command or micro-batch, a sampling step. What a unit of training
-took is owed to sampling at its share, and sampling goes until it has had that; what its last step
-took beyond it is owed to training. Clients that await each result leave nothing queued for a
-moment: what sampling is owed stays owed while training has no work, less what sampling takes
-meanwhile, and outlasts one unit of training without any sampling. A side without work for longer
-lends its turns; it is owed no more when it comes back than the unit it then waits for.
+Work comes in units: a training command or micro-batch, a sampling step.
 
-Units may end later than they return: on a GPU they are only queued. `spent` says what the oldest
+- The time of a unit of training is owed to sampling, by sampling's share. Sampling runs until it
+  has had that; what its last step took beyond it is owed to training.
+- A client that awaits each result leaves nothing queued for a moment. So what sampling is owed
+  remains while training has no work, less what sampling uses meanwhile, and it outlasts one unit
+  of training without any sampling.
+- A side without work for longer lends its turns. When it comes back it is owed no more than the
+  unit it then waits for.
+
+Units may end later than they return: on a GPU they are only queued. `spent` reports what the oldest
 one took once that is known; until then sampling goes after training.
 """
 

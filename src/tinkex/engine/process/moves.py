@@ -1,7 +1,7 @@
-"""Long work on runs made in pieces: a run created, loaded or brought back to the device.
+"""Moves of runs in pieces: creating a run, loading it, or bringing it back to the device.
 
-One after another, a piece whenever `step` is called, so that gigabytes on their way never keep a
-small tenant's step waiting for more than some milliseconds.
+One run after another, and one piece for every call of `step`, so that gigabytes on their way keep
+another tenant's step waiting for no more than some milliseconds.
 """
 
 from __future__ import annotations

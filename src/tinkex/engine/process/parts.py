@@ -1,7 +1,7 @@
-"""Parts of a file: got at the same time, written where they belong, hashed in their order.
+"""Downloads a file in parallel parts: written where they belong, hashed in order.
 
-A part goes from a small buffer straight into the file, and is hashed where it then lies in memory,
-while others are on their way.
+A part goes from a small buffer straight into the file, and is hashed from there while other parts
+are still coming.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chooses device, dtype and sizes for an engine from what it was asked for and what there is."""
+"""Chooses device, dtype and sizes of an engine from its settings and the hardware."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The commands of all runs that wait, in order per run, and which of them is next.
+"""The waiting commands of all runs, in order per run, and which of them is next.
 
-Forward passes at the heads of several runs are taken together, to be packed into one batch; any
-other command is taken alone. Those come first, in rounds: in a round every run is served what it
-had waiting when the round began, no more, so that commands that keep coming never keep a batch
-from its end. Knows nothing of what the commands do.
+Forward passes that are first in their runs' queues are taken together, to be packed into one batch;
+any other command is taken alone. The others come first, in rounds: in a round every run is served
+what it had waiting when the round began, no more, so that a stream of commands never delays a batch
+for ever. Knows nothing of what the commands do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine's start is made of: seconds by stage, for a log that is read when one is slow."""
+"""The stages of an engine's start in seconds, for the log of a slow start."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The adapters that can be sampled from, by name. What a name stands for never changes.
 
-Their tensors are kept up to a budget; beyond it those not in use for longest are let go and read
-again from their folders when asked for. A version in use is never let go, nor is one that came from
-a run in memory and whose folder is still to be written.
+Their tensors are kept up to a budget. Beyond it the least recently used are dropped and read again
+from their folders when needed. A version in use is never dropped, nor is one that came from a run
+in memory and whose folder is still to be written.
 """
 
 from __future__ import annotations

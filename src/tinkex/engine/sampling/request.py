@@ -1,6 +1,6 @@
 """A sample command while it is served: one request, and a branch for each of its samples.
 
-The first branch computes the prompt; when it is through, the others start from its pages.
+The first branch computes the prompt; the others then start from its pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A training pass operation by operation, made in stretches of layers.
+"""A training pass operation by operation, in stretches of layers.
 
-A long one takes seconds, and others would wait for all of it: so the stream is cut between layers,
-each stretch has a backward pass of its own, and whoever runs the pass may do something else at
-every cut. Cuts change no bit: what crosses them is kept and given back as it was.
+A long pass takes seconds, and others would wait for all of it. So it is cut between layers, each
+stretch has a backward pass of its own, and the caller may do other work at every cut. Cuts change
+no bit: what crosses them is kept and given back as it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The host's memory for what a device has no room for: blocks of one size, pinned on a GPU's host.
+"""Host memory for what a device has no room for: blocks of one size, pinned on a GPU's host.
 
-Pinning memory takes longer than copying it, so a block that was pinned is kept for whoever comes
-next. Copies go at the speed of the bus between the two, in pieces of a few milliseconds: who has
-gigabytes to move must not stop those that have a small step to make.
+Pinning memory takes longer than copying it, so a pinned block is kept for the next use. Copies run
+at the speed of the bus, in pieces of a few milliseconds: moving gigabytes must not delay another
+run's small step.
 """
 
 from __future__ import annotations

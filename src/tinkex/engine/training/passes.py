@@ -1,8 +1,7 @@
 """Training passes: hidden states of packed tokens, and the backward pass that follows.
 
-Small ones are replays of captured graphs where there is a GPU for it, all others run operation by
-operation, in several stretches of layers where it takes long. Knows segments and adapters, nothing
-of calls or losses.
+On a GPU small passes are replayed graphs. All others run operation by operation, long ones in
+several stretches of layers. Knows segments and adapters, nothing of calls or losses.
 """
 
 from __future__ import annotations

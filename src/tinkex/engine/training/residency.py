@@ -1,10 +1,10 @@
 """Paging: which runs are on the device, and which wait in the host's memory for their next command.
 
-A run that a command is for is on the device. When those there take more than their budget, the ones
-not used for longest go to the host, weights and moments as they are, and come back bit for bit in
-the time of a copy. Runs that a call is under way for stay, and so does one that came back until it
-was used. Moves are made in pieces, one at a time; beyond the host's memory it is for
-others to write runs down and drop them: they are told what there is room for.
+A command's run is brought to the device. When the runs there exceed their budget, the least
+recently used go to the host, weights and moments as they are, and come back bit for bit in the time
+of a copy. A run with a call under way stays, and so does one that came back until it was used. Runs
+move in pieces, one at a time. Beyond the host's memory the server must save runs and drop them: it
+is told how much room there is.
 """
 
 from __future__ import annotations

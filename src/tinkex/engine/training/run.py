@@ -1,8 +1,8 @@
-"""Everything a run is, and how it is copied, written and brought back bit for bit.
+"""Everything a run is, and how it is copied, written and restored bit for bit.
 
 A snapshot is a copy: training may go on while it is written. A folder holds the adapter in PEFT's
 layout, `run.json` with the settings, and for a training checkpoint `training.safetensors` with the
-optimizer's state and the gradients gathered since the last step. A run draws no random numbers
+optimizer's state and the gradients accumulated since the last step. A run draws no random numbers
 after its adapter was made, so its seed is all of its random state.
 """
 

@@ -1,8 +1,8 @@
 """One optimizer step, all or nothing: it leaves finite numbers, or changes nothing and says why.
 
-Whether a step can overflow at all is decided beforehand, from bounds that are kept as plain numbers
-beside the run: no pass over its state, and on a GPU nothing to wait for. A step they cannot vouch
-for is made on copies, and looked at before it counts. Either way the bits are the same.
+Whether a step can overflow is decided beforehand, from bounds that are kept as plain numbers with
+the run: no pass over its state, and on a GPU nothing to wait for. A step that the bounds cannot
+rule out is computed on copies and checked before it counts. Either way the bits are the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A folder as a tar stream: made while it is read, its length known before the first byte.
+"""A folder as a tar stream, made while it is read; its length is known before the first byte.
 
 Knows nothing of checkpoints or HTTP. Entries are plain files with fixed owner and mode, so that the
 same folder always gives the same bytes.

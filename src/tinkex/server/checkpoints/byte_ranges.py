@@ -1,11 +1,10 @@
-"""Which part of something a client asks for, in the words of HTTP's `Range`. Pure.
+"""Parses HTTP's `Range` header: which part of something a client asks for. Pure.
 
-One range of bytes is honoured. Several at once, other units and what cannot be read are answered
+One range of bytes is honoured. Several ranges, other units and what cannot be parsed are answered
 with the whole, as the standard allows.
 
-For archives only: they are made while they are sent and lie in no file, so that no second copy of
-the weights is written before the first byte leaves. Ranges of files are the web framework's
-(`FileResponse`).
+Used for archives only. They are made while they are sent, so that no second copy of the weights is
+written first. Ranges of files are the web framework's (`FileResponse`).
 """
 
 from __future__ import annotations

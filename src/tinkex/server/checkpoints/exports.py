@@ -1,6 +1,6 @@
-"""Files written for clients in this process, who cannot follow a link: there is no socket.
+"""Files written for clients in this process, which cannot follow a link: there is no socket.
 
-They lie in the home for as long as a link would live. Knows nothing of what is in them.
+They are kept in the home for as long as a link would live. Knows nothing of their content.
 """
 
 from __future__ import annotations

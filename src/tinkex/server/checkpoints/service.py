@@ -1,9 +1,9 @@
-"""Checkpoints: saved, found again by their path, checked byte for byte, copied, published, ended.
+"""Checkpoints: saved, found by their path, checked byte for byte, copied, published, deleted.
 
-A save goes through four hands: `admit` (nothing written yet), the engine (writes a draft folder),
-`seal` (manifest, final folder, a row), `record` (the row, in the transaction that ends the
-operation). Files lie in immutable folders that rows and samplers point at. Knows nothing of HTTP
-and never reads a tensor.
+A save has four steps: `admit` (nothing is written yet), the engine (writes a draft folder), `seal`
+(manifest, final folder, a row), `record` (the row, in the transaction that ends the operation).
+Files are in immutable folders that rows and samplers point at. Knows nothing of HTTP and never
+reads a tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Signed, expiring links to one path, that nobody can widen.
+"""Signed, expiring links to one path.
 
-The signature covers the path, the tenant it was made for and the second it expires. Knows no
-routes: the caller says what a path means.
+The signature covers the path, the tenant it was made for and the second it expires, so a link
+cannot be used for anything else. Knows no routes: the caller says what a path means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A limit on concurrency by tenant: who asks for much at once waits, and nobody else for it."""
+"""A limit on concurrency per tenant: a tenant's excess requests wait, and no other tenant's."""
 
 from __future__ import annotations
 

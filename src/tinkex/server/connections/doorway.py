@@ -1,7 +1,7 @@
 """Serves an application to other processes of its own user, over the socket in its home.
 
-Costs nothing until somebody comes: the web server is loaded when the first one connects. Who comes
-this way owns the home's files, and is marked as the client within this process is.
+The web server is loaded when the first process connects. A process that connects here owns the
+home's files, so it has the same rights as the client within this process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""HTTP/1.1 as the server reads and writes it: parsed in C, heads of bounded size, answers whole.
+"""HTTP/1.1 parsed in C, with bounded heads, and answers sent in one piece.
 
-The web server's own protocol does the work; it would gather heads, trailers and pipelined requests
-without end, copy every piece of a body twice and send an answer's head and body apart, this one
-does not. It overrides private
-parts of uvicorn, whose version is capped for that in pyproject.toml; the tests of this module say
-whether a newer one will do.
+Builds on the web server's own protocol, which would collect heads, trailers and pipelined requests
+without a bound, copy every piece of a body twice, and send an answer's head and body separately.
+This one does none of that. It overrides private parts of uvicorn, whose version is capped for that
+in pyproject.toml; the tests of this module say whether a newer one works.
 """
 
 from __future__ import annotations

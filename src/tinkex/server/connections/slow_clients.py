@@ -1,11 +1,10 @@
-"""Cuts connections whose client dawdles: over the head of a request, or over taking an answer.
+"""Cuts off connections whose client is too slow to send a request's head or to take an answer.
 
-A look at every connection once in a while, at no cost to a request. The body of a request has its
-own time, where it is read. Requests that are being answered are never cut for how long they take:
-held polls and token streams may last as long as they like, as long as what was sent is taken.
+It looks at every connection once in a while, at no cost to a request. Bodies have a timeout of
+their own, where they are read. A request is never cut for how long its answer takes: held polls
+and token streams may last as long as the client takes what was sent.
 
-Knows what the web server's connections show of themselves, whichever of its parsers is used, and
-nothing of requests.
+Uses what the web server's connections expose, whichever of its parsers runs. Knows no requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The door: one-time links that let in who can read the server's terminal, and a limit on guesses.
+"""Signing in: one-time links for whoever can read the server's terminal, and a limit on guesses.
 
 Keys have 256 random bits, so guessing is hopeless anyway; the limit tells a clumsy script to stop.
-A right key always opens: behind a proxy everybody has the same address, and one who fails on
-purpose must not keep the others out.
+A right key always works: behind a proxy all users have the same address, and one who fails on
+purpose must not lock the others out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A wake-up call with a time limit, cheap enough to be awaited once for every token of a stream.
 
-An `asyncio.Event` under `asyncio.timeout` makes a timer, a scope of cancellation and a queue for
-every wait. Here one timer stays: when it fires it looks how long the wait has lasted, and is set
-anew if that is not long enough.
+An `asyncio.Event` under `asyncio.timeout` makes a timer, a cancellation scope and a queue for every
+wait. Here one timer stays: when it fires it checks how long the wait has lasted, and is set again
+if that is not long enough.
 """
 
 from __future__ import annotations

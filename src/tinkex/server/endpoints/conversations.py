@@ -1,4 +1,4 @@
-"""A conversation with a model, whichever API it came by: rendered, drawn, told apart in pieces."""
+"""A conversation with a model, from either API: rendered, sampled, and split into its parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Samples for these routes: admitted, through the lanes, metered, stopped when nobody waits.
+"""Samples for these routes: admitted, sent through the lanes, metered, stopped if no client waits.
 
-A `Draw` is all prompts of one request. Its news is gathered while its client is slow to take it, so
-that a stream holds at most what its sequences hold. Knows tokens only: no text, no HTTP.
+A `Draw` is all prompts of one request. New tokens are collected while a client is slow to take
+them, so a stream holds at most what its sequences hold. Knows tokens only: no text, no HTTP.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Refusals in the two shapes that clients of these APIs read, and what is only wrong with them.
+"""Errors in the two shapes that clients of these APIs read.
 
     OpenAI      {"error": {"message", "type", "code", "param"}}
     Anthropic   {"type": "error", "error": {"type", "message"}, "request_id"}
 
-A body that does not fit is a 400 here: these clients know it for what it is.
+An invalid body is a 400 here, which these clients expect.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The engine's own process handle as a `Worker`: small messages cross without a wait, and threads
-wait for the others, so that the loop does not.
+"""The engine's process as a `Worker`: small messages are written at once, large ones by threads.
 
-The engine is found by name when the first worker starts; this floor imports only its messages.
-Beside an engine on a GPU a spare process waits with its libraries loaded: if the engine dies, the
-next one is there seconds sooner.
+The engine is found by name when the first worker starts; this floor imports only its messages. A
+spare process with its libraries loaded waits for each engine on a GPU: if the engine dies, the next
+one is ready seconds sooner.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Keeps one engine process of a base model alive and speaks to it; says in words why work waits.
+"""Keeps one engine process of a base model alive, talks to it, and says why work waits.
 
-`Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
-the command (it then changed nothing), `EngineLost` when the process died before answering or has no
-such run. What was lost is for the callers to send again: the engine holds no state that the log
-cannot rebuild. Lives of the process are numbered; state made in one is gone in the next.
+`Engine.submit` returns a result or raises: `CommandFailed` when the engine refused or failed the
+command (it then changed nothing), `EngineLost` when the process died before answering or has no
+such run. The caller sends again what was lost: the engine holds no state that the log cannot
+rebuild. Lives of the process are numbered; state made in one is gone in the next.
 """
 
 from __future__ import annotations

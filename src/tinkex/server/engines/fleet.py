@@ -1,7 +1,7 @@
-"""How many engines serve each model and what of the machine each of them gets.
+"""How many engines serve each model, and which share of the machine each of them gets.
 
-Torch is not asked: the server process never loads it. GPUs are counted by their driver, which
-knows what this process may see.
+Torch is not asked, because the server process never loads it. GPUs are counted by their driver,
+which knows what this process may see.
 """
 
 from __future__ import annotations

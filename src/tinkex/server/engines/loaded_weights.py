@@ -1,7 +1,7 @@
-"""Which weights an engine has loaded for sampling: brought in when needed, dropped when not.
+"""Which weights an engine has loaded for sampling: loaded when needed, dropped when not.
 
-Kept per life of the engine; the least recently used go when there are too many, never while a
-sample uses them or while their files are still to come.
+Kept per life of the engine. When there are too many, the least recently used are dropped, never
+while a sample uses them or while their files are still to be written.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a model needs of this machine: its family, its sizes, its memory, and whether it fits.
+"""What a model needs on this machine: its family, its sizes, its memory, and whether it fits.
 
-Read from a configuration: a folder's own, or the published one of a model that is known by name. Of
-folders whose configuration we cannot compute, the headers of their files are counted. No weight is
-touched. Weights are held once for training and sampling together, bfloat16 on a GPU and float32 on
-a CPU, experts in MXFP4 as they are shipped where that alone fits; beside them come caches, runs and
-activations, which take what is left.
+Read from a configuration: a folder's own, or the published one of a model known by name. For
+folders whose configuration we cannot compute with, the headers of their files are counted. No
+weight is read. Weights are held once for training and sampling, bfloat16 on a GPU and float32 on a
+CPU; experts in MXFP4 stay packed where only that fits. Caches, runs and activations take the rest.
 """
 
 from __future__ import annotations

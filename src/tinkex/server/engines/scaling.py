@@ -1,10 +1,9 @@
-"""Autoscaling policy: how many engines a model should have, by what waits for them and how long.
+"""Autoscaling policy: how many engines a model should have, by its load over time.
 
-Load is a number of engines: runs with something to do and sequences being sampled or waiting, each
-divided by what one engine should have of them. It is averaged over a while, so that neither a burst
-nor a client that pauses between two steps decides. Growing and shrinking have thresholds of their
-own and between them nothing happens, so that no engine comes and goes with the same work. Knows no
-engine and no clock of its own.
+Load is a number of engines: busy runs, and sequences being sampled or waiting, each divided by what
+one engine should have of them. It is averaged, so that neither a burst nor a client that pauses
+between two steps decides. Growing and shrinking have different thresholds, so that no engine comes
+and goes under constant load. Knows no engine and no clock of its own.
 """
 
 from __future__ import annotations

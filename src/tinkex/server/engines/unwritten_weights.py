@@ -1,9 +1,9 @@
 """Weights that are sampled from before their files are on disk: which engine's memory has them.
 
-A run's weights are handed to sampling inside its engine and written down behind that; until then no
-other engine can have them. If the engine dies between, the operation that saves them is still in
-the log: it is repeated, there or on another engine, and whoever samples from them waits for that.
-`over` ends it, with the files there or given up.
+A run's weights are handed to sampling inside its engine and written to disk after that. Until then
+no other engine can have them. If the engine dies in between, the operation that saves them is still
+in the log: it is repeated, there or on another engine, and samples wait for that. `over` ends the
+entry, with the files written or given up.
 """
 
 from __future__ import annotations

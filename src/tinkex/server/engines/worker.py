@@ -1,7 +1,7 @@
-"""What the server asks of an engine's process: start, take commands, give events, stop.
+"""What the server needs from an engine's process: start, take commands, give events, stop.
 
-The server never imports an engine; it is handed a `Launch`. The real one is found by name in
-`child_process`, tests and simulations bring their own.
+The server never imports an engine; it gets a `Launch`. The real one is found by name in
+`child_process`; tests and simulations bring their own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lets go of what a home need not keep: by its server where one lives there, else on its own."""
+"""Deletes what a home need not keep: through its server if one is running, otherwise directly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Moves what a home keeps to stores of a team's: one step for each kind of store, each of which can
-be begun again."""
+"""Moves a home's data to a team's stores: one step for each kind of store, each resumable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Bodies as they come: within a size, a time and their tenant's part of the memory set aside.
+"""Reads request bodies, bounded in size, time and their tenant's share of the memory set aside.
 
-A client that stops half-way changes nothing. What is large is unpacked and read in its tenant's
-turn, off the event loop, and counts for as long as it is held: a few bytes of zstd are megabytes.
+A client that stops half-way changes nothing. Large bodies are decompressed and read in their
+tenant's turn, off the event loop. They count for as long as they are held, decompressed: a few
+bytes of zstd can be megabytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The seam between HTTP and the services: who asks, what came, how the answer travels.
+"""Between HTTP and the services: who asks, with which body, and how the answer is sent.
 
-How a body is read stands in `bodies`. Refusals become `{"detail": …}` with their status,
-uncompressed and with a length.
+`bodies` has how a body is read. Refusals become `{"detail": …}` with their status, uncompressed and
+with a length.
 """
 
 from __future__ import annotations

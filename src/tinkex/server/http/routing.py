@@ -1,7 +1,7 @@
-"""The HTTP face: one module per noun. A route parses, calls one service function, encodes.
+"""Routing: each route says what it takes and answers, by the very functions and types it uses.
 
-Each route says what it takes and answers in terms of the very functions and types it uses, so that
-a description of the whole can be made from the table of routes.
+So the description of the whole API is made from the table of routes. One module per noun: a route
+parses, calls one service function, encodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why an operation of training waits, in words: what its client is shown while it polls."""
+"""Why a training operation waits, in words: what its client is shown while it polls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training run in memory: its log, where its state lives, what of it is under way and due.
+"""A training run in memory: its log, where its state is resident, its pending work.
 
-A run's live state is in an engine's memory or nowhere. What makes it whole again is on disk: its
-snapshot and the operations behind it. Only the methods here change a run.
+A run's live state is in one engine's memory or in none. Its snapshot and the operations after it,
+on disk, rebuild it. Only the methods here change a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All live runs: taken up from the store when a server starts, found by id after that."""
+"""All live runs: loaded from the store when a server starts, found by id after that."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How far a trainer's logprobs are from those a sampler gave, with the same weights and tokens.
+"""How far a trainer's logprobs are from a sampler's, for the same weights and tokens.
 
-Reinforcement learning brings the sampler's logprobs along with its data. While a run's weights are
-those it last saved for a sampler, the trainer's own logprobs of that data should be the same; what
-they differ by is error, which importance weights carry into every gradient. Data of an older
-sampler is measured with it, if a client trains on such: the request does not say whose it is.
+Reinforcement learning sends the sampler's logprobs with its data. While a run's weights are the
+ones it last saved for a sampler, the trainer's own logprobs of that data should be the same. Any
+difference is an error that importance weights carry into every gradient. Data of an older sampler
+is measured too if a client trains on it, because a request does not say which sampler it came from.
 """
 
 from __future__ import annotations

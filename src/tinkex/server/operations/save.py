@@ -1,8 +1,8 @@
 """save_weights, save_weights_for_sampler, save_weights_external: a run's weights get a name.
 
-Without a name, weights for a sampler become a sampling session and no checkpoint. The engine hands
-them to sampling in its own memory and that is told at once; the files follow. Their folder is named
-after the operation, so that one that is repeated fills the folder the sampler already points at.
+Unnamed weights for a sampler become a sampling session and no checkpoint. The engine hands them to
+sampling in its own memory, the client is answered at once, and the files follow. Their folder is
+named after the operation, so a repeated one fills the folder that the sampler already points at.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Between the protocol's binary messages and the engine's. Values in, values out; blocks the CPU.
+"""Translates between the protocol's binary messages and the engine's. Pure.
 
-Keep large ones off the event loop.
+Large ones take CPU time: call it off the event loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A JSON body as values, or a refusal: nothing that could not be stored or said again in JSON.
+"""Reads a JSON body into values; refuses what could not be stored or written as JSON again.
 
-While one is read nothing else runs in this process, in whichever thread that is. So it is not only
-bytes that are bounded but what they are made of: 16 MiB of empty lists take five seconds.
+While one is read nothing else in this process runs, in any thread. So not only its bytes are
+bounded but also its number of values: 16 MiB of empty lists would take five seconds.
 """
 
 from __future__ import annotations

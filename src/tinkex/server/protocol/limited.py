@@ -1,8 +1,8 @@
-"""A request type of the protocol within a server's limits: the same fields, each bounded.
+"""Adds a server's limits to a request type of the protocol: the same fields, each bounded.
 
-`tinkex.types` says once which fields a request has, of which kind, with which default. A server
-must also say how much of each it takes, and may ask for what the type leaves open or do without
-what it asks for. `limited` makes the type that says both; nothing is declared again.
+`tinkex.types` says once which fields a request has, of which kind and with which default. A server
+adds how much of each it accepts, which optional fields it requires, and which it can do without.
+`limited` makes one type of both; nothing is declared twice.
 """
 
 from __future__ import annotations

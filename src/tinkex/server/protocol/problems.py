@@ -1,6 +1,6 @@
-"""What pydantic finds wrong with a request, in a sentence: the field, what came, the limit.
+"""Turns pydantic's errors about a request into a sentence: the field, the value, the limit.
 
-A value is shown when it is a number, otherwise told by its kind or size: it could be a secret.
+A number is shown. Any other value is described by its kind or size, because it could be a secret.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""News for those who watch: a bounded ring of events with ids, from which anyone may resume.
+"""Live updates: a bounded ring of events with ids, from which any reader may resume.
 
-Nothing is kept per watcher but the id of what it saw last, so a slow one costs nothing and one that
-was away too long is told to look at everything again. An id is the life of the server and a number.
-Publishing is appending; all else is done by those who watch.
+Nothing is kept per reader except the id it saw last. So a slow reader costs nothing, and one that
+was away too long is told to read everything again. An id is the life of the server and a number.
+Publishing is appending; readers do the rest.
 """
 
 from __future__ import annotations

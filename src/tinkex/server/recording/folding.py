@@ -1,9 +1,9 @@
-"""A history growing old: its points folded into blocks, and these into coarser ones, within bounds.
+"""Compacts a history: points are folded into blocks, and these into coarser ones, within bounds.
 
-New points are rows of their own; every `BLOCK` of them become a block, a column per metric. Beyond
-`MOST_BLOCKS` the oldest pairs are merged, finer ones first: a history stops growing, and yesterday
-stays finer than last month. Blocks are made by reading; the writing thread only puts one in its
-place at a time.
+New points are rows of their own. Every `BLOCK` of them become a block with a column per metric.
+Beyond `MOST_BLOCKS` the oldest pairs are merged, finer ones first. So a history stops growing, and
+yesterday stays finer than last month. Blocks are made by reading threads; the writing thread only
+stores them, one at a time.
 """
 
 from __future__ import annotations

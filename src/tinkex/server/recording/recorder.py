@@ -1,8 +1,8 @@
-"""Hears of every end of an operation, and makes of it what is kept and what is told to watchers.
+"""Records the end of every operation: what is kept of it, and what readers are told.
 
-What it keeps of an operation is written in the same commit as its result: who was answered finds
-it in the history, whatever happens next. That costs the writing thread one more row, and the event
-loop a few small dictionaries.
+What it keeps is written in the same commit as the operation's result. So an answered operation is
+always in the history. That costs the writing thread one more row, and the event loop a few small
+dictionaries.
 """
 
 from __future__ import annotations

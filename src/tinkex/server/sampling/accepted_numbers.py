@@ -1,8 +1,8 @@
-"""Which sample numbers may have been accepted, written ahead, so that restarts own up to losses.
+"""Which sample numbers may have been accepted, written ahead, so that a restart can report losses.
 
 Samples are not logged one by one. Instead a range of numbers per sampler and client is made durable
-before the first number in it is accepted; after a restart every number in the range that is not
-here counts as lost. A client that knows of none of them ignores that.
+before the first number in it is accepted. After a restart every number in the range that is not in
+memory counts as lost. A client that knows of none of them ignores that.
 """
 
 from __future__ import annotations

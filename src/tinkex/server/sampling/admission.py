@@ -1,7 +1,7 @@
-"""Room for samples: how many and how large, per tenant and in all; too much is told to wait.
+"""Admission of samples: bounds on their number and size, per tenant and in total.
 
-Of the memory for prompts that wait, and for results that nobody fetched, a tenant has half of what
-the others leave: whoever fills its part keeps nobody else from sampling.
+Of the memory for waiting prompts, and for results that were not fetched yet, a tenant gets half of
+what the others leave. So a tenant that fills its share stops nobody else from sampling.
 """
 
 from __future__ import annotations

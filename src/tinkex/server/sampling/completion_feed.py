@@ -1,7 +1,7 @@
-"""Batched polling: per sampler and client, the stream of samples that came to an end.
+"""Batched polling: per sampler and client, the stream of samples that have ended.
 
 A cursor marks how far a client has read. Cursors start from the clock, so those of an earlier life
-of the server lie behind every new one. What a client acknowledges is trimmed; what it has not read
+of the server are behind every new one. What a client acknowledges is trimmed; what it has not read
 stays, up to a limit. Holds no results, only which there are.
 """
 

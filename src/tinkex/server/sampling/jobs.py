@@ -1,9 +1,9 @@
 """The Tinker protocol's samples: numbered, admitted within limits, answered once, kept for a while.
 
 Samples are not logged. If the server dies, polls for them are answered with 410 and clients
-resubmit; `windows` remembers enough to tell batch pollers so. A sample nobody asks for any more is
-stopped and forgotten, which looks the same to a client that comes back after all. How samples get
-through an engine is the business of `lanes`.
+resubmit; `windows` remembers enough to tell batch pollers so. A sample that no client asks for any
+more is stopped and forgotten, which looks the same to a client that returns after all. `lanes`
+brings samples through an engine.
 """
 
 from __future__ import annotations

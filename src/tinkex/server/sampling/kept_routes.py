@@ -1,13 +1,13 @@
 """Routes of sampled sequences, kept for training on them: which experts each token was sent to.
 
-The protocol has no field for them, so a sequence is known by its tokens: those of prompt and sample
-but for the last, which is what data for training is made of. Of the same tokens sampled twice the
-later counts. Memory only: after a restart, or when there is no room, a sequence is routed as if it
-had never been sampled. A tenant finds its own sequences and no other's, and those of the model it
-trains: another model's experts have nothing but their numbers in common with them.
+The protocol has no field for them. So a sequence is recognised by its tokens: prompt and sample
+without the last token, which is what training data consists of. If the same tokens were sampled
+twice, the later sample counts. Kept in memory only: after a restart, or without room, a sequence is
+routed as if it had never been sampled. A tenant finds only its own sequences, and only those of the
+model it trains, because experts of another model are different ones.
 
-To score a sequence, as for a penalty against a reference model, sends its tokens through experts
-too. Such routes never take the place of those of the sampler that drew it.
+Scoring a sequence, as for a penalty against a reference model, sends its tokens through experts
+too. Such routes never replace those of the sampler that drew it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Samples on their way through engines: queued per tenant, sent within bounds, cancelled.
+"""Brings samples through engines: queued per tenant, sent within bounds, cancelled.
 
 Every pool has lanes, one per tenant. A sample gets its engine when it is sent (see `routing`). A
-tenant's window bounds what it has with each engine, so that cancelling is cheap and one tenant's
-queue stays here; between tenants the engine itself is fair, because it alone knows what each step
-costs. A sample lost with its engine is sent again, to whichever can take it, with the same seed,
-and who watches it gets each token once all the same. Knows nothing of numbers, polls, retention or
-any protocol.
+tenant's window bounds what it has at each engine, so that cancelling is cheap and a tenant's queue
+stays here. Fairness between tenants is the engine's, because only it knows what each step costs. A
+sample lost with its engine is sent again to any engine that can take it, with the same seed, and
+its watchers still get each token once. Knows nothing of numbers, polls, retention or any protocol.
 """
 
 from __future__ import annotations

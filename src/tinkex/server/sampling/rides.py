@@ -1,6 +1,6 @@
-"""One sample on its way: what it is drawn from, who watches it, and how it ends.
+"""One sample on its way: which weights it is drawn from, its watchers, and how it ends.
 
-Who watches gets each token once, however often the sample had to be sent.
+Watchers get each token once, however often the sample had to be sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which engine of a pool a sample goes to: one with its weights and its longest cached prefix.
+"""Which engine of a pool a sample goes to: the one with its weights and its longest cached prefix.
 
-Within bounds: an engine that has much more to do than the one with the least gets nothing for what
-it has cached. So weights that many ask for come to more engines by themselves, and a prompt that
-many share is computed on more than one.
+Within bounds: an engine with much more work than the least loaded one is not preferred for its
+cache. So popular weights spread to more engines by themselves, and a popular prompt is computed on
+more than one.
 """
 
 from __future__ import annotations

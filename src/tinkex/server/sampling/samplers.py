@@ -1,4 +1,4 @@
-"""Samplers: handles on weights that never change, of a checkpoint, a base model, or a save."""
+"""Samplers: handles on immutable weights, of a checkpoint, a base model, or a save."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Weights saved for a sampler without a name: kept while they may be used, within a bound.
+"""Unnamed sampler weights: kept while they may be used, within a bound.
 
-A reinforcement-learning loop makes some in every step and comes back to the newest. Those of a
-sampler that is in use, was used a short while ago, or is among the newest of its session are live
-and never touched. The others go, least recently used first, when their tenant's take more than the
-limit, when the disk runs low, or when somebody asks; each time it is said why.
+A reinforcement-learning loop makes some in every step and uses the newest. Weights of a sampler
+that is in use, was used a short while ago, or is among the newest of its session are live and never
+deleted. The others are deleted, least recently used first, when their tenant exceeds its limit,
+when the disk runs low, or on request. The log says why each time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Large bodies and results on disk, laid into shared files so that each costs one sync.
+"""Large bodies and results on disk, in shared segment files so that each costs one sync.
 
-A blob is a stretch of a segment file, followed by its checksum; its name says where. Its bytes are
-durable when `put` returns; after a crash `is_whole` tells whether all of them are there. A segment
-is deleted when nothing in it is needed any more. Knows nothing of what the bytes mean.
+A blob is a stretch of a segment file, followed by its checksum; its name says where it is. Its
+bytes are durable when `put` returns. After a crash `is_whole` tells whether all of them are there.
+A segment is deleted when nothing in it is needed any more. Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations

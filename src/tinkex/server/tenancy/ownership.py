@@ -1,4 +1,4 @@
-"""To whom things in a home belong. Asked only on behalf of the user who owns the home's files."""
+"""Who owns what in a home. Asked only on behalf of the user who owns the home's files."""
 
 from __future__ import annotations
 

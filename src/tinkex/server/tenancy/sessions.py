@@ -1,8 +1,7 @@
 """Sessions: opened by a client, kept alive by heartbeats, ended by it or by long silence.
 
 An ended session stays readable and its checkpoints stay; its heartbeats are answered with `Gone`.
-
-Silence is counted in time that the server was there to listen.
+Silence counts only time in which the server was listening.
 """
 
 from __future__ import annotations

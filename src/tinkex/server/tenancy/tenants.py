@@ -1,4 +1,4 @@
-"""Who is asking: an API key in, a tenant's id out. Keys are only ever held as hashes.
+"""Authentication: an API key in, a tenant's id out. Keys are only ever held as hashes.
 
 On loopback any well-formed key is a tenant of its own. Elsewhere keys are configured: the hash of
 the presented key is compared with every configured hash, in constant time.

@@ -1,7 +1,7 @@
-"""Counts what tenants use, and writes it down a few seconds later.
+"""Counts what tenants use, and writes it to the database a few seconds later.
 
-Amounts gather in memory between flushes, so that a sample costs no write of its own; a crash loses
-at most what gathered since the last one. Knows no prices.
+Amounts accumulate in memory between flushes, so a sample costs no write of its own. A crash loses
+at most what accumulated since the last flush. Knows no prices.
 """
 
 from __future__ import annotations

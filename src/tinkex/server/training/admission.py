@@ -1,16 +1,16 @@
-"""Admission to an engine's memory: which runs have a place in it, and who goes when others wait.
+"""Admission to an engine's memory: which runs are resident, and which leave when others wait.
 
-A run takes its place before its state is sent for and gives it back only when the engine has let it
-go, so there are never more places taken than there are. When none is left, these go first, each
-after what it has under way:
+A run takes its place before its state is loaded and gives it back only when the engine has dropped
+it, so there are never more runs than places. When none is left, these leave first, each after its
+current work:
 
-1. runs with nothing to do for a while, the longest idle first;
-2. other runs with nothing to do, of the tenant with the most places if it has more than the one
-   who waits, else of that one itself;
-3. busy runs that had their turn, chosen in the same way: nobody keeps others out by never being
-   idle, and nobody who has many places gets the few of another.
+1. runs that have been idle for a while, the longest idle first;
+2. other idle runs, of the tenant with the most places if it has more than the one who waits,
+   otherwise of the waiting tenant itself;
+3. busy runs that had their turn, chosen in the same way. So a run that is never idle blocks nobody,
+   and a tenant with many places takes none from one with few.
 
-A run that could not be let go is passed over for a while, so it keeps nobody waiting.
+A run that could not be dropped is passed over for a while, so it keeps nobody waiting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Carries one operation: prepare, send, wait, conclude, commit, wake who waits.
+"""Carries one operation: prepare, send, wait, conclude, commit, wake the waiting polls.
 
-An operation's end is written after that of the one before it, but nothing waits for a save: it
-changes nothing of the run. What was lost with the engine is left in the log as it is, to be sent
-again once the run is restored; if that happens too often, it fails.
+An operation's end is written after that of the one before it. Only a save is not waited for,
+because it changes nothing of the run. What was lost with the engine stays in the log, to be sent
+again once the run is restored; after too many losses it fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads a large body while it is on its way to the disk: one thread, and the disk works meanwhile.
+"""Decodes a large body while it is being written to the disk: one thread for both.
 
-What lies on the disk then is a draft: it belongs to nobody until an operation is accepted that
-names it, and goes if none is. Accepts nothing itself.
+The written body is a draft: it belongs to no operation until one is accepted that names it, and is
+deleted otherwise. Accepts nothing itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An accepted operation's body: from memory while fresh, else from where it was made durable."""
+"""The body of an accepted operation: from memory while it is fresh, otherwise from storage."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Placement: which engine of its model's pool a run goes to, and when it moves to another.
 
-A run that is nowhere goes where there is room, then where the fewest runs have something to do. It
-stays there while it is in that engine's memory. It is moved, by being written down and brought back
-elsewhere, when its engine is being drained, or when another one has at least two busy runs less:
-moving one then makes both better off, and nothing would move it back. Runs of an engine that died
-come back on any other at once.
+A run that is not resident goes where there is room, then where the fewest runs are busy. It stays
+while it is in that engine's memory. It is moved, by a save and a load, when its engine is drained,
+or when another engine has at least two busy runs less: then one move helps both, and nothing would
+move the run back. Runs of an engine that died continue on any other at once.
 """
 
 from __future__ import annotations

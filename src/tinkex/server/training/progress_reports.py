@@ -1,9 +1,9 @@
-"""Progress reports: tells the log what a server does for people, at a bounded rate.
+"""Progress reports: the log of what a server does, for people, at a bounded rate.
 
-Runs that begin, steps now and then with loss and speed, saves, what was refused, samples by the
-half-minute. A line about a run's steps comes at most every few seconds, the same refusal too, with
-a count of those left out, so a busy server says no more than a quiet one. No key, prompt or token
-appears, and nothing here changes what happens.
+New runs, steps now and then with loss and speed, saves, refusals with their reason, samples by the
+half-minute. Lines about one run's steps come at most every few seconds, and so do repeats of the
+same refusal, with a count of those left out. So a busy server logs no more than a quiet one. No
+key, prompt or token appears, and nothing here changes what happens.
 """
 
 from __future__ import annotations

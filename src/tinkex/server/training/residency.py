@@ -1,6 +1,6 @@
-"""Brings a run into its engine's memory, keeps a copy on disk, and lets it go again.
+"""Loads a run into its engine's memory, keeps a snapshot on disk, and drops it again.
 
-Does one errand at a time and knows nothing of when: the scheduler decides that.
+Does one errand at a time; the scheduler decides when.
 """
 
 from __future__ import annotations

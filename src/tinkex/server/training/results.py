@@ -1,10 +1,10 @@
-"""Writes down how an operation ended, then wakes who waits for it. In that order.
+"""Records how an operation ended, then wakes the waiting polls. In that order.
 
-Row and result go to the disk at the same time; a row whose result is not whole after a crash is
-taken back at the next start, since nobody was told of it.
+Row and result go to the disk at the same time. If a crash leaves a row without a whole result, the
+next start undoes it, since nobody was told of it.
 
-A full or failing disk stops nothing but time: the result is kept in memory and written again until
-it is durable, because it was computed from an accepted operation and must not be lost.
+A full or failing disk costs only time: the result is kept in memory and written again until it is
+durable, because it was computed from an accepted operation and must not be lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a person changes about a run from outside: its name, its note, its end, its existence.
+"""Changes to a run from outside: renaming, a note, stopping, deletion.
 
-Additions of this server; the protocol has no words for them. A live run is stopped before it can be
-deleted, so that nobody's training loop loses its run to a slip of the hand.
+These are additions of this server; the protocol does not have them. A live run must be stopped
+before it can be deleted, so that a slip of the hand destroys nobody's training.
 """
 
 from __future__ import annotations

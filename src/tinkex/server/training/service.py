@@ -1,4 +1,4 @@
-"""Training as clients ask for it: models made, operations handed in. Parses, checks, submits."""
+"""Training as clients request it: creates runs and submits operations. Parses, checks, submits."""
 
 from __future__ import annotations
 

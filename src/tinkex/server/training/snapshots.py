@@ -1,10 +1,10 @@
-"""When a run's state is written down, and what that makes superfluous.
+"""Snapshots: when a run's state is saved, and what that makes superfluous.
 
-A snapshot is a save with everything in it, sent between two operations of the run. It is hashed,
-sealed and its row committed; training goes on meanwhile. The one before it stays, with the bodies
-of the operations between the two, so that a run whose newest snapshot is damaged goes back to that
-one (or to its beginning) and repeats more. What lies before the two is dropped. Where too much
-would have to be kept for that, only the newest snapshot is.
+A snapshot is a complete save, sent between two operations of the run. It is hashed, sealed and its
+row committed while training goes on. The one before it stays, with the bodies of the operations
+between the two. So a run whose newest snapshot is damaged goes back to that one (or to its
+beginning) and repeats more. Everything older is dropped. Where this would keep too much, only the
+newest snapshot stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who looks: a tenant sees its own, an operator everything."""
+"""Viewers: a tenant sees its own, an operator everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pages a branch's tokens lie in: what was computed becomes findable, forks share a prompt.
+"""The pages of a branch's tokens: computed pages enter the prefix cache, forks share a prompt's.
 
 Knows branches, pages and states; nothing of draws or results.
 """

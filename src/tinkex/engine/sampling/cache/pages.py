@@ -1,10 +1,10 @@
-"""The accounts of a paged cache: who holds each page, and which pages may be found again.
+"""The accounts of a paged cache: who holds each page, and which pages the prefix cache can find.
 
 A page is held by any number of sequences. A full page may also be filed under a key that stands for
-every token up to its end and the weights that computed it; when nobody holds it any more it stays
-findable until its room is needed, oldest first. Knows nothing of tensors.
+every token up to its end and the weights that computed it. When no sequence holds it any more, it
+can be found until its room is needed, oldest first. Knows nothing of tensors.
 
-Page 0 is nobody's: rows that only pad a batch write there.
+Page 0 belongs to no sequence: rows that only pad a batch write there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks of sequences, the pieces a step is made of, and how one is cut or filled up.
+"""Chunks of sequences, which make up a step, and how one is cut or filled up with guesses.
 
 Knows tokens, lengths and pages; never sees a tensor.
 """

@@ -1,8 +1,8 @@
-"""Preemption: who gives pages back when there are too few, fairly between lanes.
+"""Preemption: which branch gives pages back when there are too few, fairly between lanes.
 
-A lane is entitled to its part of the pages, as many as any other. Whoever has more gives way to
-whoever has less; within a lane the youngest gives way. The oldest branch of all never does. Only
-says who; the scheduler does it.
+Every lane is entitled to an equal share of the pages. A lane with more gives way to one with less;
+within a lane the youngest branch gives way. The oldest branch of all never does. Only chooses; the
+scheduler acts.
 """
 
 from __future__ import annotations

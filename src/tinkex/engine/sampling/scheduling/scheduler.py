@@ -1,15 +1,15 @@
 """Continuous batching: decides which tokens are computed next, fairly between lanes.
 
 Works on lengths and pages; never sees a tensor. A branch that has pages is active, and every active
-branch gets its next token in every step; if they are more than the step has rows, each lane gets as
-many as any other that wants them. What is left of the step's tokens goes to prompts, in chunks,
-first to the lane that had least. Within a lane the older goes first.
+branch gets its next token in every step. If there are more of them than the step has rows, lanes
+that want rows get equal numbers of them. The rest of the step's tokens goes to prompts, in chunks,
+first to the lane that had least. Within a lane the older branch goes first.
 
-A branch becomes active when pages for all its tokens so far are available. Whoever has less than
-its lane's part of rows and pages does not wait for those of a lane that has more: that one's
-youngest branch gives its pages back and starts over later, as it does when an active branch needs a
-page and there is none. The oldest branch of all takes what it needs and never gives way, so
-everything ends.
+A branch becomes active when pages for all its tokens so far are available. A branch with less than
+its lane's share of rows and pages does not wait for a lane with more than its share: that lane's
+youngest branch is preempted, which means that it gives its pages back and starts over later. The
+same happens when an active branch needs a page and there is none. The oldest branch of all takes
+what it needs and is never preempted, so every branch ends.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Fairness between lanes: whose prompt is computed next, and how much of the time prompts take.
 
-A lane is whoever a request is for. The lane whose prompts were served the fewest tokens goes
-first, of equals the one not served for longest. One that comes back after a pause starts level
-with the others: it neither pays for what it took when nobody else wanted it nor collects what it
-left.
+A lane is the tenant that a request is for. The lane whose prompts were served the fewest tokens
+goes first; among equals, the one not served for longest. A lane that comes back after a pause
+starts level with the others: it neither pays for what it used while others were idle nor is
+compensated for its pause.
 
-A long prompt makes a step long for everyone whose next token is in it. What a lane's prompts took
-while others drew tokens is owed to those: steps without its prompts, for as long. Knows nothing of
-pages or tensors.
+A long prompt makes a step long for every branch whose next token is in it. The time that a lane's
+prompts took while others drew tokens is owed to those: as long a time of steps without its prompts.
+Knows nothing of pages or tensors.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The database: rows only, one module per table with plain SQL, all writes through one thread.
 
-A table module is functions of a transaction and frozen rows: with `Store`, which says where they
-run, they are the server's repositories. `write` returns when the work is on disk, `post` queues it
-in the same order without waiting, `read` looks up a few rows, `query` anything, `browse` what
-people want to see: none of them works on the event loop. Which database it is, only `sqlite` and
-`postgres` know.
+A table module has functions of a transaction, and frozen rows. `Store` says where they run:
+`write` returns when the work is on disk, `post` queues it in the same order without waiting,
+`read` looks up a few rows, `query` anything, `browse` what people look at. None of them works on
+the event loop. Only `sqlite` and `postgres` know which database it is.
 """
 
 from __future__ import annotations
