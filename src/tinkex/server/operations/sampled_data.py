@@ -16,7 +16,7 @@ from tinkex.engine.messages import Datum
 
 
 def signals(data: Sequence[Datum]) -> dict[str, float]:
-    """Metrics of one call, by the names that say how to reduce them."""
+    """Metrics of one call, under names that say how to reduce them."""
     found: dict[str, float] = {}
     logprobs = [given[given != 0] for given in _given(data, "logprobs")]
     if sampled := sum(len(given) for given in logprobs):

@@ -28,10 +28,8 @@ class SamplerGap(NamedTuple):
 
 
 class GapWatch:
-    """Which calls of a run count, and what the newest of them showed, in `gap`.
-
-    Told of every operation in the order they are sent; ends may come in any order.
-    """
+    """Which calls of a run are measured, and the newest result, in `gap`. Told of every operation
+    in the order they are sent; ends may come in any order."""
 
     def __init__(self) -> None:
         self.gap: SamplerGap | None = None
@@ -40,7 +38,7 @@ class GapWatch:
         self._unconfirmed: tuple[int, SamplerGap] | None = None
 
     def change_weights(self) -> None:
-        """An operation is sent that may change the weights."""
+        """An operation that may change the weights is being sent."""
         self._weights += 1
 
     def save(self) -> int:
@@ -54,7 +52,7 @@ class GapWatch:
             self.gap = self._unconfirmed[1]
 
     def call(self) -> int | None:
-        """A call is sent; a number for `measured` if it counts, should the save succeed."""
+        """A call is sent. The number is for `measured` if it counts, should the save succeed."""
         return self._weights if self._weights in (self._saving, self._saved) else None
 
     def measured(self, number: int, gap: SamplerGap | None) -> None:
@@ -65,8 +63,8 @@ class GapWatch:
 
 
 def measure(data: Sequence[Datum], outputs: Sequence[Mapping[str, Tensor]]) -> SamplerGap | None:
-    """The gap of one call, or None if it brought no sampled logprobs. Those of a prompt are zero
-    by convention and do not count."""
+    """The gap of one call, or None if it brought no sampled logprobs. Prompt tokens have logprob
+    zero by convention and do not count."""
     found = [
         _differences(datum.inputs.get(_GIVEN), output.get(_GIVEN))
         for datum, output in zip(data, outputs, strict=True)

@@ -32,7 +32,7 @@ class Intake:
         self._threads = threads
 
     async def read(self, tenant: str, body: bytes, write: bool) -> tuple[Examined, Draft | None]:
-        """What a body says and, where `write` asks for it, the draft. Raises `Refusal`."""
+        """The decoded body and, if `write` asks for it, the draft. Raises `Refusal`."""
         if not write:
             return await self._threads.run(tenant, partial(examine, body)), None
         draft = Draft(self._blobs.reserve(len(body)))
@@ -47,7 +47,7 @@ class Intake:
             raise
 
     def discard(self, draft: Draft | None) -> None:
-        """Give up a draft that nobody kept."""
+        """Delete a draft that no operation kept."""
         if draft is not None and not draft.kept:
             self._blobs.delete(draft.blob)
 

@@ -11,7 +11,7 @@ from tinkex.server.training.snapshots import Snapshots
 
 
 class RunEndings:
-    """The way out for runs."""
+    """Ends runs."""
 
     def __init__(
         self,
