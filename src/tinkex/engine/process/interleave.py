@@ -27,7 +27,7 @@ class Interleave:
         if not 0.0 < sampling_share < 1.0:
             raise ValueError(f"sampling_share must lie between 0 and 1, not {sampling_share}")
         self._ratio = sampling_share / (1.0 - sampling_share)
-        self._owed = 0.0  # seconds of sampling; below 0 it is training that has to catch up
+        self._owed = 0.0  # seconds owed to sampling; below 0 they are owed to training
         self._sampled = False  # whether sampling had work when the last unit was chosen
         self._under_way: deque[tuple[Turn, bool]] = deque()
 
@@ -39,7 +39,7 @@ class Interleave:
         return turn
 
     def spent(self, seconds: float) -> Turn:
-        """Note what the oldest unit took of those not yet accounted for; says whose it was."""
+        """Record how long the oldest unaccounted unit took; returns whose it was."""
         turn, both = self._under_way.popleft()
         if turn == "train":
             self._owed += seconds * self._ratio

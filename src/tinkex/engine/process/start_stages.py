@@ -13,7 +13,7 @@ class StartStages:
         self._seconds: dict[str, float] = {}
 
     def ended(self, stage: str) -> None:
-        """All the time since the stage before is this one's."""
+        """Count the time since the last stage as this one's."""
         now = self._clock()
         self._seconds[stage] = now - self._last
         self._last = now

@@ -30,8 +30,8 @@ class Stepped(NamedTuple):
 
 
 def step(run: Run, params: Params) -> Stepped:
-    """Apply and clear what was gathered; with nothing gathered the gradient is zero. A step that
-    raises leaves weights, optimizer, step count and gathered gradient as they were."""
+    """Apply and clear the accumulated gradient; without one it is zero. A step that raises leaves
+    weights, optimizer, step count and accumulated gradient as they were."""
     bounds = run.bounds or _measure(run)
     after = run.optimizer.bounds_after(bounds, run.gathered, run.step + 1, params)
     if after.weights <= _SAFE and after.mean <= _SAFE:

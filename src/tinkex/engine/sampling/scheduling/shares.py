@@ -53,7 +53,7 @@ class Shares:
 
 
 class Pacing:
-    """What lanes whose prompts held others up owe to those, in seconds."""
+    """The time in seconds that lanes whose prompts delayed others owe to those."""
 
     def __init__(self) -> None:
         self._owed: dict[str, float] = {}
@@ -64,7 +64,7 @@ class Pacing:
         return lane in self._owed and bool(drawing - {lane})
 
     def planned(self, prompts: Mapping[str, int], drawing: set[str]) -> None:
-        """Note the next step: each lane's prompt tokens, and who draws tokens in it."""
+        """Record the next step: each lane's prompt tokens, and which lanes draw tokens in it."""
         total = sum(prompts.values())
         parts = {lane: tokens / total for lane, tokens in prompts.items()}
         self._steps.append(
@@ -72,7 +72,7 @@ class Pacing:
         )
 
     def took(self, seconds: float) -> None:
-        """Note what the oldest step took of those not yet timed."""
+        """Record how long the oldest untimed step took."""
         parts = self._steps.popleft() if self._steps else {}
         for lane, part in parts.items():
             self._owed[lane] = self._owed.get(lane, 0.0) + seconds * part
