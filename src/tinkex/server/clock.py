@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """`now` is seconds since the epoch and goes on disk; `monotonic` only measures differences."""
+    """`now` is seconds since the epoch and may be stored; `monotonic` only measures differences."""
 
     def now(self) -> float: ...
 

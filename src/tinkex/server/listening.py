@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from tinkex.server.clock import Clock
 
 _LONGEST_LOOK_S = 60.0
-"""Between two looks no more than this counts: the rest was not listened to."""
+"""At most this much counts between two looks: the rest was not listened to."""
 _JUMP_S = 1.0
 _STRETCHES = 1024
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Listened without interruption, by the wall clock from `start` on."""
+    """A stretch of uninterrupted listening, by the wall clock from `start` on."""
 
     start: float
     seconds: float = 0.0
@@ -33,14 +33,14 @@ class _Stretch:
 
 
 class Listening:
-    """Told to `look` every few seconds."""
+    """Must be told to `look` every few seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked = clock.monotonic()
         self._stretches = deque([_Stretch(clock.now())], maxlen=_STRETCHES)
         self.seconds = 0.0
-        """In this life of the server, as of the last look."""
+        """Seconds listened in this life of the server, as of the last look."""
 
     def look(self) -> None:
         """Count the time since the last look."""
@@ -53,11 +53,9 @@ class Listening:
         self._stretches[-1].seconds += passed
 
     def before(self, seconds: float) -> float:
-        """An instant of the wall clock: what was stamped earlier is older than `seconds`.
-
-        Where the clock was set back instants come twice; then the earliest of them, so that
-        nothing is taken for older than it is.
-        """
+        """An instant of the wall clock: what was stamped earlier is older than `seconds`. Where the
+        clock was set back, instants come twice; then this is the earliest of them, so that nothing
+        counts as older than it is."""
         earliest = math.inf
         for stretch in reversed(self._stretches):
             if stretch.seconds >= seconds:

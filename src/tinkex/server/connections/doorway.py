@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Doorway:
-    """`dismiss` is called when the door closes, to end what would keep connections open."""
+    """`dismiss` is called when the socket closes, to end what would keep connections open."""
 
     def __init__(self, app: ASGIApp, socket: HomeSocket, dismiss: Callable[[], None]) -> None:
         self._app = app
@@ -32,12 +32,12 @@ class Doorway:
         self._serving: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Let others in from now on."""
+        """Accept connections from now on."""
         if self._socket.listener is not None:
             asyncio.get_running_loop().add_reader(self._socket.listener, self._knocked)
 
     async def close(self) -> None:
-        """Let nobody in any more, and finish with those inside."""
+        """Accept no more connections, and end those that are open."""
         if self._socket.listener is not None:
             asyncio.get_running_loop().remove_reader(self._socket.listener)
         if self._serving is not None:

@@ -18,8 +18,8 @@ HEAD_BYTES = 64 * 1024
 much of anything else that is no part of a body: trailers, or a chunk's extensions."""
 
 MOST_PIPELINED = 64
-"""Requests that wait behind the one being answered on the same connection. Nobody's client sends
-any: what is behind it is read and kept all the same, as fast as it comes."""
+"""Requests that may wait behind the one being answered on the same connection. No known client
+pipelines, but a connection's data is read and kept as fast as it arrives."""
 
 
 JOINED_BYTES = 64 * 1024
@@ -62,7 +62,7 @@ class OneWrite:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Answers what has no end with 400 and closes the connection."""
+    """Answers endless requests with 400 and closes the connection."""
 
     _in_head = False
     _goes_on = False  # whether the bytes at hand end a head, or have a part of a body
@@ -85,7 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A trailer is no header: nobody reads it."""
+        """A trailer is not a header: nobody reads it."""
         if self._in_head:
             super().on_header(name, value)
 

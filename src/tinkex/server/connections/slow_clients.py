@@ -26,8 +26,8 @@ TAKEN_BYTES = 16 * 1024
 
 @dataclass(slots=True)
 class _Watched:
-    """What a connection was found at: its last request and since when the next is awaited; how much
-    it had to take and since when it has not taken enough of that."""
+    """The state in which a connection was found: its last request and since when the next is
+    awaited, how much it had to take and since when it has not taken enough of that."""
 
     cycle: object = None
     header_since: float | None = None
@@ -36,7 +36,7 @@ class _Watched:
 
 
 class SlowClients:
-    """Watches connections: `connections` gives those open now, `cut` hears of every cut."""
+    """Watches connections: `connections` gives those open now, `cut` is called for every cut."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class SlowClients:
         self._watched: dict[Any, _Watched] = {}
 
     async def live(self) -> None:
-        """Look again and again, often enough for the times that are set."""
+        """Look for ever, often enough for the timeouts that are set."""
         pause = min(1.0, self._header_s / 4, self._stall_s / 4)
         while True:
             await asyncio.sleep(pause)
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Cut who has dawdled too long at the instant `now`."""
+        """Cut connections that are too slow at the instant `now`."""
         before, self._watched = self._watched, {}
         for connection in list(self._connections()):
             watched = before.get(connection) or _Watched()

@@ -14,7 +14,7 @@ from tinkex.server.storage.database.sessions import write_and_undo
 from tinkex.server.storage.database.transactions import DatabaseError
 
 PATIENCE_S = 2.0
-"""For an answer, before it counts as none."""
+"""Seconds for an answer before it counts as none."""
 _FRESH_S = 1.0
 
 

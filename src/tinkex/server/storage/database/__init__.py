@@ -43,7 +43,7 @@ class Store:
     def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]:
-        """Run `work` in the next commit; its value is there once that is durable."""
+        """Run `work` in the next commit; returns its value once that is durable."""
         return self._writer.write(_bound(work, *args, **kwargs))
 
     def post(
@@ -61,8 +61,8 @@ class Store:
     async def query(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a lookup of any size on a connection and a thread of its own: however long it takes,
-        no `read` waits for it. Work that was accepted does: what people ask is for `browse`."""
+        """Run a lookup of any size on a connection and a thread of its own, so that no `read` waits
+        for it. Accepted work may wait for it; what people look at uses `browse`."""
         return await self._querier.run(_bound(work, *args, **kwargs))
 
     async def browse(
@@ -72,8 +72,8 @@ class Store:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Look up what a tenant wants to see, or with None an operator, in turn with others who
-        look. However long that takes, no work of the server's waits for it."""
+        """Look up what a tenant, or with None an operator, wants to see, in turn with others who
+        look. However long that takes, no work of the server waits for it."""
         return await self._browser.run(tenant or "", _bound(work, *args, **kwargs))
 
     async def problems(self) -> list[str]:

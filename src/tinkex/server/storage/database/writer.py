@@ -22,7 +22,7 @@ _BATCH_LIMIT = 512
 
 
 class Writer(Protocol):
-    """Takes writes in order. What `write` returns is there when durable; `post` does not wait for
+    """Takes writes in order. `write` returns when its job is durable; `post` does not wait for
     that."""
 
     def write(self, work: Work) -> Awaitable[Any]: ...
