@@ -16,7 +16,7 @@ _ONE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class Span(NamedTuple):
-    """The bytes from `start` up to, without, `end`, of `size`."""
+    """The bytes from `start` up to, but not including, `end`, of `size`."""
 
     start: int
     end: int
@@ -24,16 +24,16 @@ class Span(NamedTuple):
 
     @property
     def header(self) -> str:
-        """The `Content-Range` that says so."""
+        """The `Content-Range` header for it."""
         return f"bytes {self.start}-{self.end - 1}/{self.size}"
 
 
 class OutOfRange(Exception):
-    """The range begins behind the end."""
+    """The range begins after the end."""
 
 
 def asked(header: str | None, size: int) -> Span | None:
-    """The part of `size` bytes that a `Range` header names; None means the whole."""
+    """The range that a `Range` header asks for, of `size` bytes; None means the whole."""
     found = _ONE.fullmatch(header or "")
     if found is None or found.groups() == ("", ""):
         return None

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 
 class Turns:
-    """So many at a time of each tenant; the others wait, in their order."""
+    """So many requests of each tenant at a time; the others wait in order."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once

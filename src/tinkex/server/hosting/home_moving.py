@@ -18,12 +18,12 @@ Tell = Callable[[str], None]
 
 
 class CannotMove(Exception):
-    """Why a home stays where it is, in one line that says what to do."""
+    """Why a home stays where it is, in one line with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is where now, how much of it, and how it was compared."""
+    """The result of a step: what is where now, how much of it, and how it was compared."""
 
     what: str
     to: str
