@@ -79,7 +79,8 @@ def test_a_batch_of_likely_ranks_launches_only_what_was_compiled_ahead(
     monkeypatch.setattr(Passes, "_captured_passes", lambda _: None)
     save_reference(family, tmp_path)
     decoder = load_decoder(tmp_path, DEVICE, torch.float32)
-    for _ in launches(table_slots(decoder.config), DEVICE, torch.float32, steady=False):
+    dtypes = {"dtype": decoder.dtype, "stream": decoder.stream}
+    for _ in launches(table_slots(decoder.config), DEVICE, **dtypes, steady=False):
         pass
     known = set(launched)
     launched.clear()

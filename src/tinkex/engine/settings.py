@@ -32,6 +32,7 @@ class WorkerConfig:
     # 1: experts in MXFP4 stay packed, 0: they are widened; None: packed where widened do not fit
     packed_experts: int | None = None
     whole_experts: int = 0  # 1: each rank has some of a mixture's experts, not a part of every one
+    wide_stream: int = 0  # 1: the residual stream is float32, also where matrices are bfloat16
 
 
 MOST_RANKS = 64
@@ -42,5 +43,6 @@ RANGES = {
     "ranks": (1, MOST_RANKS),
     "packed_experts": (0, 1),
     "whole_experts": (0, 1),
+    "wide_stream": (0, 1),
 }
 """What some of the numbers are at least and at most; the others are above 0."""

@@ -156,16 +156,19 @@ class TableLora(PackedLora):
         result: Tensor = apply(x, self._anchor, weight, self, layer, slot, routes)
         return result
 
-    def project(
-        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    def _projected(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None, *, wide: bool
     ) -> Tensor:
         if self._alone or slot not in self.table.index:
-            return super().project(layer, slot, x, weight, bias)
+            return super()._projected(layer, slot, x, weight, bias, wide=wide)
         if torch.is_grad_enabled():
             apply: Any = _TableProject.apply
-            result: Tensor = apply(x, self._anchor, weight, bias, self, layer, slot)
+            result: Tensor = apply(x, self._anchor, weight, bias, self, layer, slot, wide)
             return result
-        y = logits(x, weight) if slot == UNEMBED else frozen.linear(x, weight, bias)
+        if slot == UNEMBED:
+            y = logits(x, weight)
+        else:
+            y = (frozen.linear_wide if wide else frozen.linear)(x, weight, bias)
         self.add_product(layer, slot, x, y)
         return y
 
@@ -216,8 +219,9 @@ class _TableProject(torch.autograd.Function):
         lora: TableLora,
         layer: int,
         slot: str,
+        wide: bool,
     ) -> Tensor:
-        y = frozen.linear(x, weight, bias)
+        y = (frozen.linear_wide if wide else frozen.linear)(x, weight, bias)
         thin = lora.add_product(layer, slot, x, y)
         ctx.save_for_backward(x, thin)
         ctx.facts = (weight, lora, layer, slot)
@@ -227,10 +231,10 @@ class _TableProject(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, thin = ctx.saved_tensors
         weight, lora, layer, slot = ctx.facts
-        dy = grads[0].contiguous()
+        dy = grads[0].to(x.dtype).contiguous()
         dx = frozen.times(dy, weight) if ctx.needs_input_grad[0] else None
         lora.add_gradients(layer, slot, x, thin, dy, dx)
-        return dx, None, None, None, None, None, None
+        return dx, None, None, None, None, None, None, None
 
 
 def _places(placed: PlacedSlot) -> dict[int, int]:

@@ -26,17 +26,20 @@ LIKELY = (
 
 
 def launches(
-    slots: Mapping[str, PlacedSlot], device: torch.device, dtype: torch.dtype, *, steady: bool
-) -> Iterator[None]:
-    """Each step compiles a kernel or two, if that was not done on this machine before."""
+    slots: Mapping[str, PlacedSlot], device: torch.device, dtype: torch.dtype, *,
+    stream: torch.dtype, steady: bool,
+) -> Iterator[None]:  # fmt: skip
+    """Each step compiles a kernel or two, if that was not done on this machine before. What is
+    added to the residual stream is of its dtype."""
     for shape in LIKELY:
         for slot in dict.fromkeys(placed.slot for placed in slots.values()):
-            yield from _of(slot, shape, device, dtype, steady)
+            yield from _of(slot, shape, device, dtype, stream, steady)
 
 
 def _of(
-    slot: Slot, shape: Shape, device: torch.device, dtype: torch.dtype, steady: bool
-) -> Iterator[None]:
+    slot: Slot, shape: Shape, device: torch.device, dtype: torch.dtype, stream: torch.dtype,
+    steady: bool,
+) -> Iterator[None]:  # fmt: skip
     widths = tuple(width for _, width in slot.modules)
     cut = (0, widths, shape.rank, shape.aligned)
     table = torch.zeros(1, kernel.FIELDS, dtype=torch.int64, device=device)
@@ -58,4 +61,7 @@ def _of(
         kernel.expand(wide, thin, table, nobody, *cut, back, experts, tokens)
         yield
         kernel.add_sums(wide, thin, table, nobody, *cut, back, experts, tokens)
+        yield
+    if stream != dtype and len(widths) == 1 and not slot.experts_a:
+        kernel.expand(y.to(stream), thin, table, nobody, *cut, False)
         yield

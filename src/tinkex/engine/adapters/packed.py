@@ -49,16 +49,27 @@ class PackedLora(Lora):
     def project(
         self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
+        return self._projected(layer, slot, x, weight, bias, wide=False)
+
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> Tensor:
+        wide = onto.dtype != x.dtype
+        return onto + self._projected(layer, slot, x, weight, bias, wide=wide)
+
+    def _projected(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None, *, wide: bool
+    ) -> Tensor:
+        """`wide`, the sum of both products is not rounded to the dtype of x."""
         adapted = any(slot in segment.factors for segment in self.segments)
         if adapted and torch.is_grad_enabled():
             apply: Any = _Project.apply
-            result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot)
+            result: Tensor = apply(x, self._anchor, weight, bias, self.segments, layer, slot, wide)
             return result
-        y = (
-            logits(x, weight)
-            if x.is_cuda and isinstance(weight, Tensor) and slot == UNEMBED
-            else frozen.linear(x, weight, bias)
-        )
+        if x.is_cuda and isinstance(weight, Tensor) and slot == UNEMBED:
+            y = logits(x, weight)
+        else:
+            y = (frozen.linear_wide if wide else frozen.linear)(x, weight, bias)
         for segment in self.segments if adapted else ():
             add_product(segment, layer, slot, x[segment.start : segment.stop], y)
         return y
@@ -96,8 +107,9 @@ class _Project(torch.autograd.Function):
         segments: Sequence[Segment],
         layer: int,
         slot: str,
+        wide: bool,
     ) -> Tensor:
-        y = frozen.linear(x, weight, bias)
+        y = (frozen.linear_wide if wide else frozen.linear)(x, weight, bias)
         inner = [add_product(s, layer, slot, x[s.start : s.stop], y) for s in segments]
         ctx.save_for_backward(x, *(h for h in inner if h is not None))
         ctx.facts = (weight, segments, layer, slot)
@@ -107,7 +119,7 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *inner = ctx.saved_tensors
         weight, segments, layer, slot = ctx.facts
-        dy = grads[0]
+        dy = grads[0].to(x.dtype)
         dx = frozen.times(dy, weight) if ctx.needs_input_grad[0] else None
         waiting = iter(inner)
         for segment in segments:
@@ -115,7 +127,7 @@ class _Project(torch.autograd.Function):
                 part = slice(segment.start, segment.stop)
                 to_x = None if dx is None else dx[part]
                 add_gradients(segment, layer, slot, x[part], next(waiting), dy[part], to_x)
-        return dx, None, None, None, None, None, None
+        return dx, None, None, None, None, None, None, None
 
 
 def add_product(segment: Segment, layer: int, slot: str, x: Tensor, y: Tensor) -> Tensor | None:

@@ -38,9 +38,11 @@ def swiglu_backward(grad: Tensor, gate_up: Tensor) -> Tensor:
     return out
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def rms_norm(
+    x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The normed rows, and 1/rms of each in float32."""
-    out = torch.empty_like(x)
+    out = torch.empty_like(x, dtype=dtype)
     scale = torch.empty(x.shape[0], 1, dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(x.shape[1])
     _rms_norm[(x.shape[0],)](

@@ -211,7 +211,7 @@ def _expand(
     if count == 0:
         dependent_launch.wait(CHAINED)
         return
-    b = tl.multiple_of(place.to(tl.pointer_type(y.dtype.element_ty)), 16)
+    b = tl.multiple_of(place.to(tl.pointer_type(thin.dtype.element_ty)), 16)
     offset = tl.multiple_of(offset, 16)
     own, ranks = tl.arange(0, SEGMENT), tl.arange(0, RANK)
     rows = start + own

@@ -79,6 +79,8 @@ class Decoder:
         self.dtype = weights.embed.dtype
         self.steady = getattr(weights.unembed, "steady", False)
         """Whether a token's bits must not depend on who shares its batch."""
+        self.stream = self.dtype
+        """The dtype of the residual stream, which may be wider than that of the blocks."""
         self.parameters = sum(tensor.numel() for tensor in weights.tensors())
         self.nbytes = sum(tensor.nbytes for tensor in weights.tensors())
         wanted = [None if mixer is None else mixer.rope for mixer in config.attends]
@@ -104,13 +106,17 @@ class Decoder:
         recur: Recur | None = None,
         on_routes: Routed | None = None,
         replayed: Replayed | None = None,
+        stream: torch.dtype | None = None,
     ) -> tuple[Tensor, Pass]:
         """The stream before the first layer, and what every layer needs to know of the pass.
-        `replayed` says which experts tokens must go to."""
+        `replayed` says which experts tokens must go to, `stream` what dtype the stream is kept in
+        if it is not `self.stream`."""
         x = F.embedding(tokens, self.weights.embed)
         if self.config.embed_scale != 1.0:
             x = x * torch.tensor(self.config.embed_scale, dtype=x.dtype)
-        return x, Pass(attend, lora, self.angles(positions, x.dtype), recur, on_routes, replayed)
+        angles = self.angles(positions, self.dtype)
+        run = Pass(attend, lora, angles, recur, on_routes, replayed)
+        return x.to(stream or self.stream), run
 
     def through(
         self, x: Tensor, run: Pass, layers: range, recompute: bool = False,
@@ -134,7 +140,7 @@ class Decoder:
 
     def left(self, x: Tensor) -> Tensor:
         """What the head is given: the stream after the last layer and the final norm."""
-        return rms_norm(x, self.weights.final_norm, self.config.norm_eps)
+        return rms_norm(x, self.weights.final_norm, self.config.norm_eps, self.dtype)
 
     def unembed(self, hidden: Tensor, lora: Lora | None = None) -> Tensor:
         """[n, hidden_size] to logits [n, vocab_size], in float32 on a GPU whatever the model is."""
@@ -154,7 +160,7 @@ class Decoder:
         """The stream after one block, whose input and output these norms are for."""
         before, after = norms
         eps, scale = self.config.norm_eps, self.config.residual_scale
-        normed = x if before is None else rms_norm(x, before, eps)
+        normed = x.to(self.dtype) if before is None else rms_norm(x, before, eps, self.dtype)
         shared = self.config.shard is not None
         if after is None and scale == 1.0 and not shared:
             return block.forward(index, normed, x, run)

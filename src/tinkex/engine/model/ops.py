@@ -30,22 +30,23 @@ def _fused(x: Tensor, usable: bool) -> Any:
     return kernels
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / rms(x) · weight over the last dimension, in float32, returned in x's dtype.
+def rms_norm(
+    x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype | None = None
+) -> Tensor:  # fmt: skip
+    """x / rms(x) · weight over the last dimension, in float32, returned in `dtype`, x's by default.
 
     In a training pass always by one formula: whether x wants a gradient depends on what others in
     the batch train, and must not change a bit of it."""
     if torch.is_grad_enabled():
-        return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
+        return _RmsNorm.apply(x, weight, eps, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch's `apply` is untyped
     kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
     if kernels is not None:
-        normed: Tensor = kernels.rms_norm(x, weight, eps)[0]
+        normed: Tensor = kernels.rms_norm(x, weight, eps, dtype)[0]
         return normed
-    if weight.dtype != x.dtype:
-        scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
-        return (x * scale).mul_(weight).to(x.dtype)
-    if x.dtype != torch.float32:
-        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    if {x.dtype, weight.dtype, dtype or x.dtype} != {torch.float32}:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True).add_(eps))
+        return (wide * scale).mul_(weight).to(dtype or x.dtype)
     # The same in fewer operations: of a small model's step they are a good part.
     size = x.shape[-1]
     norm = torch.linalg.vector_norm(x, 2, -1, True).hypot_(
@@ -100,26 +101,28 @@ def row_wise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype | None
+    ) -> Tensor:  # fmt: skip
         kernels = _fused(x, x.ndim == 2 and x.is_contiguous())
         if kernels is not None:
-            out, scale = kernels.rms_norm(x, weight, eps)
+            out, scale = kernels.rms_norm(x, weight, eps, dtype)
         else:
             scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True).add_(eps))
-            out = (x * scale).mul_(weight).to(x.dtype)
+            out = (x * scale).mul_(weight).to(dtype or x.dtype)
         ctx.kernels = kernels
         ctx.save_for_backward(x, weight, scale)
         normed: Tensor = out
         return normed
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         x, weight, scale = ctx.saved_tensors
         if ctx.kernels is not None:
-            return ctx.kernels.rms_norm_backward(grads[0], x, weight, scale), None, None
+            return ctx.kernels.rms_norm_backward(grads[0], x, weight, scale), None, None, None
         along = (grads[0] * weight).float()
         inner = (along * x).mean(-1, keepdim=True).mul_(scale).mul_(scale).mul_(scale)
-        return along.mul_(scale).addcmul_(x, inner, value=-1.0).to(x.dtype), None, None
+        return along.mul_(scale).addcmul_(x, inner, value=-1.0).to(x.dtype), None, None, None
 
 
 class _Rotate(torch.autograd.Function):

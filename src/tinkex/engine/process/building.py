@@ -11,7 +11,9 @@ import torch
 
 from tinkex.engine.adapters.layout import AdapterLayout, AdapterWeights, share_of_weights
 from tinkex.engine.adapters.peft_files import read_adapter
+from tinkex.engine.errors import ModelError
 from tinkex.engine.messages import LoraSpec, Ready
+from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
 from tinkex.engine.model.matrices.steady import settle
 from tinkex.engine.model.sizes import sizes_of
@@ -77,6 +79,8 @@ def _build(
         folder, device, dtype, ranks, base, whole_experts=dealt, packed=packed,
         room=weights_room(config, device),
     )  # fmt: skip
+    if config.wide_stream:
+        widen_stream(decoder)
     stages.ended("weights")
 
     def read(path: str) -> AdapterWeights:
@@ -119,6 +123,17 @@ def _build(
     stopwatch = Stopwatch(marks_of(placement.device))
     policy = Interleave(config.sampling_share)
     return Worker(trainer, sampler, policy, stopwatch, emit, FetchedWeights(fetch))
+
+
+def widen_stream(decoder: Decoder) -> None:
+    """Keep the residual stream in float32. Every block adds to it, and rounded each time it is the
+    largest part of what sets logprobs of training and of sampling apart."""
+    if decoder.steady:
+        raise ModelError(
+            "wide_stream: with --steady logprobs of training and of sampling are equal as they "
+            "are; leave one of the two out"
+        )
+    decoder.stream = torch.promote_types(decoder.dtype, torch.float32)
 
 
 def _architecture(folder: Path, family: str) -> str:

@@ -195,9 +195,7 @@ class Worker:
     @property
     def _training(self) -> bool:
         """Whether training has work."""
-        return (
-            bool(self._batches) or bool(self._moves) or bool(self._runs) or self._batches.any_ready
-        )
+        return bool(self._batches or self._moves or self._runs or self._batches.any_ready)
 
     def _get_ready(self) -> bool:
         """A piece of what first calls would else wait for; False if nothing is left."""

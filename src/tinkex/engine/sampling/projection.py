@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from tinkex.engine.adapters import layout as adapters
 from tinkex.engine.adapters.experts import Share, add_contracted, add_expanded
 from tinkex.engine.model.blocks.experts import expert_product
-from tinkex.engine.model.matrices.frozen import Matrix
+from tinkex.engine.model.matrices.frozen import Matrix, linear_wide
 from tinkex.engine.model.matrices.packed_experts import ExpertStack
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.products import FrozenProducts
@@ -68,13 +68,25 @@ class Projection(Lora):
         self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         y = self._frozen.product(layer, slot, x, weight, bias)
+        self._add_adapters(layer, slot, x, y)
+        return y
+
+    def project_onto(
+        self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    ) -> Tensor:
+        if onto.dtype == x.dtype:
+            return onto + self.project(layer, slot, x, weight, bias)
+        y = linear_wide(x, weight, bias)
+        self._add_adapters(layer, slot, x, y)
+        return onto.add_(y)
+
+    def _add_adapters(self, layer: int, slot: str, x: Tensor, y: Tensor) -> None:
         for span in self._spans:
             for part in _parts(span.version, layer, slot):
                 own, into = x[span.start : span.stop], y[span.start : span.stop, part.columns]
                 _add(into, own @ part.a, part.b, part.scaling)
         if self._stacked:
             self._add_stacked(layer, slot, x, y)
-        return y
 
     def expand(
         self, layer: int, slot: str, x: Tensor, weight: ExpertStack, routes: Routes

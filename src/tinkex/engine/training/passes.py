@@ -113,6 +113,7 @@ class Passes:
                 packed_recurrence(lengths, device, self._triton) if self._recurs else None,
                 on_routes=on_routes,
                 replayed=replayed,
+                stream=self._stream(count),
             )
         eager = EagerPass(
             self.decoder, facts, training,
@@ -164,7 +165,8 @@ class Passes:
 
         decoder = self.decoder
         slots = table_slots(decoder.config)
-        return launches(slots, decoder.device, decoder.dtype, steady=decoder.steady)
+        dtypes = {"dtype": decoder.dtype, "stream": decoder.stream}
+        return launches(slots, decoder.device, **dtypes, steady=decoder.steady)
 
     def _lora(self, segments: Sequence[Segment], rows: int) -> PackedLora:
         device = self.decoder.device
@@ -184,14 +186,25 @@ class Passes:
         """Whether this many tokens would keep more activations than the limit allows."""
         return tokens * self._kept > self._limits.activation_bytes
 
+    def _stream(self, tokens: int) -> torch.dtype:
+        """Of a long pass, which keeps every layer's input, the decoder's own dtype where inputs
+        twice as large would take more than the limit."""
+        inputs = tokens * len(self.decoder.config.layers) * self.decoder.config.hidden_size
+        fits = 2 * inputs * self.decoder.stream.itemsize <= self._limits.activation_bytes
+        return self.decoder.stream if fits else self.decoder.dtype
+
     def _has_room_for_attention(self, tokens: int) -> bool:
         """Whether what attention gives can be kept beside each layer's input."""
-        config = self.decoder.config
+        config, itemsize = self.decoder.config, self.decoder.dtype.itemsize
         attends = sum(mixer.q_size for mixer in config.attends if mixer is not None)
-        kept = len(config.layers) * config.hidden_size + attends
-        return tokens * kept * self.decoder.dtype.itemsize <= self._limits.activation_bytes
+        inputs = len(config.layers) * config.hidden_size * self._stream(tokens).itemsize
+        return tokens * (inputs + attends * itemsize) <= self._limits.activation_bytes
 
     @property
     def _kept(self) -> int:
-        """Bytes that a pass keeps per token for its backward pass."""
-        return self.decoder.config.kept * self.decoder.dtype.itemsize
+        """Bytes that a pass keeps per token for its backward pass: of every block what it counts,
+        the stream before it included, which may be wider."""
+        decoder, config = self.decoder, self.decoder.config
+        wider = decoder.stream.itemsize - decoder.dtype.itemsize
+        streams = 2 * len(config.layers) * config.hidden_size
+        return config.kept * decoder.dtype.itemsize + streams * wider

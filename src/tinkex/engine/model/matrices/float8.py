@@ -52,8 +52,9 @@ class Float8Matrix(FrozenMatrix):
 
         rows, row_scales = kernel.narrowed(x, 1 if self.narrow else 2)
         if len(x) <= FEW:
+            dtype = x.dtype if onto is None else onto.dtype
             return kernel.few(
-                rows, row_scales, self.values, self.scales, bias, onto, self.counts, x.dtype
+                rows, row_scales, self.values, self.scales, bias, onto, self.counts, dtype
             )
         found = _library(rows[0], row_scales[0], self, bias)
         if not self.narrow:
@@ -125,4 +126,4 @@ def _library(rows: Tensor, scales: Tensor, matrix: Float8Matrix, bias: Tensor | 
 
 
 def _added(found: Tensor, onto: Tensor | None) -> Tensor:
-    return found if onto is None else found.add_(onto)
+    return found if onto is None else found.to(onto.dtype).add_(onto)

@@ -24,7 +24,8 @@ class FrozenMatrix(ABC):
 
     @abstractmethod
     def linear(self, x: Tensor, bias: Tensor | None, onto: Tensor | None = None) -> Tensor:
-        """x @ matrix.T + bias, added to `onto` if there is one, which stays as it is."""
+        """x @ matrix.T + bias, added to `onto` if there is one, which stays as it is and whose
+        dtype is that of the result."""
 
     @abstractmethod
     def times(self, x: Tensor) -> Tensor:
@@ -51,17 +52,27 @@ def linear(x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
     return weight.linear(x, bias)
 
 
+def linear_wide(x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
+    """`linear` without gradients, and in float32 where a library gives it so: on a GPU."""
+    if not isinstance(weight, Tensor) or not x.is_cuda or x.dtype == torch.float32:
+        return linear(x, weight, bias)
+    wide: Tensor = torch.ops.aten.mm.dtype(x, weight.T, torch.float32)
+    return wide if bias is None else wide.add_(bias)
+
+
 def times(x: Tensor, weight: Matrix) -> Tensor:
     """x @ weight, without gradients."""
     return batch_invariant.times(x, weight) if isinstance(weight, Tensor) else weight.times(x)
 
 
 def linear_onto(onto: Tensor, x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
-    """`onto` plus `linear`; without gradients `onto` may be written over."""
+    """`onto` plus `linear`; without gradients `onto` may be written over. It may be wider."""
     if torch.is_grad_enabled():
         return onto + linear(x, weight, bias)
     if not isinstance(weight, Tensor):
         return weight.linear(x, bias, onto)
+    if onto.dtype != x.dtype:
+        return onto.add_(linear_wide(x, weight, bias))
     if bias is None:
         # One kernel and one pass over the residual less, which a decode step on a GPU feels.
         return onto.addmm_(x, weight.T)

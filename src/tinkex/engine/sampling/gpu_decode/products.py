@@ -19,7 +19,7 @@ from tinkex.engine.kernels.mixtures import pair_adapters as pair_kernel
 from tinkex.engine.kernels.mixtures.few_experts import FewRoutes
 from tinkex.engine.model.config import slots
 from tinkex.engine.model.decoder import Decoder
-from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto
+from tinkex.engine.model.matrices.frozen import Matrix, linear, linear_onto, linear_wide
 from tinkex.engine.model.ops import logits
 from tinkex.engine.model.passes import Lora
 from tinkex.engine.model.slots import UNEMBED
@@ -47,7 +47,7 @@ class BareProducts(Lora):
         self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         if few_rows.takes(weight, x):
-            return few_rows.product(x, weight, bias, onto)
+            return few_rows.product(x, weight, bias, onto, dtype=onto.dtype)
         return linear_onto(onto, x, weight, bias)
 
     def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> None:
@@ -115,8 +115,8 @@ class AdapterProducts(Lora):
         self, onto: Tensor, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
     ) -> Tensor:
         with self._beside(onto, True, layer, slot, x):
-            y = _product(slot, x, weight, bias)
-        return y.add_(onto)
+            y = _product(slot, x, weight, bias, onto.dtype)
+        return onto.add_(y)
 
     def shrink_tokens(self, layer: int, slot: str, x: Tensor) -> Tensor:
         widths = self._widths[slot]
@@ -155,8 +155,14 @@ class AdapterProducts(Lora):
         main.wait_stream(self._side)
 
 
-def _product(slot: str, x: Tensor, weight: Matrix, bias: Tensor | None) -> Tensor:
+def _product(
+    slot: str, x: Tensor, weight: Matrix, bias: Tensor | None, dtype: torch.dtype | None = None
+) -> Tensor:  # fmt: skip
+    """Rounded to the dtype of x if it need not be wider, as logits are."""
     if few_rows.takes(weight, x):
-        dtype = torch.float32 if slot == UNEMBED else x.dtype
+        dtype = torch.float32 if slot == UNEMBED else dtype
         return few_rows.product(x, weight, bias, None, dtype=dtype)
-    return logits(x, weight) if slot == UNEMBED else linear(x, weight, bias)
+    if slot == UNEMBED:
+        return logits(x, weight)
+    wide = dtype not in (None, x.dtype)
+    return linear_wide(x, weight, bias) if wide else linear(x, weight, bias)

@@ -67,8 +67,8 @@ class _BesideLora(TableLora):
         super().__init__(table, (), shape, device, steady=True)
         self._side = side
 
-    def project(
-        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None
+    def _projected(
+        self, layer: int, slot: str, x: Tensor, weight: Matrix, bias: Tensor | None, *, wide: bool
     ) -> Tensor:
         main = torch.cuda.current_stream()
         self._side.wait_stream(main)
