@@ -16,7 +16,7 @@ class Belongings:
         self._store = store
 
     async def tenant(self, named: Mapping[str, Any]) -> str | None:
-        """Of the run or session among a request's path parameters."""
+        """The owner of the run or session in a request's path."""
 
         def find(db: Transaction) -> str | None:
             run_id, session_id = named.get("training_run_id"), named.get("session_id")

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "tenants.json"
 LARGEST_WEIGHT = 16
 _LOOK_S = 0.2
-"""Between two looks at the file: schedulers ask many times a second."""
+"""Seconds between two looks at the file: schedulers ask many times a second."""
 LIMITS = (
     "sessions_per_tenant",
     "runs_per_tenant",

@@ -13,9 +13,9 @@ class Viewer(NamedTuple):
 
     @property
     def scope(self) -> str | None:
-        """Whose things are shown: None for everybody's."""
+        """Whose things are shown; None means everybody's."""
         return None if self.operator else self.tenant
 
     def sees(self, tenant: str | None) -> bool:
-        """Whether something of a tenant's, or of nobody's, is for this viewer."""
+        """Whether something of a tenant's, or without an owner, is visible to this viewer."""
         return self.operator or tenant is None or tenant == self.tenant
