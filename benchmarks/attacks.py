@@ -37,10 +37,10 @@ PATIENCE_S = 60.0
 LENGTH = 32
 HEADINGS = ("what", "neighbour alone", "neighbour during", "outcome for the attacker")
 NOTE = """
-The neighbour's figures are median / longest in milliseconds (how many). Steps are 4 × 32 tokens and
-an optimizer step with the other SDK than the attacker's. In brackets before each outcome, the
-first one: how often the attack was made in its time. The processors are shared with the attacker's
-own process.
+The neighbour's figures are median / longest in milliseconds (how many). Its steps are 4 × 32 tokens
+and an optimizer step, with the SDK that the attacker does not use. In brackets before each outcome:
+how often the attack was made; the outcome is that of the first. The attacker's own process shares
+the processors.
 """
 
 

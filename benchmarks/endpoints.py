@@ -58,19 +58,19 @@ ENDLESS = {"type": "array", "items": {"type": "string"}, "minItems": 1000}
 STREAMS = 1000
 OPEN_S = 21.0
 NOTE = """
-Ours is the endpoint, the alternative the native route, both medians over turns; better by is theirs
-over ours for times. "Least" is the best turn of each. Time to the first token is from the request
-to the first token's bytes. Chat is against native sampling after the same tokens, which need no
-template there. "Native against itself" is a second native way in the same turns: how far from 1 its
-ratio lies is how much of any other is noise. An answer of a JSON schema, whose every step has a
-mask, is against a free one of the same conversation.
-Processor time is of server and engine together, on a machine with two cores for them and the
-clients, whose own is told too: what they take of it is what throughput there hangs on. What a route
-costs beside native sampling is the server's part of it: the engine does the same for both.
-Turns in which processes of others took more than 5 % of the processors are taken again, up to twice
-as many as count or for 50 s; those that count are the quietest, and others' share in the worst of
-them is told.
-A thousand streams: the engine decodes 64 rows at once, so most of them wait; silence is the longest
+Ours is the endpoint, the alternative the native route; both are medians over turns. "Better by" is
+theirs over ours for times. "Least" is the best turn of each. Time to the first token is from the
+request to the first token's bytes. Chat is compared with native sampling after the same tokens,
+which need no template there. "Native against itself" is a second native client in the same turns:
+the distance of its ratio from 1 is the noise of the others. An answer of a JSON schema, which needs
+a mask for every step, is compared with a free answer of the same conversation.
+Processor time is of server and engine together. Their two cores also run the clients, whose own
+processor time is given too, because it limits the throughput. What a route costs more than native
+sampling is the server's part, since the engine does the same work for both.
+Turns in which other processes took more than 5 % of the processors are repeated, up to twice the
+number that counts or for 50 s. The quietest ones count; the others' share in the worst of those is
+given.
+A thousand streams: the engine decodes 64 rows at once, so most of them wait. Silence is the longest
 time in which any of them got neither a token nor a heartbeat, which is due after 10 s.
 """
 

@@ -41,10 +41,10 @@ PATIENCE_S = 40.0
 GONE_LIMIT_S = 75.0
 FLOODS = {4: "4 × 64 × 4,000 tokens", 16: "128 scored prompts of 4,000"}
 NOTE = """
-The alternative of a sample or a step is the same without company. `tinker` is the official SDK,
-`tinkex` ours; each client is a process. Samples of 64 tokens one after the other, steps of 8 × 128
-or 64 × 128 tokens and an optimizer step, each result awaited. Times that reach 40,000 ms or end as
-inf were given up.
+The alternative of a sample or a step is the same one alone. `tinker` is the official SDK, `tinkex`
+ours; each client is a process. Samples of 64 tokens one after the other, steps of 8 × 128 or
+64 × 128 tokens and an optimizer step, each result awaited. Times that reach 40,000 ms or end as inf
+were given up.
 """
 
 

@@ -2,16 +2,16 @@
 
     python benchmarks/first_answer.py files|cached|empty|elsewhere…
 
-The adapter has the size of an 8B model's at rank 32, 349 MB in 504 tensors: its base has the layers
-of one and an eighth of their widths, the adapter eight times the rank. So a sample's own pass is
-cheap here; it is timed alone beside, once the weights are there. Two engines, a prompt of 16 tokens
-and one token drawn. A turn has weights of its own that no engine has seen: a client is made for
-their path, its first sample goes to the only engine that takes work, then that one is drained and
-the next sample goes to the other. The service is `rclone serve s3`. All processes share the cores.
+The adapter has the size of an 8B model's at rank 32, 349 MB in 504 tensors. Its base has the layers
+of an 8B model and an eighth of their widths, the adapter eight times the rank. So a sample's own
+pass is cheap; it is also timed alone, once the weights are loaded. There are two engines, a prompt
+of 16 tokens and one drawn token. Every turn has new weights: a client is made for their path, its
+first sample goes to the only engine that takes work, then that one is drained and the next sample
+goes to the other. The service is `rclone serve s3`. All processes share the cores.
 
-Where the weights are, a row each: files in the home; an object store, whose cache has them (cached)
-or is empty, with engines beside the server; or with engines on other Ray nodes, which share no
-folder with it, and a cache that is empty and stays so.
+One group of rows for each place of the weights: files in the home; an object store whose cache has
+them (cached) or is empty, with local engines; an object store with engines on other Ray nodes,
+which share no folder with the server, and a cache that stays empty.
 """
 
 from __future__ import annotations

@@ -38,13 +38,13 @@ KINDS = ("training", "sampling")
 ROUNDS, MOST_ROUNDS = 4, 9
 LEAD_S, OTHERS = 0.7, 0.05
 NOTE = f"""
-The alternative is one engine of one thread with the same work, all processes on one core, or where
-it says so on both. For each engine: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an optimizer
-step, each result awaited; {PROMPTS} samples of up to {NEW} tokens at a time. They take turns; the
-medians of each one's turns. Of a run, steps are counted from the second one's beginning to the
-last one's; of samples, those that end in the time measured, with as many under way before and
-after. A turn in which processes that are none of ours took more than
-{OTHERS:.0%} of both cores does not count: the alternative leaves them a core, two engines do not.
+The alternative is one engine of one thread with the same work and all processes on one core, or on
+both where a row says so. For each engine: {RUNS} runs of {SEQUENCES} × {LENGTH} tokens and an
+optimizer step, each result awaited; {PROMPTS} samples of up to {NEW} tokens at a time. They take
+turns, and medians of turns are given. Steps of a run are counted from the start of the second one
+to the start of the last. Samples are counted if they end in the measured time, with as many under
+way before and after. A turn in which other processes took more than {OTHERS:.0%} of both cores does
+not count, because the alternative leaves them a core and two engines do not.
 """
 
 

@@ -22,10 +22,10 @@ from simulation.fleet import played
 
 STEPS = 2
 NOTE = """
-Eleven runs for every engine. Waits are virtual: what a client waited for a result beyond the time
-the engine takes for the call, its own four calls before it included. The alternative of a tenant's
-median wait is the large tenant's. Choosing is time of the processor: crews, balance and routes, for
-each request.
+Eleven runs for every engine. Waits are in virtual time: how long a client waited for a result
+beyond the engine's time for the call, including its own four calls before it. The alternative of a
+tenant's median wait is the large tenant's. Choosing an engine is processor time for each request:
+crews, balance and routes.
 """
 
 

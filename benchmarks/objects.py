@@ -3,11 +3,11 @@
     python benchmarks/objects.py
 
 The adapter has the tensors of an 8B model's at rank 32. The S3 service is `rclone serve s3` on this
-machine. The files come here, are checked against their hashes, and are read as the engine reads
-them. What an engine then does to take them in is left out: `first_answer.py` has a sampler's first
-answer through a server. What the service itself can give is measured in the same turns: the same
-bytes by one connection and in parts by several, each thrown away as it comes. The service has no
-cores of its own: it shares this machine's with those who fetch.
+machine. The files are fetched, checked against their hashes, and read as the engine reads them.
+What an engine then does with them is not included: `first_answer.py` measures a sampler's first
+answer through a server. The service's own limit is measured in the same turns: the same bytes by
+one connection, and in parts by several, discarded on arrival. The service shares this machine's
+cores with the processes that fetch.
 """
 
 from __future__ import annotations

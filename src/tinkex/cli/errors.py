@@ -1,4 +1,4 @@
-"""From an exception to what the person reads: message, details and the next thing to type.
+"""Maps an exception to what the person reads: message, details and the next command to type.
 
 One map for all commands. The SDK's errors are looked up by their class name along the class
 hierarchy, so explaining an error imports nothing.

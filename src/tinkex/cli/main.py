@@ -1,4 +1,4 @@
-"""The way in: `run` does what a command line asks, `main` turns the outcome into an exit code.
+"""The entry point: `run` executes a command line, `main` turns the outcome into an exit code.
 
 `main` is the only place that ends the process. Nothing heavy is imported until a command that
 needs it has been found, so help, version and mistakes answer at once.

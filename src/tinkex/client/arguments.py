@@ -1,7 +1,7 @@
-"""Checking what callers pass in, before anything is sent.
+"""Checks what callers pass in, before anything is sent.
 
-Every message names the argument, what was given (its kind or size, never a secret) and the fix.
-What is of a wrong kind is a `TypeError`, a wrong value the error that a refusal would have been.
+Every message names the argument, what was given (its kind or size, never a secret) and the fix. A
+wrong kind is a `TypeError`; a wrong value is the error that a server's refusal would have been.
 """
 
 from __future__ import annotations

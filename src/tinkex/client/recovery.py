@@ -1,4 +1,4 @@
-"""Going on after a lost or corrupted run: restart from the last checkpoint. Off unless used.
+"""Recovery from a lost or corrupted run: restart from the last checkpoint. Off unless used.
 
 A ``RecoveryPolicy`` decides what counts as lost and how often to try; ``recover`` applies it::
 

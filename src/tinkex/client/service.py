@@ -1,4 +1,4 @@
-"""ServiceClient: the way in. Opens a session and makes the other clients."""
+"""ServiceClient: the entry point. Opens a session and makes the other clients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files of a server that are not on an engine's node: commands that say so, and folders fetched.
+"""Files of a server that are not on an engine's node: marked in commands, and fetched when needed.
 
 An engine away from the server reads and writes no path of the server's. A path in its commands is
-marked, so that it is none of this host; what it stands for is asked of the server over Ray, or got
-from an object store where a reference has links.
+marked as not of this host; its content is fetched from the server over Ray, or from an object store
+if the reference has links.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The process that speaks to Ray: `python -m tinkex.cluster.driver FD ADDRESS`, FD a socket.
+"""The process that talks to Ray: `python -m tinkex.cluster.driver FD ADDRESS`, FD a socket.
 
-Over it come the streams of engines, one file descriptor each. It ends when the server closes its
-end, and the engines with it: Ray ends the actors of a driver that is gone.
+The streams of engines come over that socket, one file descriptor each. The process ends when the
+server closes its end, and the engines with it: Ray ends the actors of a driver that is gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An engine as a Ray actor: runs on whichever node Ray chose, knows neither the server nor Ray.
 
-Messages arrive and leave as frames' parts, a pickle and the buffers it refers to: arrays lie where
-Ray's object store has them, and are not copied again. `receive` always answers within a moment,
-with nothing if need be: who hears nothing knows that the node is gone.
+Messages arrive and leave as the parts of frames, a pickle and the buffers it refers to. Arrays stay
+where Ray's object store has them, and are not copied again. `receive` always answers within a
+moment, with nothing if need be, so that silence means that the node is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Launches engines on Ray. Loads no Ray: a process of its own does, and may die without harm."""
+"""Launches engines on Ray. Never loads Ray: that is done by a process of its own, which may die."""
 
 from __future__ import annotations
 

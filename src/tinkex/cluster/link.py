@@ -1,7 +1,7 @@
-"""The connection to Ray, held by the process that speaks to it: actors made, places waited for.
+"""The connection to Ray, held by the process that talks to it: creates actors, waits for places.
 
-This module and its process are the only ones that load Ray. Its client ends the process it lives in
-when the cluster's head stays away; that process must not be the server.
+This module and its process are the only ones that load Ray. Its client ends its process when the
+cluster's head stays away; that process must not be the server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Frames' parts as Ray carries them: what is large as an array, which its store takes uncopied.
+"""Parts of frames in the form that Ray carries: large ones as arrays, which it does not copy.
 
-Ray pickles what it carries once more. Bytes are then part of that pickle; arrays lie beside it, are
-written into shared memory once, and are read there.
+Ray pickles what it carries once more. Bytes are then part of that pickle. Arrays are beside it,
+written into shared memory once, and read there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one engine asks of Ray: its model, its settings, and the resources it has to have."""
+"""What one engine asks Ray for: its model, its settings, and the resources it needs."""
 
 from __future__ import annotations
 

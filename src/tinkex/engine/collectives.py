@@ -1,8 +1,8 @@
-"""What the ranks of one engine say to each other: sums over all, all shares, and the leader's word.
+"""Communication between the ranks of one engine: sums over all, all shares, the leader's choice.
 
 A rank is a process with a share of the model on a device of its own. Every rank makes the same
-calls in the same order, and gets the same bits back. Numbers go over torch's own distributed layer,
-gloo on CPUs and NCCL on GPUs; what depends on time or chance the first rank decides: `agree`.
+calls in the same order, and gets the same bits back. Numbers go through torch's distributed layer,
+gloo on CPUs and NCCL on GPUs. The first rank decides what depends on time or chance: `agree`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether tensors that were read hold numbers: one reduction of each, one wait for all."""
+"""Checks that loaded tensors hold no NaN or infinity: one reduction each, one wait for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one engine takes on. Every bound the engine enforces is named here."""
+"""The limits of one engine. Every bound that the engine enforces is named here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Folders that belong to one process: what a killed one left behind, the next one deletes.
+"""Folders that belong to one process; the next process deletes what a killed one left behind.
 
-Ray ends its actors without a word, and so does `kill -9`: nobody tidies up then. A folder is locked
-as long as its process lives, so one that can be locked is nobody's any more.
+Ray ends its actors without a warning, and so does `kill -9`, so they cannot clean up. A folder is
+locked as long as its process lives: one that can be locked belongs to nobody any more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Work in pieces: generators that yield where somebody else may have a turn, and return what they
-made."""
+"""Work in pieces: generators that yield where other work may have a turn, and return a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine is started: which model, where, how much it may take. Plain values, no torch."""
+"""How an engine is started: which model, which device, which limits. Plain values, no torch."""
 
 from __future__ import annotations
 

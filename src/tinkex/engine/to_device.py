@@ -1,4 +1,4 @@
-"""Brings the host's numbers to a device without making the host wait for it."""
+"""Copies numbers from the host to a device without making the host wait."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brings a device's numbers to the host beside the work queued there.
+"""Copies a device's numbers to the host while other work is queued there.
 
-A plain copy from a GPU waits for everything queued before it and keeps the GPU from what comes
-after. This one waits for a mark, on a stream of its own, in pieces through pinned memory.
+A plain copy from a GPU waits for everything queued before it and delays everything after it. This
+one waits for a mark, on a stream of its own, in pieces through pinned memory.
 """
 
 from __future__ import annotations

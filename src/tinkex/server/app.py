@@ -82,7 +82,7 @@ def create_app(
     clock: Clock | None = None,
     home: Home | None = None,
 ) -> Starlette:
-    """A server as an ASGI application. Its home is locked when it starts, if it was not before;
+    """A server as an ASGI application. Its home is locked when it starts, unless it was before;
     other processes of its user reach it through the home."""
 
     requests = Requests(ROUTES)
@@ -135,7 +135,8 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 @contextmanager
 def _telling(app: Starlette) -> Iterator[None]:
-    """What keeps the application from starting, in words, where it is known to people by them."""
+    """Report what keeps the application from starting, in words, where people know a name for
+    it."""
     try:
         yield
     except (BadStore, StoreDown) as error:

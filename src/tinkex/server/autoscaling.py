@@ -1,8 +1,8 @@
-"""Autoscaling: engines are started when queues ask for them and let go when they are idle.
+"""Autoscaling: starts engines when queues need them and stops them when they are idle.
 
-All engines a model may have are known from the beginning; those it does not need are asleep. One
-that is let go is drained first: its runs are written down and go on elsewhere, its samples end.
-An engine that waits for a place, on a Ray cluster without room, keeps nobody: the others serve.
+All engines that a model may have are known from the start; those it does not need are asleep. An
+engine is drained before it is stopped: its runs are saved and continue elsewhere, its samples end.
+An engine that waits for room on a Ray cluster blocks nobody: the others serve.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_S = 1.0
 
 
 class Autoscaling:
-    """Of all models whose number of engines is not fixed."""
+    """Scales all models whose number of engines is not fixed."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Autoscaling:
         self._policies = [Policy(settings.scaling, pool.fewest, len(pool)) for pool in self._pools]
 
     async def live(self) -> None:
-        """Look for ever."""
+        """Look every second or so, for ever."""
         while self._pools:
             await asyncio.sleep(LOOK_S)
             try:
@@ -54,7 +54,7 @@ class Autoscaling:
                 logger.exception("autoscaling failed; it is tried again")
 
     async def look(self) -> None:
-        """Start or let go of what the queues say now."""
+        """Start or stop engines as the queues need them now."""
         for pool, policy in zip(self._pools, self._policies, strict=True):
             if not pool.is_asleep:
                 await self._look_at(pool, policy)
@@ -73,7 +73,7 @@ class Autoscaling:
             await self._let_go(engine)
 
     def _grow(self, pool: Pool, count: int, load: float) -> None:
-        """Keep those that were about to go, then wake others."""
+        """Keep engines that were about to stop, then wake others."""
         able = [each for each in pool if each in self._leaving or _sleeps(each)]
         for engine in able[:count]:
             self._leaving.discard(engine)
@@ -82,7 +82,8 @@ class Autoscaling:
             engine.wake()
 
     def _shrink(self, working: list[Engine], load: float) -> None:
-        """Drain the one that is missed least: not there yet, else with the fewest runs."""
+        """Drain the engine that is missed least: one that has not started yet, else the one with
+        the fewest runs."""
 
         def worth(engine: Engine) -> tuple[bool, int, int]:
             return engine.is_ready, len(self._scheduler.residents(engine)), -engine.spec.index
@@ -103,5 +104,5 @@ class Autoscaling:
 
 
 def _sleeps(engine: Engine) -> bool:
-    """Whether it may be woken: nobody drained it."""
+    """Whether it may be woken: no operator has drained it."""
     return engine.is_asleep and engine.draining is None

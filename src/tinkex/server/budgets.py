@@ -1,4 +1,4 @@
-"""So many bytes at once: who would go beyond is told to come back. Knows not what they are."""
+"""A budget of bytes held at one time: whoever would exceed it is told to come back later."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tinkex.server.refusals import Busy
 
 
 class ByteBudget:
-    """Memory set aside for one purpose. A tenant has at most half of what the others leave of it:
-    however much one holds, and for however long, there is room for the next."""
+    """Memory set aside for one purpose. A tenant gets at most half of what the others leave of it.
+    So there is always room for the next tenant."""
 
     def __init__(self, limit: int, purpose: str) -> None:
         self._limit = limit
@@ -36,8 +36,9 @@ class ByteBudget:
 
     @contextmanager
     def growing(self, tenant: str) -> Iterator[Callable[[int], None]]:
-        """Take bytes as they come, by calling what this yields; all are given back at the end.
-        `Busy` when there is no room; something larger than the budget may pass alone."""
+        """Take bytes as they arrive, by calling what this yields; all are given back at the end.
+        Raises `Busy` when there is no room. Something larger than the budget may pass when it is
+        alone."""
         mine = 0
 
         def take(size: int) -> None:

@@ -1,7 +1,7 @@
-"""Time as the server's core sees it: an object handed in, never a module looked up.
+"""Time as the server's core sees it: an object passed in, never a module looked up.
 
 Everything that remembers an instant or measures a wait takes a `Clock`, so that a simulation can
-own time. Waiting itself goes through the running event loop, which a simulation replaces as a
+control time. Waiting itself goes through the running event loop, which a simulation replaces as a
 whole.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """`now` is seconds since the epoch and goes on disk; `monotonic` only measures differences."""
+    """`now` is seconds since the epoch and may be stored; `monotonic` only measures differences."""
 
     def now(self) -> float: ...
 

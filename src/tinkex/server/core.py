@@ -1,7 +1,7 @@
-"""All the parts of one server, made, started and stopped in order. Knows no HTTP.
+"""All the parts of one server: created, started and stopped in order. Knows no HTTP.
 
-Starting is: lock the home, open the store, forget what was never acknowledged, take up sessions and
-runs, start the engines. Work that was waiting goes on by itself.
+Starting is: lock the home, open the store, forget what was never acknowledged, load sessions and
+runs, start the engines. Waiting work then continues by itself.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ from tinkex.server.views.queries import Browsing
 from tinkex.server.views.token_texts import TokenTexts
 
 DOWNLOADS_AT_ONCE = 8
-"""Of one tenant: whatever an object store has to be asked for it, others' saves go beside it."""
+"""Work of one tenant that waits for an object store at one time; others' saves run alongside."""
 
 
 class Core:
-    """One server over one home. Make it inside a running event loop, then `start` it."""
+    """One server over one home. Create it inside a running event loop, then `start` it."""
 
     def __init__(
         self,
@@ -273,11 +273,11 @@ class Core:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model can serve, at once or by waking its engine."""
+        """Whether every model can serve, at once or after waking its engine."""
         return all(pool.is_ready or pool.is_asleep for pool in self.engines.pools)
 
     async def start(self) -> None:
-        """Take up where the last life of this home stopped."""
+        """Continue where the last life of this home stopped."""
         await self._open_remote()
         await recovery.clear_halves(self.storage)
         await self.sessions.load()
@@ -301,7 +301,7 @@ class Core:
         ]
 
     async def _open_remote(self) -> None:
-        """Learn what an object store has."""
+        """Read what an object store holds."""
         remote = self.storage.remote
         if remote is not None:
             set_apart()
@@ -309,7 +309,7 @@ class Core:
             await at_store(remote.open)
 
     def store_trouble(self) -> str | None:
-        """Why what needs the object store waits, in words."""
+        """Why work that needs the object store waits, in words."""
         return None if self.storage.remote is None else self.storage.remote.trouble
 
     def dismiss_polls(self) -> None:
@@ -319,7 +319,7 @@ class Core:
         self.sampling.dismiss()
 
     async def stop(self, drain_s: float = 0.0) -> None:
-        """Give training under way so long to end, then stop. What is left waits on disk."""
+        """Give running training this long to end, then stop. The rest waits on disk."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -337,7 +337,7 @@ class Core:
         self.home.release()
 
     async def collect(self) -> Freed:
-        """Let go now of what time would end, and of weights without a name that are not live."""
+        """Delete now what would expire, and unnamed weights that are not live."""
         freed = await self.unnamed.collect("tinkex home gc")
         await asyncio.to_thread(self.exports.sweep)
         await self.maintenance.tick()
@@ -350,7 +350,7 @@ class Core:
         return not any(self.scheduler.in_flight(engine) for engine in self.engines)
 
     def _duties(self) -> dict[str, Duty]:
-        """What time ends, asked of the parts that own it."""
+        """What expires, by the parts that own it."""
         return {
             "silent sessions": self.sessions.expire_silent,
             "runs that are over": self.endings.end_runs,

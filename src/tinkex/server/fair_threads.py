@@ -1,7 +1,7 @@
-"""Threads shared fairly: tenants take turns, and no one of them ever holds all threads.
+"""Threads shared fairly: tenants take turns, and no tenant ever holds all threads.
 
-However much heavy work a tenant hands in, another's next piece begins at once or in its turn.
-Used from the event loop alone, so nothing is locked.
+However much heavy work one tenant submits, another tenant's next piece starts at once or in its
+turn. Used from the event loop alone, so nothing is locked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class FairThreads:
-    """So many threads, of which one tenant has at most `most`, and `waiting` pieces of work that
-    wait; without a number, something else bounds what waits."""
+    """A number of threads. One tenant has at most `most` of them, and `waiting` pieces of work that
+    wait; None if something else bounds these."""
 
     def __init__(self, threads: int, name: str, *, most: int, waiting: int | None = None) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
@@ -32,10 +32,10 @@ class FairThreads:
         self._most_waiting = math.inf if waiting is None else waiting
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, deque[_Job]] = {}
-        """By tenant; whose turn is next stands first."""
+        """Waiting work by tenant; the tenant whose turn is next is first."""
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
-        """What `work` gives, done in a thread when it is the tenant's turn."""
+        """The result of `work`, done in a thread when it is the tenant's turn."""
         if len(self._waiting.get(tenant, ())) >= self._most_waiting:
             raise Busy(
                 f"{self._most_waiting} requests of this kind wait for this key: send fewer at once",
@@ -47,12 +47,12 @@ class FairThreads:
         return await done
 
     def close(self, wait: bool = False) -> None:
-        """Begin nothing more. With `wait`, return when what was begun has ended."""
+        """Start nothing more. With `wait`, return when running work has ended."""
         self._waiting.clear()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _begin(self) -> None:
-        """Start what may start."""
+        """Start the work that may start."""
         while self._free and (tenant := self._next_tenant()) is not None:
             work, done = self._take(tenant)
             if done.cancelled():

@@ -1,7 +1,7 @@
-"""Whose turn it is: the tenant that has been served the fewest tokens for its weight goes first.
+"""Fairness: the tenant that was served the fewest tokens, relative to its weight, goes first.
 
 A tenant that comes back after a pause starts level with the others: it neither pays for what it
-took when nobody else wanted it nor collects what it left. Knows nothing of what is scheduled.
+used while others were idle nor is compensated for its pause. Knows nothing of what is scheduled.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 
 _REMEMBERED = 10_000
 _PASSED_OVER = 16
-"""Turns of higher classes after which a class that waits has one."""
+"""Turns of higher classes after which a waiting lower class gets one."""
 
 
 class Fairness:
-    """Tokens served per tenant, on a common scale. Classes are numbered, 0 the highest: a lower one
-    has its turn when no higher one waits, and now and then, so that nobody starves."""
+    """Tokens served per tenant, on a common scale. Classes are numbered, 0 the highest. A lower
+    class has its turn when no higher one waits, and now and then, so that it does not starve."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class Fairness:
         self._waiting: dict[str, set[str]] = {}
 
     def waiting(self, tenants: Iterable[str], at: str = "") -> list[str]:
-        """The tenants with work now in one of the places where they are served, the one to serve
-        first in front. Who waits in another place was not away."""
+        """The tenants with work at one of the places that serve them, the next one first. A tenant
+        that waits at another place was not idle."""
         now, before = set(tenants), self._waiting.pop(at, set())
         elsewhere: set[str] = set().union(*self._waiting.values())
         present = (before & now) | elsewhere
@@ -54,7 +54,7 @@ class Fairness:
         return self._passed_over[own] < _PASSED_OVER, own, self._served[tenant], tenant
 
     def _level(self, present: set[str], number: int) -> float:
-        """Where somebody of a class begins: level with who has had the least of it."""
+        """Where a new tenant of a class starts: level with the one that had the least of it."""
         least = [self._served[each] for each in present if self._class_of(each) == number]
         if least:
             return min(least)

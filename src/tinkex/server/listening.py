@@ -1,9 +1,9 @@
-"""Uptime: how long the server was there to listen, and which instant lies so much of it back.
+"""Uptime: how long the server was listening, and which instant lies that far back.
 
-The wall clock jumps, and goes on while the machine sleeps or the process is stopped. What ends
-after some time without being wanted (sessions, results, records, nameless weights) is therefore
-measured in time that somebody could have come for it. Stored instants are the wall clock's:
-`before` translates. Time before this life of the server counts as the wall clock had it.
+The wall clock jumps, and goes on while the machine sleeps or the process is stopped. Timeouts for
+unused things (sessions, results, records, unnamed weights) therefore count only the time in which a
+client could have come for them. Stored instants are the wall clock's; `before` translates. Time
+before this start of the server counts as the wall clock had it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from tinkex.server.clock import Clock
 
 _LONGEST_LOOK_S = 60.0
-"""Between two looks no more than this counts: the rest was not listened to."""
+"""At most this much counts between two looks: the rest was not listened to."""
 _JUMP_S = 1.0
 _STRETCHES = 1024
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Listened without interruption, by the wall clock from `start` on."""
+    """A stretch of uninterrupted listening, by the wall clock from `start` on."""
 
     start: float
     seconds: float = 0.0
@@ -33,14 +33,14 @@ class _Stretch:
 
 
 class Listening:
-    """Told to `look` every few seconds."""
+    """Must be told to `look` every few seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked = clock.monotonic()
         self._stretches = deque([_Stretch(clock.now())], maxlen=_STRETCHES)
         self.seconds = 0.0
-        """In this life of the server, as of the last look."""
+        """Seconds listened in this life of the server, as of the last look."""
 
     def look(self) -> None:
         """Count the time since the last look."""
@@ -53,11 +53,9 @@ class Listening:
         self._stretches[-1].seconds += passed
 
     def before(self, seconds: float) -> float:
-        """An instant of the wall clock: what was stamped earlier is older than `seconds`.
-
-        Where the clock was set back instants come twice; then the earliest of them, so that
-        nothing is taken for older than it is.
-        """
+        """An instant of the wall clock: what was stamped earlier is older than `seconds`. Where the
+        clock was set back, instants come twice; then this is the earliest of them, so that nothing
+        counts as older than it is."""
         earliest = math.inf
         for stretch in reversed(self._stretches):
             if stretch.seconds >= seconds:

@@ -1,6 +1,6 @@
-"""Maintenance: every few seconds each part of the server is asked to end what is due.
+"""Maintenance: every few seconds each part of the server is asked to end what has expired.
 
-What expires and when is the parts' own business. Knows none of them.
+Each part decides what expires and when. Knows none of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Maintenance:
         self._duties = duties
 
     async def tick(self) -> None:
-        """Do what is due now. A part that fails is logged and tried again with the next tick."""
+        """Do what is due now. A failing part is logged and tried again with the next tick."""
         self._listening.look()
         for name, duty in self._duties.items():
             try:
                 waiting = duty()
                 if waiting is not None:
                     await waiting
-            except Exception:  # whatever it is, it must not keep the other parts from their work
+            except Exception:  # whatever it is, it must not stop the other parts
                 logger.exception("maintenance failed on %s; it is tried again", name)
 
     async def live(self, interval_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Answers polls: from a promise in memory, from the store, or with why there is nothing yet.
+"""Answers polls: from a promise in memory, from the store, or with the reason why work still waits.
 
 A finished training result is in the store and may be fetched again until it expires; the newest
 ones are also kept in memory. A lost sample is `Gone`, so that its client submits it again.
@@ -20,7 +20,7 @@ METADATA_BYTES = 1 * MIB
 
 
 class Pending(NamedTuple):
-    """Nothing yet, and why."""
+    """No result yet, and why."""
 
     request_id: str
     queue_state: str
@@ -37,7 +37,7 @@ Answer = Outcome | Pending | Large
 
 
 class Futures:
-    """The outgoing side of everything that was promised."""
+    """Answers polls for everything that was promised."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Futures:
         self._hold_s = hold_s
 
     async def retrieve(self, tenant: str, request_id: str, metadata_first: bool) -> Answer:
-        """The outcome of a promise, waiting for it a while."""
+        """The outcome of a promise, after waiting for it a while."""
         promise = self._promises.get(request_id)
         if promise is None:
             outcome: Outcome | None = await self._stored(tenant, request_id)

@@ -1,7 +1,7 @@
-"""Who waits for what: promises in memory, woken when their outcome is known. Never polls anything.
+"""Promises in memory: waiting requests are woken when their outcome is known. Nothing is polled.
 
-A promise knows its owner and its outcome; it does not know what was promised. Waiting costs one
-entry in a set, so thousands of waiting polls cost nothing.
+A promise knows its owner and its outcome, not what was promised. Waiting costs one entry in a set,
+so thousands of waiting polls cost almost nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Promise:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for it now."""
+        """Whether anyone waits for it now."""
         return bool(self._waiters)
 
     def resolve(self, outcome: Outcome) -> None:
@@ -45,12 +45,12 @@ class Promise:
             self._wake(patient=True)
 
     def dismiss(self) -> None:
-        """Send those away who can come back and ask again."""
+        """Wake the waiters that can come back and ask again, without an outcome."""
         self._wake(patient=False)
 
     async def wait(self, seconds: float, patient: bool = False) -> Outcome | None:
-        """The outcome, or None if it is not known after so long, or to who is not `patient` when
-        the server has to stop."""
+        """The outcome. None if it is not known after so long, or when the server has to stop and
+        the waiter is not `patient`."""
         if self.outcome is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters[waiter] = patient
@@ -69,11 +69,8 @@ class Promise:
 
 
 class Promises:
-    """All promises in memory, by request id.
-
-    One whose outcome is also on disk is retired: it stays as long as it is among the newest of
-    those, up to `retired_bytes`, and is then forgotten.
-    """
+    """All promises in memory, by request id. One whose outcome is also on disk is retired: it stays
+    in memory while it is among the newest of those, up to `retired_bytes`."""
 
     def __init__(self, retired_bytes: int = 64 * 1024 * 1024, retired: int = 4096) -> None:
         self._promises: dict[str, Promise] = {}
@@ -104,7 +101,7 @@ class Promises:
             self.drop(next(iter(self._retired)))
 
     def dismiss(self) -> None:
-        """Send everyone away who can come back and ask again."""
+        """Wake all waiters that can come back and ask again."""
         for promise in self._promises.values():
             promise.dismiss()
 

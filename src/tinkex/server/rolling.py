@@ -1,7 +1,7 @@
 """Drains and restarts engines while clients go on: rolling restarts.
 
-A drained engine gets no new work. What it has under way ends there; its runs are written down and
-come back on other engines, or wait with the reason where there is no other.
+A drained engine gets no new work. Work under way ends there. Its runs are saved and continue on
+other engines, or wait with the reason if there is no other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_S = 0.05
 
 
 class Rolling:
-    """Engines that are restarted wait for their turn here: one at a time, so that the others have
+    """Engines that are restarted wait here for their turn: one at a time, so that the others have
     room for its runs."""
 
     def __init__(self, engines: Engines, scheduler: Scheduler, lanes: Lanes) -> None:
@@ -43,7 +43,7 @@ class Rolling:
         return engine in self._queue
 
     def is_empty(self, engine: Engine) -> bool:
-        """Whether nothing of anybody's is in it or under way."""
+        """Whether it has no runs and no work under way."""
         residents = engine.is_ready and bool(self._scheduler.residents(engine))
         return not (residents or self._scheduler.in_flight(engine) or self._lanes.sequences(engine))
 
@@ -55,7 +55,7 @@ class Rolling:
         engine.drain(f"engine {engine.name} was drained by its operator")
 
     def resume(self, engine: Engine) -> None:
-        """Let it take work again."""
+        """Let it accept work again."""
         if self.is_waiting(engine):
             raise Refusal(f"engine {engine.name} is being restarted: it comes back by itself")
         logger.info("engine %s takes work again", engine.name)

@@ -16,11 +16,11 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 _ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""What listens on every address of a machine has none that could be typed."""
+"""Addresses that mean "all of this machine's", which no client can type."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or a name of one, leads nowhere but to this machine."""
+    """Whether an address, or a name of one, leads only to this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -31,32 +31,32 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request, one tenant and the whole server may take before they are told to wait."""
+    """What one request, one tenant and the whole server may use before they are refused."""
 
-    body_bytes: int = 64 * MIB  # of a request, as sent
-    json_body_bytes: int = 16 * MIB  # of a JSON request
-    decompressed_bytes: int = 128 * MIB  # of a compressed request, unpacked
-    receiving_bytes: int = 512 * MIB  # of all requests that are being received
+    body_bytes: int = 64 * MIB  # a request, as sent
+    json_body_bytes: int = 16 * MIB  # a JSON request
+    decompressed_bytes: int = 128 * MIB  # a compressed request, decompressed
+    receiving_bytes: int = 512 * MIB  # all requests that are being received
     header_timeout_s: float = 30.0  # from a connection to the end of a request's headers
     body_timeout_s: float = 120.0  # for the whole body
     stall_timeout_s: float = 120.0  # while a client takes nothing of its answer
-    num_samples: int = 1024  # of one sampling request
+    num_samples: int = 1024  # sequences of one sampling request
     name_length: int = 128  # characters of a name a user gives
-    sessions_per_tenant: int = 1000  # active at once
-    runs_per_tenant: int = 256  # live at once
-    checkpoint_bytes_per_tenant: int = 256 * GIB  # of all saved weights
-    loss_bytes_per_tenant: int = 256 * MIB  # of custom losses
-    unnamed_sampler_bytes_per_tenant: int = 64 * GIB  # of weights saved for samplers without a name
-    pending_operations_per_run: int = 4096  # accepted and not ended
-    pending_bytes_per_tenant: int = 2 * GIB  # of their bodies
-    pending_bytes: int = 8 * GIB  # of all tenants' bodies
-    samples_per_tenant: int = 8192  # in flight
-    samples: int = 32768  # the same of all tenants
-    sample_bytes: int = 512 * MIB  # of the prompts that wait
-    sample_result_bytes: int = 512 * MIB  # of results not yet fetched
-    route_bytes_per_tenant: int = 256 * MIB  # of experts' routes kept for replay
-    route_bytes: int = 2 * GIB  # the same of all tenants
-    object_cache_bytes: int = 64 * GIB  # of this disk, for an object store's contents
+    sessions_per_tenant: int = 1000  # active sessions
+    runs_per_tenant: int = 256  # live runs
+    checkpoint_bytes_per_tenant: int = 256 * GIB  # all saved weights
+    loss_bytes_per_tenant: int = 256 * MIB  # custom losses
+    unnamed_sampler_bytes_per_tenant: int = 64 * GIB  # unnamed weights of samplers
+    pending_operations_per_run: int = 4096  # accepted operations that have not ended
+    pending_bytes_per_tenant: int = 2 * GIB  # bodies of these
+    pending_bytes: int = 8 * GIB  # bodies of all tenants
+    samples_per_tenant: int = 8192  # samples in flight
+    samples: int = 32768  # samples in flight of all tenants
+    sample_bytes: int = 512 * MIB  # waiting prompts
+    sample_result_bytes: int = 512 * MIB  # sample results not yet fetched
+    route_bytes_per_tenant: int = 256 * MIB  # routes of experts kept for replay
+    route_bytes: int = 2 * GIB  # routes of all tenants
+    object_cache_bytes: int = 64 * GIB  # this disk's copies of an object store's contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +66,31 @@ class Timings:
     poll_hold_s: float = 25.0  # a poll is held for an answer
     # wait for a missing `seq_id`: the first chunk of a call is sent last, and may be retried
     gap_timeout_s: float = 60.0
-    # the same once what cannot be part of a chunked call has arrived behind it
+    # the same once an operation has arrived behind it that cannot be part of a chunked call
     gap_grace_s: float = 5.0
     session_expiry_s: float = 6 * 3600.0  # without a heartbeat
-    result_retention_s: float = 24 * 3600.0  # a result nobody fetched
+    result_retention_s: float = 24 * 3600.0  # a result that was not fetched
     fetched_result_retention_s: float = 900.0  # a result that was fetched
-    sampler_retention_s: float = 24 * 3600.0  # a sampler without a name, after its session
+    sampler_retention_s: float = 24 * 3600.0  # an unnamed sampler, after its session
     unnamed_sampler_idle_s: float = 600.0  # after which a sampler without a name may make room
-    record_retention_s: float = (
-        30 * 86_400.0
-    )  # what was asked of runs that are over, and kept samples
-    sample_retention_s: float = 900.0  # a sample's result nobody fetched
+    record_retention_s: float = 30 * 86_400.0  # requests of runs that are over, and kept samples
+    sample_retention_s: float = 900.0  # a sample's result that was not fetched
     fetched_sample_retention_s: float = 60.0  # a sample's result that was fetched
-    unwatched_sample_s: float = 30.0  # a sample goes on that no client waits for
+    unwatched_sample_s: float = 30.0  # a sample that no client waits for
     snapshot_interval_s: float = 120.0  # between two snapshots of a busy run
-    maintenance_interval_s: float = 5.0  # between two rounds of letting go of what is due
+    maintenance_interval_s: float = 5.0  # between two rounds of maintenance
     integrity_interval_s: float = 600.0  # between two checks of stored files
-    run_idle_s: float = 900.0  # before a run's place in the engine's memory is given up
-    run_turn_s: float = 5.0  # a busy run keeps its place while others wait for one
+    run_idle_s: float = 900.0  # idle time before a run gives up its place in the engine's memory
+    run_turn_s: float = 5.0  # time that a busy run keeps its place while others wait for one
     run_move_s: float = 10.0  # a run stays on an engine before it is moved to one with less to do
-    drain_s: float = 5.0  # work under way may take when the server stops
+    drain_s: float = 5.0  # time for work under way when the server stops
     # before each further start of an engine that died
     restart_backoff_s: tuple[float, ...] = (0.1, 1.0, 5.0, 15.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How much work is with the engine at once. Small windows leave the fairness of training to the
+    """How much work is at an engine at once. Small windows leave the fairness of training to the
     server."""
 
     operations_in_flight: int = 32  # with an engine, of all runs
@@ -112,10 +110,9 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """When engines are started and let go, where their number may change. An engine should have
-    `runs_per_engine` runs with something to do, or `sequences_per_engine` being sampled, averaged
-    over `average_s`. More for `grow_s`: another is started; so few for `shrink_s` that the others
-    do: one is let go."""
+    """When engines are started and stopped, where their number may change. An engine should have
+    `runs_per_engine` busy runs, or `sequences_per_engine` being sampled, averaged over `average_s`.
+    More for `grow_s` starts another. So few for `shrink_s` that the others are enough stops one."""
 
     runs_per_engine: float = 1.5
     sequences_per_engine: float = 48.0
@@ -155,8 +152,7 @@ PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one tenant has instead of the usual: parts of an engine for each part that others of its
-    class get, limits by name, and its class."""
+    """What one tenant has instead of the defaults: its weight, limits by name, and its class."""
 
     weight: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -202,7 +198,7 @@ class Settings:
         return self.limits if terms is None else replace(self.limits, **terms.limits)
 
     def weight_of(self, tenant: str) -> int:
-        """Its parts of an engine for each part that others get."""
+        """Its weight: its share of an engine relative to others of its class."""
         terms = self.terms.get(tenant)
         return 1 if terms is None else terms.weight
 
@@ -213,7 +209,7 @@ class Settings:
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """Where each model comes from, by all its names."""
+        """The source of each model, by all its names."""
         own = {model.name: model.source for model in self.models}
         return own | {name: own[known] for name, known in self.aliases.items() if known in own}
 
@@ -224,7 +220,7 @@ class Settings:
 
     @property
     def address(self) -> str:
-        """What a client on this machine calls it; empty where there is no port."""
+        """The server's address for a client on this machine; empty without a port."""
         host = _ON_THIS_MACHINE.get(self.host, self.host)
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self.port}" if self.port else ""

@@ -1,4 +1,4 @@
-"""Text that must stay text: what spells a special token in a message does not become one.
+"""Keeps text that spells a special token in a message from becoming one.
 
 A template writes special tokens around what people say. People must not be able to write them: a
 message with `<|im_end|>` in it would end its own turn. So a mark is put inside each such spelling

@@ -1,4 +1,4 @@
-"""Stop strings in text that comes in pieces: nothing of one, nor behind it, is let through."""
+"""Stop strings in text that arrives in pieces: nothing of one, nor after it, is passed on."""
 
 from __future__ import annotations
 

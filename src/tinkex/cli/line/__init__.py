@@ -1,1 +1,1 @@
-"""A command line: its words, the command they mean, its options, what it has while it runs."""
+"""A command line: parsing it, finding its command, its options and its context."""

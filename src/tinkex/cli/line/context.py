@@ -1,4 +1,4 @@
-"""What a command has in its hands while it runs: format, connection, streams, clients, prompts.
+"""What a command has while it runs: format, connection, streams, clients, prompts.
 
 Commands receive this one object and reach the outside world through it only.
 """

@@ -1,4 +1,4 @@
-"""What running a command line gives back. Knows no command and imports nothing."""
+"""The result of a command line. Knows no command and imports nothing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What commands about many things share: pages, empty lists, CSV, how runs are named."""
+"""What listing commands share: pages, empty lists, CSV, names of runs."""

@@ -1,4 +1,4 @@
-"""Says whose list it is that is empty: most often the runs are there, under another key."""
+"""Says whose list is empty: most often the runs are there, under another key."""
 
 from __future__ import annotations
 

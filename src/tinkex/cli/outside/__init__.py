@@ -1,1 +1,1 @@
-"""What commands reach outside for: SDK clients, the server floor, the key service, the Hub."""
+"""What commands use outside themselves: SDK clients, the server, the key service, the Hub."""

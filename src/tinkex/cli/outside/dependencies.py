@@ -1,6 +1,6 @@
-"""What commands reach outside themselves for, in one replaceable value.
+"""Everything that commands use outside themselves, in one replaceable value.
 
-Tests hand in their own; the defaults are the real things. Nothing here is imported by the quick
+Tests pass in their own; the defaults are the real things. Nothing here is imported by the quick
 paths.
 """
 

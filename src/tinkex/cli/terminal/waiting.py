@@ -1,4 +1,4 @@
-"""A sign on a terminal that something is being waited for, gone as soon as it comes."""
+"""A sign on a terminal that something is being waited for, removed as soon as it arrives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether a request may leave now, and what its end means for the next ones.
+"""Admission: whether a request may leave now, and what its end means for the next ones.
 
-Rate limiter and circuit breaker seen as one gate, and the log of a server that does not answer.
-Whoever was let through says how it ended: ``answered``, ``failed`` or ``abandoned``.
+Rate limiter and circuit breaker as one gate, and the log of a server that does not answer. An
+admitted request reports how it ended: ``answered``, ``failed`` or ``abandoned``.
 """
 
 from __future__ import annotations

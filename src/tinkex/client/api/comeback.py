@@ -1,7 +1,7 @@
-"""Noticing at once that a server is back: reconnecting ends the pauses between attempts.
+"""Notices at once that a server is back: reconnecting ends the pauses between attempts.
 
-While something pauses because the server could not be reached, one probe at a time asks for a sign
-of life, however many requests wait. Knows nothing about requests and who may repeat them.
+While requests pause because the server cannot be reached, one probe at a time asks for a sign of
+life, however many requests wait. Knows nothing about requests and who may repeat them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Saying that a server does not answer while the SDK keeps trying, so that nobody wonders why
-nothing happens. Knows nothing about requests or retries."""
+"""Reports that a server does not answer while the SDK keeps trying, so that nobody wonders why
+nothing happens. Knows nothing about requests or retries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling the server how its clients are doing: batched, bounded, and with secrets removed.
+"""Telemetry to the server: batched, bounded, and with secrets removed.
 
 Events never hold headers or bodies, and every text is scrubbed before it is queued. A server that
 does not accept telemetry costs nothing but the events: sending never delays a caller.

@@ -1,4 +1,4 @@
-"""What an answer that is no success means: the error it becomes, and the notes it carries."""
+"""What an unsuccessful answer means: the error it becomes, and the notes it carries."""
 
 from __future__ import annotations
 

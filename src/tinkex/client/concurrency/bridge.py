@@ -1,4 +1,4 @@
-"""Sync methods made from async ones, and the other way round: the only place where it is done.
+"""Sync methods made from async ones, and the other way round: the only place where that is done.
 
 A public operation is written once. ``on_sdk_loop`` turns an async core into a method that can be
 awaited from any loop; ``blocking``, ``future_of`` and ``awaitable_of`` derive its sync twins;

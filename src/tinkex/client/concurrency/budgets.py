@@ -1,7 +1,7 @@
-"""Limits on how much may be under way at once: bytes, and numbers of requests.
+"""Limits on how much may be in flight at once: bytes, and numbers of requests.
 
-Budgets are soft, as the protocol wants them: a request waits only while the balance is negative,
-so one oversize item always passes. Used on the SDK's loop only.
+Budgets are soft, as the protocol requires: a request waits only while the balance is negative, so
+one oversize item always passes. Used on the SDK's loop only.
 """
 
 from __future__ import annotations

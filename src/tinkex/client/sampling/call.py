@@ -1,4 +1,4 @@
-"""One request to sample: what was asked for, checked, encoded, compared with the answer."""
+"""One sample request: its arguments checked and encoded, its answer compared with them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A session: its heartbeat, what it submits, and the polls for what comes of it."""
+"""A session: its heartbeat, what it submits, and the polls for the results."""

@@ -1,4 +1,4 @@
-"""How fast samples may be handed to the server: numbers, bytes, and holding back when it says so.
+"""How fast samples may be sent to the server: numbers, bytes, and backpressure.
 
 One per holder, so all samplers of a session slow down together. Used on the SDK's loop only.
 """

@@ -1,1 +1,1 @@
-"""Settings: configuration, credentials, and who is told why work waits."""
+"""Settings: configuration, credentials, and reports about why work waits."""

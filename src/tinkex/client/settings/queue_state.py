@@ -1,4 +1,4 @@
-"""Saying why a future waits: to an observer, as an event, and as a log line once in a while."""
+"""Reports why a future waits: to an observer, as an event, and as a log line once in a while."""
 
 from __future__ import annotations
 

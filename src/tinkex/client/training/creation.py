@@ -1,4 +1,4 @@
-"""How a run comes to be on the server: with fresh adapters, or from saved weights."""
+"""Creates a run on the server: with fresh adapters, or from saved weights."""
 
 from __future__ import annotations
 

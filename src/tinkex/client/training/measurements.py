@@ -1,8 +1,8 @@
-"""Metrics of a run's operations, told in the order they were asked for.
+"""Metrics of a run's operations, reported in the order of the calls.
 
-Results come as they come; a step's numbers make sense only together and in order. A place is taken
-when an operation is asked for and filled when its result is there; what is filled leaves from the
-front. An operation that failed leaves its place without a word.
+Results arrive in any order; a step's numbers make sense only together and in order. A place is
+taken when an operation is called and filled when its result is there. Filled places leave from the
+front. A failed operation leaves its place without a report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Taking turns: operations of one training run reach the server in the order they were called.
+"""Ordering: operations of one training run reach the server in the order they were called.
 
 An operation draws its numbers when it is called, from any thread. Its submission starts when every
 earlier one has been answered or has failed, so one refused request never blocks the ones after it.

@@ -1,7 +1,7 @@
 """Requests to the server of another process on this machine, over the socket in its home.
 
-That process may end at any time. `NobodyThere` then says that a request never left: its home can be
-asked again who serves it now.
+That process may end at any time. `NobodyThere` then says that a request was never sent, so the home
+can be asked again who serves it now.
 """
 
 from __future__ import annotations

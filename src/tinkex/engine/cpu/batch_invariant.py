@@ -1,8 +1,8 @@
-"""Products with frozen matrices in training: a row's bits are its own, whoever is beside it.
+"""Batch-invariant products with frozen matrices in training: no row changes another row's bits.
 
-Who else is in a batch must not change a call's numbers, and libraries differ in where they cut a
-product between threads and how they sum the pieces. oneDNN, where it is steady, is tried first: on
-AMD's processors it is, and faster than MKL. On Intel's it is not, but there MKL can be told to be
+What else is in a batch must not change a call's numbers, and libraries differ in how they split a
+product between threads and sum the pieces. oneDNN is tried first: on AMD's processors it is
+batch-invariant, and faster than MKL. On Intel's it is not, but there MKL can be made so
 (`engine.process.parent.ENVIRONMENT`). Neither is for very few rows: see `packing.SOLO_TOKENS`.
 """
 

@@ -1,11 +1,11 @@
-"""Float32 products with matrices whose values all fit in half precision: none is lost by it.
+"""Float32 products with matrices kept in half precision, where every value fits without loss.
 
-Models are published in 16 bits, so their float32 matrices carry no more than that, and a product of
+Models are published in 16 bits, so their float32 matrices hold no more than that, and a product of
 few rows takes as long as its matrix takes to read. Torch on x86 brings FBGEMM, which reads halves
 and widens them as it multiplies: all sums stay float32. How it sums the last few rows may depend on
-how many there are (without AVX-512 it does); such numbers of rows are filled up to one where it
-does not, so that a row's sums never depend on its company.
-Values of bfloat16 models are moved into the range of halves by a power of two, which is exact.
+how many there are (without AVX-512 it does). Such numbers of rows are padded to one where it does
+not, so that a row's sums never depend on other rows. Values of bfloat16 models are moved into the
+range of halves by a power of two, which is exact.
 """
 
 from __future__ import annotations

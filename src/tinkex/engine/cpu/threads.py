@@ -1,8 +1,8 @@
-"""How many threads torch spreads its CPU work over, decided piece by piece.
+"""How many threads torch uses for each piece of its CPU work.
 
-Waking threads for little work costs more than they compute. No number may depend on how many there
-are: a sum that is cut between threads is rounded otherwise than one that is not, and torch cuts a
-row only when there is no other row to hand to a thread.
+Waking threads for little work costs more than they compute. No result may depend on their number: a
+sum that is split between threads is rounded differently from one that is not. Torch splits a row
+only when there is no other row for a thread.
 """
 
 from __future__ import annotations

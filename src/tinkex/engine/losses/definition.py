@@ -1,8 +1,9 @@
 """What a loss is: named inputs and settings, and its terms with their slopes.
 
-A loss sees flat vectors over cells, one cell per target (a token, or one of its K alternatives).
-It is a plain function of logprobs, used twice: in float32 where the model runs, for the slopes that
-start the backward pass, and in float64 on the host, for the metrics of the whole call.
+A slope is a term's derivative by the logprob. A loss sees flat vectors over cells, one cell per
+target (a token, or one of its K alternatives). It is a plain function of logprobs, used twice: in
+float32 where the model runs, for the slopes that start the backward pass, and in float64 on the
+host, for the metrics of the whole call.
 """
 
 from __future__ import annotations

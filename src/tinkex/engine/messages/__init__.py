@@ -1,14 +1,14 @@
-"""What the outside may say to an engine, and what it answers. Plain values and numpy buffers.
+"""The messages between a server and an engine. Plain values and numpy buffers.
 
-This is the one package of the engine that the server imports. It knows nothing of torch, HTTP,
-tenants or files' meaning beyond a folder and the name of its content, so that it can be pickled
+This is the one package of the engine that the server imports. It knows nothing of torch, HTTP or
+tenants, and of files only a folder and the hash of its content, so that messages can be pickled
 across any boundary.
 
 A worker takes `Command`s and emits `Event`s. Every command carries an `op` chosen by the sender and
 is answered by exactly one `Done` or `Failed` with that `op`; a `Sample` may emit `Progress` before.
 
 Commands of one run take effect in the order they were sent. Commands of different runs may be
-packed into one batch, never mixed in their results.
+packed into one batch; each gets its own result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data of training as engines take them: tensors, sequences, adapters' settings, traced losses."""
+"""Training data as engines take it: tensors, sequences, adapters' settings, traced losses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Datum:
     tokens: IntArray
     inputs: Mapping[str, Tensor]
     routes: Routes | None = None
-    """Where a sampler sent its first tokens, to be sent there again."""
+    """The experts that a sampler sent its first tokens to, to be used again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Events: what an engine says, of itself and in answer to commands."""
+"""Events: what an engine reports by itself and in answer to commands."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Ping:
 class Stats:
     """What an engine holds and has done."""
 
-    runs: int  # it holds
-    weights: int  # loaded for sampling
-    pages_used: int  # of the sampling cache
-    pages_total: int  # of the sampling cache
+    runs: int  # runs in its memory
+    weights: int  # weights loaded for sampling
+    pages_used: int  # pages of the sampling cache
+    pages_total: int  # pages of the sampling cache
     adapter_bytes: int  # of runs and of weights for sampling
     prepared: bool = True  # whether nothing is left that a first call would have to wait for
     host_bytes: int = 0  # of runs that wait in the host's memory
@@ -46,24 +46,24 @@ Result: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The first event of a worker: the model is loaded. The facts a server publishes."""
+    """The first event of a worker: the model is loaded. The facts that a server publishes."""
 
-    architecture: str  # the model's, by its config's name
-    vocab_size: int  # logits of a token
-    max_context: int  # tokens of a sequence
-    parameters: int  # of the base model
-    device: str  # it computes on
-    dtype: str  # of its weights
-    max_rank: int  # of an adapter
-    page_bytes: int = 0  # of one page of the sampling cache
-    memory_bytes: int | None = None  # of the device; None: not known
-    memory_plan: Mapping[str, int] = field(default_factory=dict)  # what those are for
+    architecture: str  # the model's architecture, from its config
+    vocab_size: int  # number of logits of a token
+    max_context: int  # most tokens of a sequence
+    parameters: int  # number of the base model's
+    device: str  # the device it computes on
+    dtype: str  # dtype of its weights
+    max_rank: int  # highest rank of an adapter
+    page_bytes: int = 0  # size of one page of the sampling cache
+    memory_bytes: int | None = None  # memory of the device; None: not known
+    memory_plan: Mapping[str, int] = field(default_factory=dict)  # by purpose, in bytes
     run_room: int | None = None  # bytes of all runs together, device and host; None: not bounded
-    rank_bytes: int = 0  # of a run for each of its ranks, all modules trained
-    steady: bool = False  # no bit of a request, trained or sampled, depends on who is beside it
-    max_training: int | None = None  # tokens of a trained sequence that memory is planned for
-    is_away: bool = False  # it sees no folder of the server's
-    max_data: int | None = None  # datums of a training call; None: not known
+    rank_bytes: int = 0  # bytes of a run per rank, all modules trained
+    steady: bool = False  # batch-invariant: no bit of a request depends on the rest of its batch
+    max_training: int | None = None  # tokens of a training sequence that memory is planned for
+    is_away: bool = False  # it cannot see the server's folders
+    max_data: int | None = None  # most datums of a training call; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command was carried out; `seconds` is what its batch took, where it was in one."""
+    """A command was carried out; `seconds` is the time of its batch, if it was in one."""
 
     op: str
     result: Result
@@ -89,8 +89,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The command changed nothing. `user` mistakes name the field, the limit and the fix; `lost`
-    says that the engine has no such run, which its sender has to rebuild."""
+    """The command failed and changed nothing. `user` mistakes name the field, the limit and the
+    fix; `lost` says that the engine has no such run, which its sender has to rebuild."""
 
     op: str
     kind: Literal["user", "server", "cancelled", "lost"]
@@ -99,7 +99,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Before `Ready`, from an engine that is started elsewhere: what it waits for."""
+    """Sent before `Ready` by an engine that is started elsewhere: what it waits for."""
 
     reason: str
 

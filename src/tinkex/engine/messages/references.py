@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileLink:
-    """A file of a folder, how to tell that it is the right one, and where it can be had by HTTP."""
+    """A file of a folder: its hash, and where to fetch it by HTTP."""
 
     name: str
     size: int
@@ -21,12 +21,9 @@ class FileLink:
 
 @dataclass(frozen=True, slots=True)
 class WeightsRef:
-    """A folder that never changes.
-
-    `path` is where it lies on the sender's host, if it does. `digest` names its content: the
-    SHA-256 of its list of files and hashes, empty where none was made. `files` are for workers
-    elsewhere; without them there is nothing to be had but `path`.
-    """
+    """A folder that never changes. `path` is its place on the sender's host, if it has one.
+    `digest` names its content: the SHA-256 of its list of files and hashes, empty where none was
+    made. `files` are for workers elsewhere; without them only `path` can be read."""
 
     path: str
     digest: str = ""

@@ -25,7 +25,7 @@ class LoadWeights:
 
 @dataclass(frozen=True, slots=True)
 class DropWeights:
-    """Give the memory of loaded weights back."""
+    """Free the memory of loaded weights."""
 
     op: str
     weights: str
@@ -33,7 +33,7 @@ class DropWeights:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The protocol's own: how many tokens, how they are drawn, and where they end."""
+    """The protocol's sampling parameters: how many tokens, how they are drawn, where they end."""
 
     max_tokens: int | None = None  # None: as many as the context has room for
     seed: int | None = None  # None: the engine draws one
@@ -41,7 +41,7 @@ class SamplingParams:
     temperature: float = 1.0  # 0 takes the likeliest token
     top_k: int = -1  # -1: all
     top_p: float = 1.0  # 1: all
-    stop_at_eos: bool = False  # those ids end a sequence too, beside `stop`
+    stop_at_eos: bool = False  # end-of-sequence ids end a sequence too, besides `stop`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class SamplingControls:
     the model's own distribution, before all of these.
     """
 
-    min_p: float = 0.0  # least part of the likeliest one's probability
-    presence_penalty: float = 0.0  # off every token that is in the sample
-    frequency_penalty: float = 0.0  # likewise, for each time it is there
-    repetition_penalty: float = 1.0  # divides logits of what is in prompt or sample
-    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id, added
-    allowed_tokens: tuple[int, ...] | None = None  # None: all
+    min_p: float = 0.0  # minimum probability, relative to the likeliest token's
+    presence_penalty: float = 0.0  # subtracted for every token that is in the sample
+    frequency_penalty: float = 0.0  # subtracted for each time it is there
+    repetition_penalty: float = 1.0  # divides logits of tokens in prompt or sample
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id, added to its logit
+    allowed_tokens: tuple[int, ...] | None = None  # None: all tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The most `tokens` of reasoning that an answer may begin with: if it has begun with `opened`
-    and not come to `closed` by then, its next tokens are those of `ending`."""
+    """The most `tokens` of reasoning that an answer may begin with. If it has begun with `opened`
+    and not reached `closed` by then, its next tokens are those of `ending`."""
 
     tokens: int
     opened: str
@@ -100,43 +100,43 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Draw after a prompt, and tell logprobs of it; answered with `SampleResult`."""
+    """Draw after a prompt, and report logprobs of it; answered with `SampleResult`."""
 
     op: str  # named in every event about it
-    weights: str  # name of what was loaded; empty: the base model
+    weights: str  # name of loaded weights; empty: the base model
     prompt: IntArray  # token ids
     params: SamplingParams  # how to draw, and when to stop
-    num_samples: int = 1  # of the one prompt
-    prompt_logprobs: bool = False  # whether the prompt's own are told
-    prompt_logprobs_last_n: int | None = None  # only of so many of its last tokens; None: all
-    topk_prompt_logprobs: int = 0  # likeliest tokens told of each place of the prompt
-    topk_sample_logprobs: int = 0  # the same of each place of a sample
-    # tokens whose logprobs are told in the prompt's places
+    num_samples: int = 1  # samples of the one prompt
+    prompt_logprobs: bool = False  # whether the prompt's own logprobs are reported
+    prompt_logprobs_last_n: int | None = None  # only for its last tokens; None: all
+    topk_prompt_logprobs: int = 0  # likeliest tokens reported at each place of the prompt
+    topk_sample_logprobs: int = 0  # the same at each place of a sample
+    # tokens whose logprobs are reported at the prompt's places
     target_prompt_logprobs: Tensor | None = None
-    prompt_alt_tokens_k: int = 0  # alternatives drawn for each place of the prompt
-    stream: bool = False  # whether `Progress` is told
-    lane: str = ""  # whose work this is, any text: lanes get equal parts of the engine
-    # penalties and biases, beside the protocol's
+    prompt_alt_tokens_k: int = 0  # alternatives drawn at each place of the prompt
+    stream: bool = False  # whether `Progress` is sent
+    lane: str = ""  # the tenant, any text: lanes share the engine equally
+    # controls that the protocol does not have
     controls: SamplingControls = field(default_factory=SamplingControls)
-    grammar: Grammar | None = None  # that the answer must keep to
-    thinking: Thinking | None = None  # how much of it may be reasoning; None: any
+    grammar: Grammar | None = None  # that the answer must follow
+    thinking: Thinking | None = None  # how much of it may be reasoning; None: no limit
     context: int | None = None
-    """The most tokens of prompt and sample, where the caller wants fewer than the model takes."""
+    """The most tokens of prompt and sample together, if fewer than the model allows."""
     routes: bool = False
-    """Whether the result is to tell the experts that tokens went to, if the model has any."""
+    """Whether the result includes the experts that tokens went to, if the model has any."""
 
     def room(self, context: int) -> int:
-        """How long a sample may be where prompt and sample have at most `context` tokens; negative
-        where it does not fit."""
+        """How long a sample may be if prompt and sample have at most `context` tokens; negative if
+        the prompt does not fit."""
         left, asked = self._most(context) - len(self.prompt), self.params.max_tokens
         if self.prompt_logprobs and asked == 1 and left == 0:
-            return 0  # `compute_logprobs` asks for a token it does not want
+            return 0  # `compute_logprobs` asks for a token that it does not need
         if asked is None:
             return left or -1
         return asked if asked <= left else -1
 
     def too_long(self, context: int) -> str:
-        """Why there is no room. Programs know it by these words, which are the hosted service's."""
+        """Why there is no room, in the hosted service's words, which programs look for."""
         asked = "at least 1" if self.params.max_tokens is None else self.params.max_tokens
         return (
             "max_tokens: Prompt length plus max_tokens exceeds the model's context window: "
@@ -173,7 +173,7 @@ class Sequence:
     stop_reason: Literal["stop", "length"]
     topk: TopK | None = None
     routes: Routes | None = None
-    """Of prompt and sample but for its last token, which went nowhere."""
+    """Experts of all tokens of prompt and sample except the last, which was not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +185,4 @@ class SampleResult:
     topk_prompt_logprobs: TopK | None = None  # as many as were asked for
     target_prompt_logprobs: Tensor | None = None  # of the targets that were asked for
     alt_tokens: TopK | None = None  # [prompt - 1, k] independent draws
-    cached_tokens: int = 0  # of the prompt, found in the cache
+    cached_tokens: int = 0  # tokens of the prompt found in the cache

@@ -26,14 +26,14 @@ class CreateRun:
 class ForwardBackward:
     """Losses and gradients of some data. A custom loss has no settings."""
 
-    op: str  # the command's name, for its answer
+    op: str  # names the command, for its answer
     run: str  # whose adapters are used
     data: tuple[Datum, ...]  # in the order of the answer
     loss_fn: str  # a built-in one, or "custom"
     loss_config: Mapping[str, float | str] = field(default_factory=dict)  # its settings
     forward_only: bool = False  # no gradient is added
-    custom: CustomLoss | None = None  # the loss, if it is one
-    context: int | None = None  # tokens a datum may have; None: as many as the model takes
+    custom: CustomLoss | None = None  # the loss itself, if it is a custom one
+    context: int | None = None  # most tokens of a datum; None: as many as the model allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class OptimStep:
 @dataclass(frozen=True, slots=True)
 class SaveRun:
     """Write the adapter (PEFT layout) into the empty `folder`; with `training` also the optimizer,
-    step and accumulated gradients, so that `LoadRun` continues bit for bit. The folder is the
-    sender's: a worker on a host without it sends the files with its answer."""
+    step and accumulated gradients, so that `LoadRun` continues bit for bit. The folder is on the
+    sender's host: a worker elsewhere sends the files with its answer."""
 
     op: str
     run: str
@@ -60,8 +60,8 @@ class SaveRun:
 
 @dataclass(frozen=True, slots=True)
 class ServeRun:
-    """Make the run's adapter as it is now sampleable as `weights`, at once and from memory. Its
-    files will lie in `folder`, which may not be there yet: until it is, nothing is let go."""
+    """Make the run's current adapter sampleable as `weights`, at once and from memory. Its files
+    will be in `folder`, which may not exist yet; until it does, the weights stay in memory."""
 
     op: str
     run: str
@@ -76,14 +76,14 @@ class LoadRun:
     op: str  # the command's name, for its answer
     run: str  # whose weights are replaced
     source: WeightsRef  # what `SaveRun` wrote
-    optimizer: bool  # restores its state; otherwise that and gradients start afresh
-    create: bool = False  # the run is made first, with the LoRA settings of the source
-    family: str | None = None  # of its optimizer then; None: as in the source
+    optimizer: bool  # also restore its optimizer; otherwise that and gradients start afresh
+    create: bool = False  # create the run first, with the LoRA settings of the source
+    family: str | None = None  # family of its optimizer then; None: as in the source
 
 
 @dataclass(frozen=True, slots=True)
 class DropRun:
-    """Give the memory of a run back."""
+    """Free the memory of a run."""
 
     op: str
     run: str
@@ -91,7 +91,7 @@ class DropRun:
 
 @dataclass(frozen=True, slots=True)
 class CheckLoss:
-    """Say whether a custom loss can be used. Nothing is kept: calls bring their loss along."""
+    """Check whether a custom loss can be used. Nothing is kept: calls bring their loss along."""
 
     op: str
     loss: CustomLoss

@@ -1,7 +1,7 @@
-"""What an event loop may do with the stream of an engine: small messages, and never wait.
+"""Writes and reads an engine's stream on the event loop itself, where that needs no waiting.
 
-A thread that is woken to write a few hundred bytes and wakes the loop again takes longer than the
-write. What is large, or not wholly there, is left to threads that may wait.
+Waking a thread to write a few hundred bytes, and waking the loop again, takes longer than the
+write. Messages that are large, or incomplete, are left to threads that may wait.
 """
 
 from __future__ import annotations

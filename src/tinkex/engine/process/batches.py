@@ -1,4 +1,4 @@
-"""Training batches under way: begun from what waits, run in turns, their calls answered."""
+"""Training batches under way: started from waiting calls, run in turns, their calls answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tinkex.engine.training.batch import Batch, Deferred
 from tinkex.engine.training.trainer import Trainer
 
 AT_ONCE = 4
-"""Batches under way, taking turns by unit: a micro-batch, or a stretch of a long one."""
+"""Batches under way at one time, taking turns by unit: a micro-batch, or a stretch of one."""
 
 MICRO_BATCHES = 8
 """Waiting forward passes join a batch up to this many micro-batches, so that a short one never
@@ -33,7 +33,7 @@ class _Underway:
 
 
 class Batches:
-    """Of one worker. `wake` is called, by another thread, when a call need wait no more."""
+    """The batches of one worker. Another thread calls `wake` when a call need wait no more."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Batches:
 
     @property
     def any_ready(self) -> bool:
-        """Whether a call that waited for its loss can be made to the end."""
+        """Whether a call that waited for its loss can be finished now."""
         return bool(self._deferred) and agree(any(d.ready for _, d in self._deferred))
 
     @property
     def runs(self) -> set[str]:
-        """Those that have a call in a batch."""
+        """The runs that have a call in a batch."""
         return {command.run for underway in self._underway for command in underway.commands}
 
     def begin(self, busy: Container[str]) -> None:
-        """Begin one of what waits, also beside those that have several units to go: they take
-        turns, so that a short call waits for a unit of a long one, not for all."""
+        """Begin a batch of waiting calls, also while longer ones are under way: they take turns, so
+        that a short call waits for a unit of a long one, not for all of it."""
         if len(self._underway) >= AT_ONCE or any(u.batch.remaining <= 1 for u in self._underway):
             return
         room = MICRO_BATCHES * self._trainer.limits.micro_batch_tokens
@@ -75,12 +75,13 @@ class Batches:
             self._line_up(_Underway(batch, commands, time.monotonic()))
 
     def _line_up(self, new: _Underway) -> None:
-        """Behind all that wait, but before the one that ran last: it was at work when this came."""
+        """Queue it behind all that wait, but before the one that ran last: that one was at work
+        when this one came."""
         behind = bool(self._underway) and self._underway[-1] is self._ran_last
         self._underway.insert(len(self._underway) - behind, new)
 
     def _take_ready(self) -> list[tuple[ForwardBackward, Deferred]]:
-        """The calls that waited for their losses and can now be made to the end."""
+        """The calls that waited for their losses and can be finished now."""
         waiting, self._deferred = self._deferred, []
         ready: list[tuple[ForwardBackward, Deferred]] = []
         done = agree([deferred.ready for _, deferred in waiting]) if waiting else []
@@ -94,13 +95,13 @@ class Batches:
         return ready
 
     def _defer(self, command: ForwardBackward, deferred: Deferred) -> None:
-        """Its run waits for the loss; everybody else goes on."""
+        """Hold its run until the loss is there; all other runs go on."""
         self._runs.hold(command.run)
         self._deferred.append((command, deferred))
         deferred.notify(self._wake)
 
     def run_unit(self) -> None:
-        """One of the batch whose turn it is; after its last one, the answers."""
+        """Run one unit of the batch whose turn it is; after its last one, send the answers."""
         underway = self._ran_last = self._next()
         batch = underway.batch
         next(batch, None)
@@ -119,8 +120,8 @@ class Batches:
                 self._emit(Done(command.op, outcome, seconds))
 
     def _next(self) -> _Underway:
-        """The batch whose turn it is. Memory is planned for one pass: while one is made in part,
-        the others' turns come when it is done, but for those that need little."""
+        """The batch whose turn it is. Memory is planned for one pass: while one is under way, only
+        batches that need little memory get a turn."""
         if any(underway.batch.is_open for underway in self._underway):
             while not (self._underway[0].batch.is_open or self._underway[0].batch.is_light):
                 self._underway.rotate(-1)

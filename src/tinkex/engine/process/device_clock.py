@@ -1,10 +1,11 @@
-"""Device time: what a unit of work took where it ran, not what it took to queue it.
+"""Device time: how long a unit of work took where it ran, not how long it took to queue it.
 
 A GPU runs behind the host, so a unit is bracketed by two marks in the device's own queue, CUDA
 events, which tell the time between them once the device has passed both. On a CPU a mark is an
-instant. `Stopwatch` keeps the units in order and lets the host run ahead by two of them: enough
-to keep the device busy, and whoever comes next waits for no more. Of long units that are queued in
-no time the second is held back until the first is nearly done: who comes meanwhile goes before it.
+instant. `Stopwatch` keeps the units in order and lets the host run ahead by two of them: enough to
+keep the device busy, and a new request waits for no more than these. Of two long units that are
+quickly queued the second is held back until the first is nearly done, so that a request that
+arrives meanwhile goes before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors as events: whose fault a failed command is, in words that its sender can use."""
+"""Errors as events: whose fault a failed command is, in words that its sender can act on."""
 
 from __future__ import annotations
 

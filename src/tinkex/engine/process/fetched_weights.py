@@ -1,7 +1,7 @@
-"""Fetched weights: folders that this host lacks, got from elsewhere and kept while they are needed.
+"""Fetched weights: folders that this host lacks, fetched by links and kept while they are needed.
 
-What is here already is read where it lies. The rest is fetched once per content, checked against
-its hashes, and deleted when its last user lets go or the process ends.
+What this host has already is read where it is. The rest is fetched once per content, checked
+against its hashes, and deleted when its last user drops it or the process ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tinkex.engine.process.linked_files import download
 _PREFIX = "tinkex-fetched-"
 
 Fetch: TypeAlias = Callable[[WeightsRef, Path], None]
-"""Fills an empty folder with what a reference stands for, in any thread. Raises `OutOfReach`."""
+"""Fills an empty folder with what a reference names, in any thread. Raises `OutOfReach`."""
 
 
 class FetchedWeights:
-    """Of one worker. `fetch` is how this host gets folders that have no links of their own."""
+    """The fetched folders of one worker. `fetch` gets folders that have no links of their own."""
 
     def __init__(self, fetch: Fetch | None = None) -> None:
         self._fetch = fetch or fetch_by_http
@@ -36,12 +36,12 @@ class FetchedWeights:
         self._lock = threading.Lock()
 
     def lacks(self, ref: WeightsRef) -> bool:
-        """Whether a folder is elsewhere and can be had."""
+        """Whether a folder is elsewhere and can be fetched."""
         can_be_had = bool(ref.files) if self._needs_links else bool(ref.digest)
         return can_be_had and not Path(ref.path).is_dir()
 
     def bring(self, ref: WeightsRef, user: str) -> WeightsRef:
-        """The same folder on this host, until `user` lets go of it. Raises `OutOfReach`."""
+        """The same folder on this host, until `user` releases it. Raises `OutOfReach`."""
         folder = self._place(ref.digest)
         with self._lock:
             self._users.setdefault(ref.digest, set()).add(user)
@@ -52,7 +52,7 @@ class FetchedWeights:
         return WeightsRef(str(folder), ref.digest)
 
     def let_go(self, user: str) -> None:
-        """Delete what nobody uses any more."""
+        """Delete what no user holds any more."""
         with self._lock:
             for digest in [digest for digest, users in self._users.items() if user in users]:
                 self._users[digest].discard(user)
@@ -87,7 +87,7 @@ class FetchedWeights:
 
 
 def fetch_by_http(ref: WeightsRef, folder: Path) -> None:
-    """Get every file from its link, again if need be. Raises `OutOfReach`."""
+    """Fetch every file from its link, with retries. Raises `OutOfReach`."""
     for link in ref.files:
         target = folder / link.name
         if not target.resolve().is_relative_to(folder.resolve()):

@@ -1,13 +1,16 @@
 """Time sharing: whose turn it is when both training and sampling have work.
 
-Work comes in units: a training command or micro-batch, a sampling step. What a unit of training
-took is owed to sampling at its share, and sampling goes until it has had that; what its last step
-took beyond it is owed to training. Clients that await each result leave nothing queued for a
-moment: what sampling is owed stays owed while training has no work, less what sampling takes
-meanwhile, and outlasts one unit of training without any sampling. A side without work for longer
-lends its turns; it is owed no more when it comes back than the unit it then waits for.
+Work comes in units: a training command or micro-batch, a sampling step.
 
-Units may end later than they return: on a GPU they are only queued. `spent` says what the oldest
+- The time of a unit of training is owed to sampling, by sampling's share. Sampling runs until it
+  has had that; what its last step took beyond it is owed to training.
+- A client that awaits each result leaves nothing queued for a moment. So what sampling is owed
+  remains while training has no work, less what sampling uses meanwhile, and it outlasts one unit
+  of training without any sampling.
+- A side without work for longer lends its turns. When it comes back it is owed no more than the
+  unit it then waits for.
+
+Units may end later than they return: on a GPU they are only queued. `spent` reports what the oldest
 one took once that is known; until then sampling goes after training.
 """
 
@@ -24,7 +27,7 @@ class Interleave:
         if not 0.0 < sampling_share < 1.0:
             raise ValueError(f"sampling_share must lie between 0 and 1, not {sampling_share}")
         self._ratio = sampling_share / (1.0 - sampling_share)
-        self._owed = 0.0  # seconds of sampling; below 0 it is training that has to catch up
+        self._owed = 0.0  # seconds owed to sampling; below 0 they are owed to training
         self._sampled = False  # whether sampling had work when the last unit was chosen
         self._under_way: deque[tuple[Turn, bool]] = deque()
 
@@ -36,7 +39,7 @@ class Interleave:
         return turn
 
     def spent(self, seconds: float) -> Turn:
-        """Note what the oldest unit took of those not yet accounted for; says whose it was."""
+        """Record how long the oldest unaccounted unit took; returns whose it was."""
         turn, both = self._under_way.popleft()
         if turn == "train":
             self._owed += seconds * self._ratio

@@ -28,7 +28,7 @@ _BLOCK = 1 << 20
 
 
 class LinkBroken(OSError):
-    """What a link leads to did not come, however often it was asked for."""
+    """A link's file did not arrive, after all retries."""
 
 
 def gives_parts(url: str) -> bool:
@@ -42,8 +42,8 @@ def gives_parts(url: str) -> bool:
 
 
 def download(url: str, size: int, target: Path) -> str:
-    """Get a file of known size; the SHA-256 of what came. Raises `LinkBroken`, and
-    `FileNotFoundError` where there is none."""
+    """Fetch a file of known size; returns the SHA-256 of its content. Raises `LinkBroken`, and
+    `FileNotFoundError` if it does not exist."""
     if size > PART_BYTES and gives_parts(url):
         return assemble(target, size, partial(_bring_part, url), PART_BYTES)
     return assemble(target, size, partial(_bring_whole, url), max(size, 1))

@@ -1,7 +1,7 @@
-"""Long work on runs made in pieces: a run created, loaded or brought back to the device.
+"""Moves of runs in pieces: creating a run, loading it, or bringing it back to the device.
 
-One after another, a piece whenever `step` is called, so that gigabytes on their way never keep a
-small tenant's step waiting for more than some milliseconds.
+One run after another, and one piece for every call of `step`, so that gigabytes on their way keep
+another tenant's step waiting for no more than some milliseconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tinkex.engine.training.residency import Residency
 @dataclass(frozen=True, slots=True)
 class _Move:
     pieces: Pieces[Any]
-    ended: Callable[[Any], None]  # gets what the pieces made
-    failed: Callable[[Exception], None]  # gets what they raised
+    ended: Callable[[Any], None]  # gets the result of the pieces
+    failed: Callable[[Exception], None]  # gets their exception
 
 
 class Moves:
-    """Of one worker."""
+    """The moves of one worker."""
 
     def __init__(
         self, residency: Residency, runs: RunQueues, emit: Callable[[Event], None]
@@ -39,7 +39,7 @@ class Moves:
         return bool(self._moves)
 
     def carry_out(self, command: CreateRun | LoadRun, pieces: Pieces[RunInfo]) -> None:
-        """What its run is sent meanwhile waits."""
+        """Add a move. What its run is sent meanwhile waits."""
         started = time.monotonic()
         self._runs.hold(command.run)
 
@@ -67,7 +67,7 @@ class Moves:
         self._moves.append(_Move(self._residency.arrival(run), lambda _: None, fail))
 
     def step(self) -> None:
-        """One piece of the first."""
+        """Run one piece of the first move."""
         move = self._moves[0]
         try:
             next(move.pieces)

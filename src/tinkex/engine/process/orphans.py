@@ -1,7 +1,7 @@
-"""Orphans: a process whose parent died while it was still loading ends then, not minutes later.
+"""Orphans: ends a process whose parent died while it was still loading.
 
-Once an engine reads its stream it hears of the parent's end there. Until then, while libraries are
-imported and weights read, nobody looks.
+Once an engine reads its stream it notices the parent's end there. This covers the time before, in
+which libraries are imported and weights read.
 """
 
 from __future__ import annotations

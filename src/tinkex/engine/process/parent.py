@@ -22,7 +22,7 @@ from tinkex.engine.process.at_once import STARTUP_OP, AtOnce
 from tinkex.engine.settings import WorkerConfig
 
 SPARE = "spare"
-"""The argument of a child that is to load its libraries before it is told anything."""
+"""The argument of a child that loads its libraries before it is told what to do."""
 
 ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
@@ -53,8 +53,8 @@ class WorkerDied(Exception):
 
 
 class Child:
-    """A process that becomes an engine when it is told which. A `spare` one loads its libraries
-    meanwhile, which is a good part of a start."""
+    """A process that becomes an engine when it is told which model. A `spare` one loads its
+    libraries meanwhile, which is a good part of a start."""
 
     def __init__(self, spare: bool = False) -> None:
         self.stream, theirs = socket.socketpair()
@@ -104,8 +104,8 @@ class RemoteWorker(AtOnce):
     """One child process for one model. `send` and `receive` may be called from two threads."""
 
     def __init__(self, config: WorkerConfig, spare: Child | None = None) -> None:
-        """Start the process, or make an engine of a spare one, and return at once; its first event
-        is `Ready`."""
+        """Start the process, or turn a spare one into an engine, and return at once; its first
+        event is `Ready`."""
         self._child = spare if spare is not None and spare.is_alive else Child()
         self._stream, self._process = self._child.stream, self._child.process
         self._sending = threading.Lock()
@@ -122,7 +122,7 @@ class RemoteWorker(AtOnce):
         return event
 
     def send(self, command: Command) -> None:
-        """Hand over a command, in order. Raises `WorkerDied`."""
+        """Send a command, in order. Raises `WorkerDied`."""
         self._send(command)
 
     def receive(self) -> Event:

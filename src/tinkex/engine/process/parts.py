@@ -1,7 +1,7 @@
-"""Parts of a file: got at the same time, written where they belong, hashed in their order.
+"""Downloads a file in parallel parts: written where they belong, hashed in order.
 
-A part goes from a small buffer straight into the file, and is hashed where it then lies in memory,
-while others are on their way.
+A part goes from a small buffer straight into the file, and is hashed from there while other parts
+are still coming.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 PART_BYTES = 16 << 20
-"""Smaller ones cost more requests; of larger ones, fewer are whole early enough to be hashed."""
+"""Bytes of a part. Smaller parts cost more requests; of larger ones, fewer are complete early
+enough to be hashed meanwhile."""
 _AT_ONCE = 6
 
 Write: TypeAlias = Callable[[int, Any], None]
@@ -28,13 +29,13 @@ Bring: TypeAlias = Callable[[int, int, Write], None]
 
 
 class NotWritten(Exception):
-    """The file took no more; its cause says why. No `OSError`: asking for the part again is no
-    help."""
+    """The file could not be written; the cause says why. Not an `OSError`, because fetching the
+    part again does not help."""
 
 
 def assemble(target: Path, size: int, bring: Bring, part: int) -> str:
-    """Fill a new file of `size` bytes, `part` of them by each call; the SHA-256 of what came.
-    Raises what `bring` raises, or `OSError` for a file that cannot be written."""
+    """Fill a new file of `size` bytes, `part` of them by each call; returns the SHA-256 of its
+    content. Raises what `bring` raises, or `OSError` if the file cannot be written."""
     digest, starts = hashlib.sha256(), range(0, size, part)
     with target.open("w+b") as file, ThreadPoolExecutor(_AT_ONCE) as pool:
         file.truncate(size)
@@ -52,8 +53,8 @@ def assemble(target: Path, size: int, bring: Bring, part: int) -> str:
 
 
 def _some_ahead(begun: Iterator[Future[None]]) -> Iterator[Future[None]]:
-    """Each with a few after it begun, not more: with all of them coming, the hashing of those that
-    are here gets no processor until the last one has come, and is then waited for."""
+    """Yields each part with a few after it begun, not more. If all were being fetched at once,
+    hashing would get no processor until the last one arrived."""
     coming = deque(islice(begun, _AT_ONCE))
     while coming:
         yield coming.popleft()
@@ -61,7 +62,7 @@ def _some_ahead(begun: Iterator[Future[None]]) -> Iterator[Future[None]]:
 
 
 def _hash(digest: Any, file: BinaryIO, at: int, length: int) -> None:
-    """Where the part lies in memory: nothing is read."""
+    """Hash the part in memory: nothing is read again."""
     before = at % mmap.ALLOCATIONGRANULARITY
     with (
         mmap.mmap(file.fileno(), before + length, offset=at - before, prot=mmap.PROT_READ) as found,

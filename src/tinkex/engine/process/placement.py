@@ -1,4 +1,4 @@
-"""Chooses device, dtype and sizes for an engine from what it was asked for and what there is."""
+"""Chooses device, dtype and sizes of an engine from its settings and the hardware."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _STEP_WORK = 1_000_000_000
 
 
 class _Shares(NamedTuple):
-    """Of what is free on a GPU once the model is loaded. The rest is for captured graphs, logits
-    and what libraries take."""
+    """Shares of what is free on a GPU once the model is loaded. The rest is for captured graphs,
+    logits and libraries."""
 
     cache: float
     adapters: float
@@ -48,7 +48,7 @@ _MIXTURES = _Shares(cache=0.14, adapters=0.08, activations=0.48, runs=0.22)
 step of Qwen3.6-35B-A3B took 889 ms instead of 1,564 (`benchmarks/gpu_families.py`)."""
 
 _HOST_RUN_SHARE = 0.4
-"""Of the host's memory that is available then, for runs that are not in use."""
+"""Share of the host's available memory for idle runs."""
 
 _GPU_LOGIT_ELEMENTS = 1 << 28
 
@@ -106,7 +106,8 @@ def _base(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Flo
 
 
 def _steady(config: WorkerConfig, device: torch.device, dtype: torch.dtype) -> Steady | None:
-    """None where it takes no kernels of its own: a CPU trains steadily in float32."""
+    """Steady mode for the device; None where it takes no kernels of its own: on a CPU, training in
+    float32 is steady anyway."""
     if config.base != "auto":
         raise ModelError(f"steady: goes with matrices in the dtype, not with --base {config.base}")
     if device.type == "cuda":
@@ -127,7 +128,7 @@ def _named(device: torch.device) -> str:
 
 
 def weights_room(config: WorkerConfig, device: torch.device) -> int:
-    """Bytes that a model may take here: all that one device has, less what else needs some."""
+    """Bytes that a model may take here: all of one device's memory, less what other parts need."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory * WEIGHTS_SHARE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -168,7 +169,7 @@ def _host_run_bytes(config: WorkerConfig) -> int:
 
 
 def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Of the host's memory: what is free, and files in memory that can be read again."""
+    """Available memory of the host: what is free, and file pages that can be read again."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvail"))
@@ -177,8 +178,7 @@ def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 
 def memory_plan(decoder: Decoder, limits: Limits, sampling: SamplerLimits) -> dict[str, int]:
-    """What an engine's memory is for, in bytes, by what a person would call it. Parts that are not
-    bounded are not in it."""
+    """An engine's memory by purpose, in bytes. Parts without a bound are not in it."""
     states = sampling.rows + sampling.snapshots
     cache = sampling.pages * page_bytes(decoder.config, decoder.dtype)
     plan = {
@@ -200,8 +200,8 @@ _AROUND_LAYERS = 6
 
 
 def longest_training(decoder: Decoder, limits: Limits) -> int:
-    """Tokens of a sequence that a training pass has planned memory for, every layer's input kept
-    and layers computed again. A longer one is tried, and may find no room."""
+    """Tokens of a sequence that a training pass has planned memory for, with every layer's input
+    kept and layers recomputed. A longer one is tried, and may find no room."""
     config = decoder.config
     if decoder.device.type != "cuda":
         return config.max_context
@@ -268,7 +268,7 @@ def _device(name: str) -> torch.device:
 
 
 def memory_of(device: torch.device) -> int:
-    """All the memory of a device, whoever uses it."""
+    """The total memory of a device, whoever uses it."""
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
         return int(total)
@@ -282,8 +282,8 @@ def _share(config: WorkerConfig) -> float:
 
 
 def _adapter_bytes(decoder: Decoder) -> int:
-    """Enough for dozens: one that is let go while others sample from it in turn is read again from
-    its files each time, with everybody waiting."""
+    """Budget for dozens of adapters: one that is dropped while others sample from theirs is read
+    again from its files each time, and everybody waits."""
     if decoder.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(decoder.device)
         return int(free * _shares(decoder.config).adapters)

@@ -37,15 +37,15 @@ L = TypeVar("L", Limits, SamplerLimits)
 
 
 class Rank(collectives.Voice, Protocol):
-    """One rank's way to the others."""
+    """One rank's connection to the others."""
 
     ranks: Ranks
     address: str
-    """Where they meet."""
+    """The address where they meet."""
 
 
 class Leader:
-    """The first rank's side: says what it does before it does it."""
+    """The first rank's side: announces what it does before it does it."""
 
     def __init__(self, config: WorkerConfig) -> None:
         """Start the other ranks; they load while this one does."""
@@ -69,14 +69,14 @@ class Leader:
         return value
 
     def close(self) -> None:
-        """End the others."""
+        """End the other ranks."""
         followers, self._followers = self._followers, []
         for follower in followers:
             follower.close()
         self._folder.close()
 
     def _watch(self, follower: _Process) -> None:
-        """A rank that is gone takes the engine with it: the server starts a new one."""
+        """End the engine if a rank is gone: the server starts a new one."""
         code = follower.process.wait()
         if follower in self._followers:
             print(f"rank {follower.rank} ended with status {code}", file=sys.stderr, flush=True)
@@ -84,7 +84,7 @@ class Leader:
 
 
 class Follower:
-    """Another rank's side: hears what to do."""
+    """Another rank's side: follows the leader's announcements."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class Follower:
         self.config, self.ranks, self.address = self.hear()
 
     def hear(self) -> Any:
-        """The leader's next note. Raises `Closed` when there will be none."""
+        """The leader's next announcement. Raises `Closed` when there will be none."""
         return receive_frame(self._stream)
 
     def agree(self, value: Any) -> Any:
@@ -133,7 +133,7 @@ def join(rank: Rank, first: torch.device) -> torch.device:
 
 
 def agreed_limits(limits: L, config: ModelConfig) -> L:
-    """What all ranks have room for: of every number the smallest."""
+    """The limits that all ranks have room for: the smallest of every number."""
     if config.shard is None:
         return limits
     values = {field.name: getattr(limits, field.name) for field in fields(limits)}

@@ -1,9 +1,9 @@
-"""The commands of all runs that wait, in order per run, and which of them is next.
+"""The waiting commands of all runs, in order per run, and which of them is next.
 
-Forward passes at the heads of several runs are taken together, to be packed into one batch; any
-other command is taken alone. Those come first, in rounds: in a round every run is served what it
-had waiting when the round began, no more, so that commands that keep coming never keep a batch
-from its end. Knows nothing of what the commands do.
+Forward passes that are first in their runs' queues are taken together, to be packed into one batch;
+any other command is taken alone. The others come first, in rounds: in a round every run is served
+what it had waiting when the round began, no more, so that a stream of commands never delays a batch
+for ever. Knows nothing of what the commands do.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ RunCommand: TypeAlias = SingleCommand | ForwardBackward
 
 class RunQueues:
     def __init__(self, is_away: Callable[[RunCommand], bool] = lambda _: False) -> None:
-        """`is_away` says of a command that its run has to be brought back for it first."""
+        """`is_away` says whether a command's run has to be brought back to the device first."""
         self._is_away = is_away
         self._waiting: dict[str, deque[RunCommand]] = {}
         self._round: deque[str] | None = None
         self._held: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether any command waits that may be taken."""
+        """Whether any waiting command may be taken."""
         return any(run not in self._held for run in self._waiting)
 
     def add(self, command: RunCommand) -> None:
         self._waiting.setdefault(command.run, deque()).append(command)
 
     def hold(self, run: str) -> None:
-        """Hand out nothing of this run until it is released."""
+        """Hand out no commands of this run until it is released."""
         self._held.add(run)
 
     def release(self, run: str) -> None:
         self._held.discard(run)
 
     def new_round(self) -> None:
-        """Let `take_single` hand out what waits when it is next asked."""
+        """Start a new round for `take_single` with the commands that wait now."""
         self._round = None
 
     def first_away(self) -> str | None:
@@ -65,7 +65,8 @@ class RunQueues:
         return head
 
     def take_single(self, busy: Container[str]) -> SingleCommand | None:
-        """The next command of this round that is no forward pass, of a run that is not `busy`."""
+        """The next command of this round that is not a forward pass, of a run that is not
+        `busy`."""
         if self._round is None:
             self._round = deque(run for run, waiting in self._waiting.items() for _ in waiting)
         while self._round:
@@ -84,8 +85,8 @@ class RunQueues:
         busy: Container[str] = (),
         admits: Callable[[Sequence[str]], bool] = lambda _: True,
     ) -> list[ForwardBackward]:
-        """The forward passes at the heads of runs that are not `busy`, up to so many tokens but at
-        least one; and only of runs that `admits` says can be taken together."""
+        """The forward passes that are next in runs that are not `busy`, up to so many tokens but at
+        least one, and only of runs that `admits` says can be taken together."""
         taken: list[ForwardBackward] = []
         for run, waiting in list(self._waiting.items()):
             head, free = waiting[0], run not in self._held and run not in busy

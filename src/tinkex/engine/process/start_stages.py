@@ -1,4 +1,4 @@
-"""What an engine's start is made of: seconds by stage, for a log that is read when one is slow."""
+"""The stages of an engine's start in seconds, for the log of a slow start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class StartStages:
         self._seconds: dict[str, float] = {}
 
     def ended(self, stage: str) -> None:
-        """All the time since the stage before is this one's."""
+        """Count the time since the last stage as this one's."""
         now = self._clock()
         self._seconds[stage] = now - self._last
         self._last = now

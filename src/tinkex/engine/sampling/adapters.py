@@ -1,8 +1,8 @@
 """The adapters that can be sampled from, by name. What a name stands for never changes.
 
-Their tensors are kept up to a budget; beyond it those not in use for longest are let go and read
-again from their folders when asked for. A version in use is never let go, nor is one that came from
-a run in memory and whose folder is still to be written.
+Their tensors are kept up to a budget. Beyond it the least recently used are dropped and read again
+from their folders when needed. A version in use is never dropped, nor is one that came from a run
+in memory and whose folder is still to be written.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Version:
     `stacked`, as training has them."""
 
     id: int  # unique for the store's lifetime
-    folder: str | None  # its files; None: the base model
-    products: Products | None = None  # of slots without experts; None while tensors are let go
-    blocks: dict[Key, Blocks] = field(default_factory=dict)  # of the same slots
-    nbytes: int = 0  # of its tensors; 0 while they are let go
+    folder: str | None  # its files; None for the base model
+    products: Products | None = None  # for slots without experts; None while not loaded
+    blocks: dict[Key, Blocks] = field(default_factory=dict)  # for the same slots
+    nbytes: int = 0  # size of its tensors; 0 while not loaded
     users: int = 0  # requests under way
-    loads: int = 0  # how often its tensors were read: `identity` stands for the very tensors
-    rank: int = 0  # the largest of any module
-    experts: ExpertFactors = field(default_factory=dict)  # of slots with experts
-    as_it_lies: bool = False  # whether its products have a part for every module, of the file's own
-    stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)  # in steady mode
-    scaling: float = 1.0  # of what is stacked
+    loads: int = 0  # how often its tensors were read: part of `identity`
+    rank: int = 0  # the largest rank of any module
+    experts: ExpertFactors = field(default_factory=dict)  # for slots with experts
+    as_it_lies: bool = False  # whether its products use every module as it is in the file
+    stacked: Mapping[str, adapters.Factors] = field(default_factory=dict)  # for steady mode
+    scaling: float = 1.0  # scaling of what is stacked
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class VersionStore:
         self._let_go()
 
     def drop(self, name: str) -> None:
-        """Serve `name` no more. Requests under way keep it until they end."""
+        """Stop serving `name`. Requests under way keep it until they end."""
         if name == "":
             raise UserError('weights: the base model "" cannot be dropped')
         self._versions.pop(name, None)

@@ -1,8 +1,8 @@
 """Logits processors: allowed tokens, a grammar's mask, logit bias and penalties before a draw.
 
-What each does and in which order is said at `SamplingControls`. Copies are changed: the logits
-that logprobs are read from stay the model's own, and a row without controls is drawn from the bits
-it would have been drawn from alone. Knows nothing of requests or schedules.
+`SamplingControls` says what each does and in which order. They change copies: logprobs come from
+the model's own logits, and a row without controls is drawn from the same bits as when it is alone.
+Knows nothing of requests or schedules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Turns logits into tokens. The same key, the same token, whatever else is in the batch.
+"""Turns logits into tokens. The same key gives the same token, whatever else is in the batch.
 
-Draws are races: every token id gets a number that is a pure function of the row's key and the id,
-and the best `logit / temperature + number` wins. There is no state to share between rows, and a
-rounding error in one logit can only change the outcome of a near tie. Logprobs are those of the
-model's own distribution: temperature, min_p, top_k and top_p shape the draw, not the logprob.
+A draw is a race (Gumbel-max): every token id gets a number that is a pure function of the row's key
+and the id, and the best `logit / temperature + number` wins. There is no state to share between
+rows, and a rounding error in one logit can only change the outcome of a near tie. Logprobs are
+those of the model's own distribution: temperature, min_p, top_k and top_p shape the draw, not the
+logprob.
 """
 
 from __future__ import annotations

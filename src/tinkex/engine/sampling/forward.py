@@ -1,7 +1,7 @@
-"""The passes of a sampler: hidden states of scheduled tokens, and logits of rows of them; and the
-short way to steps of single tokens, where there is one.
+"""The passes of a sampler: hidden states of scheduled tokens, and logits of some of their rows.
 
-Knows versions and pages, nothing of requests' results.
+Also the faster passes for steps of single tokens, where there are any. Knows versions and pages,
+nothing of requests' results.
 """
 
 from __future__ import annotations

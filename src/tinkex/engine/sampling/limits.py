@@ -1,4 +1,4 @@
-"""What a sampler may take: pages, rows, tokens of a step, memory."""
+"""The limits of a sampler: pages, rows, tokens of a step, memory."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Attention of one step's tokens over the pages of their sequences.
 
-Single tokens (the next token of a branch) are taken together: branches of similar length as one
-rectangle, keys gathered by page, what lies beyond a branch's end masked. Prompt chunks are taken
-one by one, those of one length that begin their prompts side by side. Everything that does not
-depend on the layer is prepared once per step.
+Single tokens (the next token of a branch) are computed together: branches of similar length as one
+rectangle, keys gathered by page, everything beyond a branch's end masked. Prompt chunks are
+computed one by one, except that new prompts of one length go together. What does not depend on the
+layer is prepared once per step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives the prompts of a step the logits of the rows they ask about."""
+"""Computes the logits that a step's prompts need for the logprobs they were asked for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A sample command while it is served: one request, and a branch for each of its samples.
 
-The first branch computes the prompt; when it is through, the others start from its pages.
+The first branch computes the prompt; the others then start from its pages.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 class Request:
     """What all branches of one command share."""
 
-    command: Sample  # as it came
+    command: Sample  # as it arrived
     arrival: int  # place in the order of all requests
-    seed: int  # of all its draws
+    seed: int  # seed of all its draws
     version: Version  # weights it samples with
     stopping: Stopping  # what ends a branch
-    scores: PromptScores  # logprobs of the prompt, as far as they are asked for
+    scores: PromptScores  # the requested logprobs of the prompt
     prompt: NDArray[np.int32]  # token ids
     started: float  # when, on the clock of `time.monotonic`
-    cached_tokens: int | None = None  # of the prompt that the cache had; None: not looked yet
-    grammar: Compiled | None = None  # that the answer must keep to
+    cached_tokens: int | None = None  # found in the cache; None: not looked up yet
+    grammar: Compiled | None = None  # that the answer must follow
     branches: list[Branch] = field(default_factory=list)  # one per sample
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class Request:
 
     @functools.cached_property
     def shaped(self) -> bool:
-        """Whether drawing takes more than one race over the logits, or part of them."""
+        """Whether a draw takes more than one race over all logits or some of them."""
         rule = self.rule
         filtered = rule.filtered and not rule.greedy
         topk = bool(self.command.topk_sample_logprobs)
@@ -83,35 +83,36 @@ class Request:
 class Branch:
     """One sample: its tokens so far, and the pages that hold the first `computed` of them."""
 
-    request: Request  # it belongs to
-    index: int  # among its request's samples
-    keys: PageKeys  # of its pages in the prefix cache
+    request: Request  # the request it belongs to
+    index: int  # its index among the request's samples
+    keys: PageKeys  # keys of its pages in the prefix cache
     generated: list[int] = field(default_factory=list)  # tokens after the prompt
-    logprobs: list[float] = field(default_factory=list)  # of those
-    # likeliest tokens in each place, if asked for
+    logprobs: list[float] = field(default_factory=list)  # of the generated tokens
+    # likeliest tokens at each place, if asked for
     topk_ids: list[NDArray[np.int32]] = field(default_factory=list)
-    topk_logprobs: list[NDArray[np.float32]] = field(default_factory=list)  # of those
-    pages: list[int] = field(default_factory=list)  # that hold keys and values
-    computed: int = 0  # tokens whose keys and values they hold
-    streamed: int = 0  # generated tokens that have been told
+    topk_logprobs: list[NDArray[np.float32]] = field(default_factory=list)  # of those tokens
+    pages: list[int] = field(default_factory=list)  # pages that hold its keys and values
+    computed: int = 0  # number of tokens whose keys and values they hold
+    streamed: int = 0  # number of generated tokens that were sent
     started: bool = False  # whether it has been in a step
     reason: StopReason | None = None  # why it ended; None: it goes on
     past: Past = field(default_factory=Past)  # what guesses are made from (speculative decoding)
-    counts: Counts | None = None  # of its tokens, for penalties
-    constraint: Constraint | None = None  # where its grammar stands
-    thought: Thought | None = None  # where its reasoning stands, if that has a budget
+    counts: Counts | None = None  # its tokens, counted for penalties
+    constraint: Constraint | None = None  # its state in the grammar
+    thought: Thought | None = None  # the state of its reasoning, if that has a budget
     routes: Routes | None = None  # experts its tokens went to, if asked for
     draws: int = field(init=False)
-    """What the keys of all its draws share."""
+    """What the keys of all its draws have in common."""
     draw_keys: list[Key] = field(default_factory=list)
-    """Of the draws from `keyed_from` on: made for many at once, which takes as long as for one."""
+    """Keys of the draws from `keyed_from` on, made for many at once, which takes as long as for
+    one."""
     keyed_from: int = 0  # place of the first of these
 
     def __post_init__(self) -> None:
         self.draws = key_state(self.request.seed, SAMPLE, self.index)
 
     def constrain(self, ending: Ending, vocab_size: int) -> None:
-        """Put it at the start of its request's grammar, if that is there, and of its reasoning."""
+        """Start it in its request's grammar, if that is compiled, and in its reasoning."""
         request, thinking = self.request, self.request.command.thinking
         if request.grammar is not None:
             ends = request.stopping.ids.union(ending.eos)
@@ -128,12 +129,12 @@ class Branch:
 
     @property
     def lane(self) -> str:
-        """Whose work this is."""
+        """The tenant it belongs to."""
         return self.request.command.lane
 
     @property
     def order(self) -> tuple[int, int]:
-        """Who came first: within a lane the older never gives way to the younger."""
+        """Its age: within a lane the older never gives way to the younger."""
         return self.request.arrival, self.index
 
     @property
@@ -142,7 +143,7 @@ class Branch:
 
     @property
     def pending(self) -> int:
-        """Tokens whose keys and values are still to be computed."""
+        """Number of tokens whose keys and values are still to be computed."""
         return self.length - self.computed
 
     def tokens(self, start: int, stop: int) -> NDArray[np.int32]:
@@ -157,7 +158,7 @@ class Branch:
         return int(self.request.prompt[position]) if after < 0 else self.generated[after]
 
     def guess(self, count: int) -> tuple[int, ...]:
-        """Up to `count` tokens that may come next; none where a budget of reasoning may end."""
+        """Up to `count` guesses of its next tokens; none where a budget of reasoning may end."""
         if self.thought is not None:
             return ()
         self.past.extend(self.tokens(len(self.past), self.length).tolist())
@@ -165,12 +166,12 @@ class Branch:
         return guesses if self.constraint is None else self.constraint.acceptable(guesses)
 
     def changes(self, guesses: tuple[int, ...]) -> Changes:
-        """What the request's controls change about the logits after its tokens and `guesses`."""
+        """How the request's controls change the logits after its tokens and `guesses`."""
         return Changes(self.request.steering, self._counted(guesses), self.mask(guesses))
 
     @property
     def steered(self) -> bool:
-        """Whether its draws are from other logits than the model's own."""
+        """Whether it draws from other logits than the model's own."""
         return self.masked or self.request.steering.changes_logits
 
     @property
@@ -180,7 +181,7 @@ class Branch:
         return limited or self.request.steering.allowed is not None
 
     def mask(self, guesses: tuple[int, ...] = ()) -> NDArray[np.int32] | None:
-        """The tokens that may follow its own and `guesses`, a bit each; None if all may."""
+        """The tokens that may follow its own and `guesses`, one bit each; None if all may."""
         allowed = self.request.steering.allowed
         if self.thought is not None and self.thought.ends:
             return self.thought.mask()
@@ -211,8 +212,8 @@ class Branch:
             self.thought.take(self.generated)
 
     def rank(self, ids: list[int], logprobs: list[float]) -> None:
-        """The likeliest in the place of its next token. As arrays: they are kept to the end, and
-        there may be millions."""
+        """Keep the likeliest tokens at the place of its next token. As arrays, because they are
+        kept to the end and there may be millions."""
         self.topk_ids.append(np.asarray(ids, np.int32))
         self.topk_logprobs.append(np.asarray(logprobs, np.float32))
 
@@ -227,7 +228,7 @@ class Branch:
         )
 
     def progress(self) -> Progress:
-        """What came since this was last asked."""
+        """The tokens since this was last called."""
         start, self.streamed = self.streamed, len(self.generated)
         return Progress(
             self.request.command.op,
@@ -238,7 +239,7 @@ class Branch:
         )
 
     def topk(self, start: int) -> TopK | None:
-        """The likeliest tokens in the places of those from `start` on; None if nobody asked."""
+        """The likeliest tokens at the places from `start` on; None if not asked for."""
         width = self.request.command.topk_sample_logprobs
         if not width:
             return None
@@ -249,7 +250,7 @@ class Branch:
 
 
 def new_request(command: Sample, arrival: int, version: Version, stopping: Stopping) -> Request:
-    """Without branches yet; one that brings no seed gets one nobody can tell beforehand."""
+    """A request without branches. Without a seed it gets an unpredictable one."""
     seed = command.params.seed
     seed = agree(secrets.randbits(64)) if seed is None else seed
     prompt = np.ascontiguousarray(command.prompt, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Serves sample commands: every `step` computes the scheduled tokens and hands out what is new.
+"""Serves sample commands: every `step` computes the scheduled tokens and returns what is new.
 
 Owns the cache, the queue and the weights that can be sampled. Knows nothing of training, of
 threads or of how events travel.
@@ -92,17 +92,17 @@ class Sampler:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything; not while all that is left waits for its grammar."""
+        """Whether a step would do anything. False while all requests wait for their grammars."""
         return self._compiling.any_done or len(self._requests) > len(self._compiling)
 
     @property
     def prompt_tokens(self) -> int:
-        """Computed so far, those found in the cache left out."""
+        """Prompt tokens computed so far, without those found in the prefix cache."""
         return self._pages.prompt_tokens
 
     @property
     def imbalances(self) -> int:
-        """How often the accounts of pages were found to be wrong."""
+        """How often the page accounts were found to be wrong."""
         return self._pages.imbalances
 
     @property
@@ -111,14 +111,14 @@ class Sampler:
         return min(self._limits.max_context, self.pool.total * PAGE_SIZE)
 
     def prepare(self) -> bool:
-        """Do a piece of what the first step would have to do; False if nothing is left."""
+        """Prepare a piece of what first steps need; False if nothing is left to prepare."""
         if self._graphs is not None and self._graphs.prepare():
             return True
         return self._forward.prepare()
 
     def submit(self, command: Sample, wake: Callable[[], None] = lambda: None) -> None:
-        """Queue a command; `step` answers it. Raises UserError, having changed nothing. Where a
-        grammar has to be compiled first, `wake` is called, by another thread, once it is."""
+        """Queue a command; `step` answers it. Raises UserError, having changed nothing. If a
+        grammar has to be compiled first, another thread calls `wake` once it is."""
         if command.op in self._requests:
             raise UserError(f"op: {command.op!r} is under way already; choose another")
         vocab = self._decoder.config.vocab_size
@@ -140,7 +140,7 @@ class Sampler:
             self._compiling.add(request, compiled, wake)
 
     def _begin_compiled(self) -> list[Event]:
-        """Queue those whose grammar is there by now; fail those who will have none."""
+        """Queue requests whose grammar is compiled; fail those whose grammar was refused."""
         failed: list[Event] = []
         for request, error in self._compiling.done():
             if error is None:
@@ -165,7 +165,7 @@ class Sampler:
         return failed
 
     def step(self) -> list[Event]:
-        """Compute one step; returns what became known by it. Nothing under way, nothing done."""
+        """Compute one step and return its events. Does nothing when nothing is under way."""
         failed = self._begin_compiled() if self._compiling else []
         ahead, self._ahead = self._ahead, None
         with torch.inference_mode():
@@ -179,7 +179,7 @@ class Sampler:
         return failed + events
 
     def took(self, seconds: float) -> None:
-        """Note what the oldest step took of those not yet accounted for."""
+        """Record how long the oldest unaccounted step took."""
         self.scheduler.pacing.took(seconds)
 
     def _planned(self) -> tuple[Iterable[Request], list[Event]]:
@@ -195,7 +195,7 @@ class Sampler:
         return {id(c.branch.request): c.branch.request for c in chunks}.values(), events
 
     def _computed(self, chunks: Sequence[Chunk]) -> list[Event]:
-        """Compute these and draw what can be drawn after them."""
+        """Compute these chunks and draw every next token that they allow."""
         singles, rest = ((), chunks) if self._decode is None else self._decode.parted(chunks)
         branches = [chunk.branch for chunk in singles]
         logits = self._decode.logits(singles) if self._decode is not None and singles else None
@@ -210,7 +210,7 @@ class Sampler:
         return events
 
     def _drew_prompts(self, chunks: Sequence[Chunk], events: list[Event]) -> bool:
-        """Compute prompts the short way and draw after them, where there is one."""
+        """Compute prompts in numpy and draw their first tokens, where that is possible."""
         logits = None if self._decode is None else self._decode.prompt_logits(chunks)
         if logits is None:
             return False
@@ -224,16 +224,16 @@ class Sampler:
     # ---- one step
 
     def _plan(self) -> list[Chunk]:
-        """What the scheduler plans. With states, prompts are cut at the end of the last page that
-        can be found again: there a snapshot is kept."""
+        """What the scheduler plans. With recurrent states, prompts are cut at the end of the last
+        page that the prefix cache can find, because a snapshot is kept there."""
         chunks = self.scheduler.plan()
         return chunks if self._states is None else [cut_at_page(chunk) for chunk in chunks]
 
     def _finish_decode(self, step: DecodeStep) -> tuple[Iterable[Request], list[Event]]:
-        """Take what a decode step under way draws; whoever ended meanwhile draws nothing.
+        """Take the draws of a decode step under way; branches that ended meanwhile are left out.
 
-        Before waiting for it, the step after it is started if it can only be of the same branches:
-        the device then computes while this process keeps its books.
+        Before waiting for it, the next step is started if it has the same branches for certain:
+        the device then computes while this process does its accounting.
         """
         live = [
             (row, branch) for row, branch in enumerate(step.branches) if self._continues(branch)
@@ -246,7 +246,7 @@ class Sampler:
             assert self._graphs is not None
             if not step.is_drawn:
                 self._graphs.draw(step, live)
-            if self._states is not None:  # what is kept of states the next step would move on
+            if self._states is not None:  # before the next step changes the states
                 self._decoded(branches)
             if len(live) == step.rows and self._pages.room_ahead(branches):
                 self._ahead = self._graphs.launch(branches, after=step)
@@ -259,7 +259,7 @@ class Sampler:
         return {id(b.request): b.request for b in branches}.values(), events
 
     def _finish_shaped(self, step: DecodeStep, branches: Sequence[Branch]) -> list[Event]:
-        """Draw from the logits: such a step is read at once, so all its branches are there."""
+        """Draw from the logits: such a step is read at once, so none of its branches has ended."""
         self._decoded(branches)
         events: list[Event] = []
         for begin in range(0, len(branches), self._block):
@@ -286,12 +286,12 @@ class Sampler:
             self._pages.computed(branch, branch.length)
 
     def _continues(self, branch: Branch) -> bool:
-        # The same name may stand for another request by now.
+        # The same op may belong to another request by now.
         request = branch.request
         return branch.reason is None and self._requests.get(request.command.op) is request
 
     def _draw(self, chunks: Sequence[Chunk], hidden: Tensor) -> list[Event]:
-        """Record what was computed, draw every next token that can be, and fork new samples."""
+        """Record what was computed, draw the next tokens, and fork new samples."""
         ready = self._ready(chunks, accumulate(chunk.stop - chunk.start for chunk in chunks))
         events: list[Event] = []
         for begin in range(0, len(ready), self._block):
@@ -300,7 +300,7 @@ class Sampler:
         return events
 
     def _ready(self, chunks: Sequence[Chunk], ends: Iterable[int]) -> list[tuple[int, Turn]]:
-        """Record what was computed; every draw that can be made, with its row. Each chunk's last
+        """Record what was computed; returns every possible draw with its row. Each chunk's last
         row is the one before its end."""
         ready: list[tuple[int, Turn]] = []
         for chunk, end in zip(chunks, ends, strict=True):
@@ -336,7 +336,7 @@ class Sampler:
         return events
 
     def _append(self, branch: Branch, token: int, logprob: float, events: list[Event]) -> None:
-        """Give a branch its token; a request whose numbers are not finite fails."""
+        """Append a token to a branch. A request whose numbers are not finite fails."""
         request, constraint = branch.request, branch.constraint
         if request.command.op not in self._requests:
             return
@@ -364,7 +364,7 @@ class Sampler:
         return [one for one in request.branches if one.reason is None]
 
     def _report(self, request: Request) -> list[Event]:
-        """New tokens if streamed, the result if all samples ended; ended ones free their pages."""
+        """Events for new streamed tokens and for the result. Ended branches free their pages."""
         op = request.command.op
         if op not in self._requests:
             return []

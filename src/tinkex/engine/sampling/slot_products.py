@@ -1,7 +1,7 @@
-"""An adapter's low-rank products as a step makes them: a slot's modules as one, or each as it lies.
+"""An adapter's low-rank products in a step: a slot's modules joined, or each as it is in its file.
 
-On a GPU, and of small adapters, the modules of a slot are laid side by side, so that a step makes
-few products. Large ones on a CPU are used as they lie in their file: laying them out would take
+On a GPU, and for small adapters, the modules of a slot are laid side by side, so that a step makes
+few products. On a CPU, large ones are used as they are in their file: laying them out would take
 most of the time to a first answer, and a step would read the zeros between them.
 """
 

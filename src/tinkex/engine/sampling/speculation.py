@@ -1,9 +1,9 @@
-"""Guesses how a sequence goes on from what it said before. Knows tokens, nothing of models.
+"""Speculative decoding by prompt lookup: guesses a sequence's next tokens from its earlier ones.
 
-A product of few rows takes a CPU as long as one of a few more. Those rows are given guesses: one
-that the draw before it turns out to confirm has saved a step, and any other has cost little: what
-matches in one token only is no longer tried where that comes true less than one time in five.
-Either way the tokens drawn are the ones that would have been drawn without.
+On a CPU a product of few rows takes as long as one of a few more. The spare rows get guesses. A
+guess that the draw before it confirms has saved a step; any other has cost little. A match of one
+token only is no longer tried where fewer than one in five such guesses come true. The tokens drawn
+are the same as without guesses. Knows tokens, nothing of models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws of next tokens: which branch draws from which logits, and what comes of it."""
+"""Draws of next tokens: which branch draws from which logits, and what follows from it."""
 
 from __future__ import annotations
 

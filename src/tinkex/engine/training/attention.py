@@ -1,8 +1,8 @@
 """Causal attention over packed sequences: each token sees the earlier ones of its own sequence.
 
-On a GPU one variable-length kernel takes the whole pack, and cuDNN a long sequence. Elsewhere, and
-for dtypes that kernel does not know, sequences of equal length go as one rectangle through torch's
-attention.
+On a GPU one variable-length kernel computes the whole pack, and cuDNN a long sequence. Elsewhere,
+and for dtypes that this kernel does not support, sequences of equal length go as one rectangle
+through torch's attention.
 """
 
 from __future__ import annotations

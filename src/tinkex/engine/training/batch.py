@@ -1,9 +1,9 @@
-"""One packed batch of training calls, run unit by unit: a micro-batch, or a stretch of a long one.
+"""One packed batch of training calls, run in units: a micro-batch, or a stretch of a long one.
 
-Calls are checked first, each on its own; those that fail are out before anything runs. Gradients
-gather in a vector per call and reach the runs only at the end, so a batch that breaks on the way
-has changed nothing. A call whose loss fails, or whose numbers overflow, fails alone; one whose loss
-takes long leaves the batch as `Deferred` and is made again later.
+Each call is checked before anything runs; calls that fail the check are left out. A call's gradient
+is accumulated in a vector of its own and reaches its run only at the end, so a batch that breaks
+has changed nothing. A call whose loss fails, or whose numbers overflow, fails alone. A call whose
+loss takes long leaves the batch as `Deferred` and is run again later.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from tinkex.engine.training.run import Run
 class Call:
     """A checked command on its way through a batch."""
 
-    run: Run  # whose weights it goes through
+    run: Run  # the run whose weights it uses
     data: list[CheckedDatum]  # in the caller's order
     loss: Evaluation  # built in, or the caller's own
     forward_only: bool  # whether it wants no gradient
-    # Its gradient so far; the run gets it when the batch has succeeded.
+    # Its accumulated gradient; the run gets it when the batch has succeeded.
     staged: Tensor | None = None
-    # Why it failed on the way, by its own doing.
+    # Why this call failed.
     failure: EngineError | None = None
-    # What its loss has not computed yet.
+    # Answers of its loss that are still to come.
     awaited: list[Future[Any]] = field(default_factory=list)
     # Logprobs on the device, by datum.
     found: dict[int, Tensor] = field(default_factory=dict)
-    # The same on the host, brought there at the end.
+    # The same on the host, copied at the end.
     logprobs: list[NDArray[np.float32]] = field(default_factory=list)
-    # Of the gradient.
+    # Norm of the gradient.
     norm: float = 0.0
 
     @property
     def is_out(self) -> bool:
-        """Whether nothing of it counts in this batch any more."""
+        """Whether it has failed or left the batch."""
         return self.failure is not None or bool(self.awaited)
 
     def afresh(self) -> Call:
-        """The same call for another batch; what its loss has computed is not computed again."""
+        """The same call for another batch. Its loss keeps what it has computed."""
         return Call(self.run, self.data, self.loss, self.forward_only)
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A call that was not finished because its loss takes long. Nothing of it has counted."""
+    """A call that was not finished because its loss takes long. It has changed nothing."""
 
     call: Call
 
@@ -79,7 +79,7 @@ class Deferred:
         wait(self.call.awaited)
 
     def notify(self, wake: Callable[[], None]) -> None:
-        """Call `wake` from some thread, at the latest when it is ready."""
+        """Call `wake` from any thread whenever an answer arrives, and so when it is ready."""
         for answer in self.call.awaited:
             answer.add_done_callback(lambda _: wake())
 
@@ -104,11 +104,11 @@ class _Span:
 
 @dataclass(slots=True)
 class _OpenMicroBatch:
-    """One that is begun."""
+    """A micro-batch that has begun."""
 
     work: Iterator[None]
     tokens: int
-    units: int  # to go
+    units: int  # still to run
 
 
 _ENDED = object()
@@ -117,8 +117,8 @@ _ENDED = object()
 class Batch(Iterator[int]):
     """Each `next` runs one unit of work and returns the tokens of the micro-batch it belongs to.
 
-    When it is exhausted `outcomes` has an entry per call, in order, and the runs have their
-    gradients. An exception on the way is stored for every call; none is raised.
+    When it is exhausted, `outcomes` has an entry per call, in order, and the runs have their
+    gradients. An exception becomes the outcome of every call; none is raised.
     """
 
     def __init__(self, passes: Passes, limits: Limits, calls: Sequence[Call | EngineError]) -> None:
@@ -147,18 +147,18 @@ class Batch(Iterator[int]):
 
     @property
     def remaining(self) -> int:
-        """Units still to run. At 0 one more `next` makes the outcomes."""
+        """Units still to run. At 0 one more `next` computes the outcomes."""
         begun = 0 if self._open is None else self._open.units
         return begun + sum(map(self._units, self._waiting))
 
     @property
     def is_open(self) -> bool:
-        """Whether a micro-batch is made in part, and holds memory."""
+        """Whether a micro-batch is under way, and holds memory."""
         return self._open is not None
 
     @property
     def is_light(self) -> bool:
-        """Whether it would begin a micro-batch that needs little memory."""
+        """Whether its next micro-batch needs little memory."""
         return bool(self._waiting) and self._passes.is_light(_tokens(self._waiting[0]))
 
     def _advance(self) -> int:
@@ -173,7 +173,7 @@ class Batch(Iterator[int]):
         return opened.tokens
 
     def _units(self, micro: Sequence[Piece]) -> int:
-        """Of a micro-batch: its stretches forwards, its losses, its stretches backwards."""
+        """Units of a micro-batch: stretches forwards, the losses, stretches backwards."""
         calls = {piece.call: self._calls[piece.call] for piece in micro}
         cuts = self._passes.stretches([piece.length for piece in micro], len(calls))
         training = any(isinstance(call, Call) and not call.forward_only for call in calls.values())
@@ -271,7 +271,7 @@ class Batch(Iterator[int]):
             self.outcomes = [self._finish(call) for call in self._calls]
 
     def _fetch(self) -> None:
-        """Bring what the host must know over in one copy: on a GPU each waits for all before it."""
+        """Copy all results to the host at once: on a GPU each copy waits for all work before it."""
         calls = [c for c in self._calls if isinstance(c, Call) and not c.is_out]
         parts = [call.found[index] for call in calls for index in range(len(call.data))]
         norms = [norm[None] for norm in self._norms(calls)]
@@ -319,8 +319,8 @@ def _tokens(micro: Sequence[Piece]) -> int:
 
 
 def _sharing(spans: Sequence[_Span], block_rows: int) -> list[list[_Span]]:
-    """Neighbours that fit into one block of logits together. A larger one goes alone, so that its
-    blocks begin where it begins: its bits do not depend on its neighbours."""
+    """Groups of neighbouring calls that share one block of logits. A larger call is alone, so that
+    its blocks begin where it begins and its bits do not depend on its neighbours."""
     groups: list[list[_Span]] = []
     for span in spans:
         if groups:
@@ -353,7 +353,7 @@ def _refuse_overflow(call: Call, metrics: dict[str, float]) -> None:
 
 
 def _joint_slopes(spans: Sequence[_Span], device: torch.device) -> Slopes:
-    """Asks each call for the slopes of its own cells."""
+    """Collects from each call the slopes of its own cells."""
     bound = [(span, span.call.loss.bind(span.data, device)) for span in spans]
 
     def slopes(first: int, last: int, logprobs: Tensor) -> Tensor:

@@ -1,10 +1,9 @@
-"""Small training passes as captured graphs: launching them one kernel at a time is all they cost.
+"""Small training passes as captured graphs, because launching their kernels one by one costs most.
 
 A forward pass over a few hundred packed tokens, and the backward pass after it, are thousands of
-kernels that each take microseconds. For every number of tokens (rounded up), of adapters and of
-ranks they are captured once and replayed: tokens, sequences and the table of adapters are numbers
-in fixed buffers. What lies between the two, logits and losses, is not captured. Needs a GPU and
-Triton.
+kernels of microseconds each. For every number of tokens (rounded up), of adapters and of ranks they
+are captured once and replayed: tokens, sequences and the table of adapters are numbers in fixed
+buffers. What is between the two, logits and losses, is not captured. Needs a GPU and Triton.
 """
 
 from __future__ import annotations

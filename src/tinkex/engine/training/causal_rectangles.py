@@ -1,7 +1,7 @@
-"""Causal attention of packed sequences on a CPU, rectangle by rectangle, as one step of the graph.
+"""Causal attention of packed sequences on a CPU, rectangle by rectangle, as one autograd step.
 
-A rectangle is some sequences of one length. Torch's own kernel takes each; what autograd would note
-down around it, cut apart and lay together again, takes a good part of a small model's step.
+A rectangle is some sequences of one length. Torch's own kernel computes each. What autograd would
+record around it, splitting and joining, takes a good part of a small model's step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A training pass operation by operation, made in stretches of layers.
+"""A training pass operation by operation, in stretches of layers.
 
-A long one takes seconds, and others would wait for all of it: so the stream is cut between layers,
-each stretch has a backward pass of its own, and whoever runs the pass may do something else at
-every cut. Cuts change no bit: what crosses them is kept and given back as it was.
+A long pass takes seconds, and others would wait for all of it. So it is cut between layers, each
+stretch has a backward pass of its own, and the caller may do other work at every cut. Cuts change
+no bit: what crosses them is kept and given back as it was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ to 25 of two cores; backwards, where layers are computed again, up to three time
 
 
 class Stretches:
-    """How passes over a model are cut: the same on every rank where several share it."""
+    """How passes over a model are cut: the same on every rank if several share it."""
 
     def __init__(self, config: ModelConfig, device: torch.device) -> None:
         whole = config if config.shard is None else config.shard.whole
@@ -34,7 +34,7 @@ class Stretches:
         self._work = _WORK.get(device.type, _WORK["cpu"])
 
     def of(self, lengths: Sequence[int]) -> int:
-        """Of a pass over sequences of these lengths."""
+        """The number of stretches of a pass over sequences of these lengths."""
         pairs = sum(length * length for length in lengths)
         work = self._parameters * sum(lengths) + self._attends * pairs
         return max(1, min(self._layers, round(work / self._work)))
@@ -54,13 +54,13 @@ class EagerPass:
         self._cuts: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor, stretches: int) -> Iterator[None]:
-        """From the stream before the first layer; between two stretches it yields."""
+        """Compute from the stream before the first layer; yields between two stretches."""
         layers = len(self._decoder.config.layers)
         bounds = [layers * cut // stretches for cut in range(stretches + 1)]
         for first, stop in pairwise(bounds):
             if first:
                 yield
-                # Its gradient is what the stretch before is given.
+                # The stretch before gets its gradient.
                 x = x.detach().requires_grad_(x.requires_grad)
             with torch.set_grad_enabled(self._training):
                 out = self._stretch(x, range(first, stop))

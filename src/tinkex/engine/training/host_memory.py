@@ -1,8 +1,8 @@
-"""The host's memory for what a device has no room for: blocks of one size, pinned on a GPU's host.
+"""Host memory for what a device has no room for: blocks of one size, pinned on a GPU's host.
 
-Pinning memory takes longer than copying it, so a block that was pinned is kept for whoever comes
-next. Copies go at the speed of the bus between the two, in pieces of a few milliseconds: who has
-gigabytes to move must not stop those that have a small step to make.
+Pinning memory takes longer than copying it, so a pinned block is kept for the next use. Copies run
+at the speed of the bus, in pieces of a few milliseconds: moving gigabytes must not delay another
+run's small step.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class HostMemory:
         return self._used * self._block
 
     def needs(self, sizes: Iterator[int]) -> int:
-        """What vectors of so many bytes each take."""
+        """Bytes that vectors of these sizes take."""
         return sum(-(-size // self._block) * self._block for size in sizes)
 
     def prepare(self, sizes: Iterator[int]) -> bool:
-        """Pin one more block for vectors of so many bytes; False if that is done, or no room."""
+        """Pin one more block for vectors of so many bytes; False if that is done, or there is no
+        room."""
         wanted = self.needs(sizes) // self._block
         full = self.used + (len(self._spare) + 1) * self._block > self.budget
         if len(self._spare) >= wanted or full:
@@ -58,7 +59,7 @@ class HostMemory:
         return True
 
     def keep(self, vector: Tensor) -> Pieces[Kept]:
-        """A copy of a flat vector; the copy is made when this returns."""
+        """A copy of a flat vector, complete when this returns."""
         width = self._block // vector.element_size()
         blocks: list[Tensor] = []
         try:
@@ -78,7 +79,7 @@ class HostMemory:
         return kept
 
     def bring(self, kept: Kept) -> Pieces[Tensor]:
-        """The vector on the device again. Its blocks are free when that is said by `free`."""
+        """The vector on the device again. Its blocks are free once `free` says so."""
         vector = torch.empty(kept.size, dtype=kept.dtype, device=self._device)
         for number, (part, start) in enumerate(self._parts(kept)):
             vector[start : start + len(part)].copy_(part, non_blocking=True)
@@ -90,7 +91,7 @@ class HostMemory:
         self._give(kept.blocks)
 
     def _parts(self, kept: Kept) -> Iterator[tuple[Tensor, int]]:
-        """Each block as far as it is filled, and where it begins in the vector."""
+        """Each block up to where it is filled, and its offset in the vector."""
         start = 0
         for block in kept.blocks:
             part = block.view(kept.dtype)[: kept.size - start]
@@ -106,7 +107,7 @@ class HostMemory:
         self._used -= len(blocks)
 
     def _pause(self, copied: int) -> Pieces[None]:
-        """After so many blocks, let others have a turn, with nothing left of this on its way."""
+        """After so many blocks, let others have a turn, with no copy of this one under way."""
         if copied % _COPIED == _COPIED - 1:
             self._wait()
             yield

@@ -1,9 +1,9 @@
-"""Tries what attention over long sequences relies on before a user's call does.
+"""Tries what attention over long sequences depends on, before a user's call does.
 
-cuDNN and recomputation that keeps what attention gave are there or not by the versions of torch,
-cuDNN and the driver, and say so only when they run. They are run once on random heads of the
-model's shape, forwards and backwards, when an engine first has nothing to do, or is given a long
-sequence; what fails is not used, and the log says why.
+Whether cuDNN's attention, and recomputation that keeps attention's results, work depends on the
+versions of torch, cuDNN and the driver, and shows only when they run. They run once on random heads
+of the model's shape, forwards and backwards, when an engine is first idle or gets a long sequence.
+What fails is not used, and the log says why.
 """
 
 from __future__ import annotations

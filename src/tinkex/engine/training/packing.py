@@ -1,8 +1,8 @@
-"""Lays sequences of many calls end to end and cuts them into micro-batches by tokens.
+"""Packs sequences of many calls end to end and cuts them into micro-batches by tokens.
 
-Works on lengths alone; it never sees a token. The order is fixed by the order of the calls and the
-lengths, so the same commands are packed the same way again, and a call is cut the same way whoever
-else is there.
+Works on lengths alone; it never sees a token. The order depends only on the order of the calls and
+the lengths. So the same commands are packed the same way again, and a call is cut the same way
+whatever else is in the batch.
 """
 
 from __future__ import annotations

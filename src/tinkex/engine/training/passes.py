@@ -1,8 +1,7 @@
 """Training passes: hidden states of packed tokens, and the backward pass that follows.
 
-Small ones are replays of captured graphs where there is a GPU for it, all others run operation by
-operation, in several stretches of layers where it takes long. Knows segments and adapters, nothing
-of calls or losses.
+On a GPU small passes are replayed graphs. All others run operation by operation, long ones in
+several stretches of layers. Knows segments and adapters, nothing of calls or losses.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _LEAST_TOKENS = 2048
 
 _LIGHT = 8
-"""So many light passes have room in the memory that is planned for one."""
+"""So many light passes fit in the memory that is planned for one."""
 
 
 class Pass(Protocol):
@@ -43,8 +42,8 @@ class Pass(Protocol):
     def hidden(self) -> Tensor: ...
 
     def backward(self, gradient: Tensor) -> Iterable[None]:
-        """Add the adapters' gradients, given the loss's by the hidden states, as far as what this
-        returns is gone through; somebody else may use the device at each step."""
+        """Add the adapters' gradients, given the loss's by the hidden states. The result is a
+        generator; the device may be used for other work at each step."""
         ...
 
 
@@ -61,8 +60,8 @@ class Passes:
 
     @property
     def micro_batch_tokens(self) -> int:
-        """Tokens of a pass. On a GPU smaller ones that keep all they need are faster than larger
-        ones that compute it again, down to where the device is no longer busy."""
+        """Tokens of a pass. On a GPU smaller passes that keep all they need are faster than larger
+        ones that recompute it, as long as the device stays busy."""
         wanted = self._limits.micro_batch_tokens
         if self.decoder.device.type != "cuda":
             return wanted
@@ -70,7 +69,7 @@ class Passes:
         return min(wanted, fitting) if fitting >= _LEAST_TOKENS else wanted
 
     def prepare(self) -> bool:
-        """Do a piece of what first passes would have to do; False if nothing is left."""
+        """Prepare a piece of what first passes need; False if nothing is left."""
         if self._captured is not None and self._captured.prepare():
             return True
         known, self._long = self._long, self._for_long()
@@ -81,7 +80,7 @@ class Passes:
         return any(True for _ in self._compiling)
 
     def stretches(self, lengths: Sequence[int], segments: int = 1) -> int:
-        """How many parts a pass over sequences of these lengths is made in, of so many segments."""
+        """In how many parts a pass over sequences of these lengths and so many segments is run."""
         count = sum(lengths)
         small = self._captured is not None and self._captured.takes(count, segments)
         # A light one on a GPU is soon over, and has no more than its room beside another.
@@ -89,15 +88,16 @@ class Passes:
         return 1 if small else self._stretches.of(lengths)
 
     def is_light(self, tokens: int) -> bool:
-        """Whether a pass needs so little memory that it may be made while another one waits."""
+        """Whether a pass needs so little memory that it may run while another one is
+        interrupted."""
         return tokens * self._kept * _LIGHT <= self._limits.activation_bytes
 
     def run(
         self, tokens: Sequence[NDArray[np.int64]], segments: Sequence[Segment], training: bool,
         on_routes: Routed, replayed: Replayed | None = None,
     ) -> Generator[None, None, Pass]:  # fmt: skip
-        """The forward pass over these sequences, packed. `training` allows a backward pass. Between
-        its stretches, where it yields, somebody else may use the device."""
+        """The forward pass over these sequences, packed. `training` allows a backward pass. Yields
+        between its stretches, where the device may be used for other work."""
         lengths = [len(part) for part in tokens]
         count = sum(lengths)
         bucket = None if self._captured is None else self._captured.bucket(count, segments)
@@ -150,7 +150,7 @@ class Passes:
         return tried(self.decoder)
 
     def _captured_passes(self) -> CapturedPasses | None:
-        """None where there is no GPU, no Triton for it, or blocks that cannot be captured."""
+        """None without a GPU or Triton, or with blocks that cannot be captured."""
         if not (self._triton and self.decoder.config.capturable):
             return None
         from tinkex.engine.training.captured_pass import CapturedPasses

@@ -1,8 +1,8 @@
 """Route replay: tokens that a sampler drew go to the experts it sent them to.
 
-Where the bits of trainer and sampler differ, about every tenth router decides otherwise, and the
-trainer would reinforce a path that nobody took. Choices are the sampler's, their weights the
-trainer's own, so that gradients are those of the path that was taken.
+Where the bits of trainer and sampler differ, about every tenth router decides differently, and the
+trainer would reinforce a path that the sample did not take. The choices are the sampler's, their
+weights the trainer's own, so the gradients are those of the path that was taken.
 """
 
 from __future__ import annotations

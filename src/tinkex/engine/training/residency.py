@@ -1,10 +1,10 @@
 """Paging: which runs are on the device, and which wait in the host's memory for their next command.
 
-A run that a command is for is on the device. When those there take more than their budget, the ones
-not used for longest go to the host, weights and moments as they are, and come back bit for bit in
-the time of a copy. Runs that a call is under way for stay, and so does one that came back until it
-was used. Moves are made in pieces, one at a time; beyond the host's memory it is for
-others to write runs down and drop them: they are told what there is room for.
+A command's run is brought to the device. When the runs there exceed their budget, the least
+recently used go to the host, weights and moments as they are, and come back bit for bit in the time
+of a copy. A run with a call under way stays, and so does one that came back until it was used. Runs
+move in pieces, one at a time. Beyond the host's memory the server must save runs and drop them: it
+is told how much room there is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tinkex.engine.training.optimizers import Bounds, make_optimizer
 from tinkex.engine.training.run import Run
 
 _GRADIENTS = 8
-"""Bytes beside each number of a run at work: what it has gathered, and what a call adds to it."""
+"""Bytes per number of a resident run besides its state: accumulated gradient, and what a call
+adds."""
 
 _MASTER, _GRADIENT = "weights", "gathered gradient"
 """Vectors of a run beside those that its optimizer has names for."""
@@ -40,7 +41,7 @@ class _Parked:
     bounds: Bounds | None  # as in `Run`
     master: Kept  # weights in float32
     state: dict[str, Kept]  # the optimizer's, by name
-    gradient: Kept | None  # None when nothing was gathered
+    gradient: Kept | None  # None if nothing was accumulated
 
     @property
     def parts(self) -> Iterator[Kept]:
@@ -66,7 +67,7 @@ class Residency:
         self._parked: dict[str, _Parked] = {}
         self._leaving: str | None = None
         self._arriving: str | None = None
-        self._unused: set[str] = set()  # came back, and nobody had them yet
+        self._unused: set[str] = set()  # came back and were not used yet
         self.moves = 0
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class Residency:
 
     @property
     def nbytes(self) -> int:
-        """On the device."""
+        """Bytes on the device."""
         return sum(run.nbytes for run in self._here.values())
 
     @property
@@ -95,11 +96,11 @@ class Residency:
         return len(self._parked)
 
     def is_parked(self, name: str) -> bool:
-        """Whether it waits in the host's memory, for `arrival` to bring it."""
+        """Whether it is in the host's memory; `arrival` brings it back."""
         return name in self._parked
 
     def is_leaving(self, name: str) -> bool:
-        """Whether it is on its way there, and can neither be used nor dropped."""
+        """Whether it is being moved there, and can neither be used nor dropped."""
         return name == self._leaving
 
     def get(self, name: str) -> Run:
@@ -110,8 +111,8 @@ class Residency:
         return self._here[name]
 
     def arrival(self, name: str) -> Pieces[None]:
-        """Bring the run back to the device if it is not there. Raises `EngineError` where the
-        host's memory is full."""
+        """Bring the run back to the device if it is not there. Raises `EngineError` if the host's
+        memory is full."""
         if name not in self._parked:
             return
         self._arriving = name
@@ -136,13 +137,13 @@ class Residency:
             self._unused.discard(name)
 
     def make_room(self, layout: AdapterLayout, optimizer: str) -> Pieces[None]:
-        """Let others go to the host until a run of this layout fits. Raises `EngineError` where
-        the host's memory is full too."""
+        """Move other runs to the host until a run of this layout fits. Raises `EngineError` if the
+        host's memory is full too."""
         return self._let_go(self.size(layout, optimizer))
 
     def prepare(self) -> bool:
-        """Pin a piece of what the next run to leave will need, once the device is half full: it
-        takes longer than the copy. False if nothing is left to do."""
+        """Pin a piece of what the next run to leave will need, once the device is half full,
+        because pinning takes longer than the copy. False if nothing is left to do."""
         if self._budget is None or not self._here:
             return False
         if 2 * sum(map(self._size_of, self._here)) < self._budget:
@@ -152,8 +153,8 @@ class Residency:
         return self._host.prepare(vector.nbytes for vector in vectors)
 
     def admit(self, names: Sequence[str]) -> bool:
-        """Whether these runs can be on the device together, beside all that cannot leave it. One
-        alone always can: there is no smaller piece."""
+        """Whether these runs fit on the device together, besides all that cannot leave it. One
+        alone always fits, since there is no smaller unit."""
         if self._budget is None:
             return True
         stay = self._staying()
@@ -161,11 +162,11 @@ class Residency:
         return len(wanted) <= 1 or sum(map(self._size_of, wanted)) <= self._budget
 
     def bytes_of(self, layout: AdapterLayout) -> int:
-        """Bytes of any run of this layout at work, at most."""
+        """Bytes of any run of this layout on the device, at most."""
         return self.size(layout, "adamw")
 
     def size(self, layout: AdapterLayout, optimizer: str) -> int:
-        """Bytes of a run at work."""
+        """Bytes of a run on the device."""
         moments = {"adamw": 8}.get(optimizer, 4)
         working = 0 if self._dtype == torch.float32 else self._dtype.itemsize
         return layout.size * (4 + working + moments + _GRADIENTS)
@@ -176,13 +177,13 @@ class Residency:
         return self.size(self._here[name].adapter.layout, self._here[name].optimizer.name)
 
     def _staying(self) -> set[str]:
-        """Those that have a place on the device, or are about to have one, and must not lose it."""
+        """Runs that are on the device, or about to be, and must not be moved."""
         in_use = self._in_use()
         staying = {name for name, run in self._here.items() if run in in_use} | self._unused
         return staying if self._arriving is None else staying | {self._arriving}
 
     def _let_go(self, wanted: int) -> Pieces[None]:
-        """Park runs until there is room for so many bytes, as far as they can leave."""
+        """Move runs to the host until so many bytes are free, as far as they can leave."""
         while self._budget is not None:
             staying = self._staying()
             leaving = next((name for name in self._here if name not in staying), None)

@@ -1,8 +1,8 @@
-"""Everything a run is, and how it is copied, written and brought back bit for bit.
+"""Everything a run is, and how it is copied, written and restored bit for bit.
 
 A snapshot is a copy: training may go on while it is written. A folder holds the adapter in PEFT's
 layout, `run.json` with the settings, and for a training checkpoint `training.safetensors` with the
-optimizer's state and the gradients gathered since the last step. A run draws no random numbers
+optimizer's state and the gradients accumulated since the last step. A run draws no random numbers
 after its adapter was made, so its seed is all of its random state.
 """
 
@@ -35,7 +35,7 @@ _GRADIENT = "gradient"
 
 
 LARGEST_GRADIENT = 1e18
-"""A gathered gradient's norm stays below this, so that its squares are numbers in float32."""
+"""An accumulated gradient's norm stays below this, so that its squares are finite in float32."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,12 +46,12 @@ class Run:
     adapter: Adapter  # its weights
     optimizer: Optimizer  # its family and state
     step: int = 0  # optimizer steps taken
-    gradient: Tensor | None = None  # None when nothing was gathered since a step
-    gathered: float = 0.0  # what the gradient's norm can be at most
-    bounds: Bounds | None = None  # of weights and mean; None: they have to be measured
+    gradient: Tensor | None = None  # None if nothing was accumulated since a step
+    gathered: float = 0.0  # upper bound of the gradient's norm
+    bounds: Bounds | None = None  # bounds of weights and mean; None: they have to be measured
 
     def gather(self, gradient: Tensor, norm: float) -> None:
-        """Add a call's gradient, all of it or nothing. `gradient` is the run's to keep."""
+        """Add a call's gradient, all of it or nothing. The run keeps `gradient`."""
         if self.gathered + norm > LARGEST_GRADIENT:
             raise UserError(
                 f"the gradients gathered since the last optim_step would have a norm over "
@@ -74,8 +74,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment, `made` by then. `master` is its adapter's vector, `training` holds what
-    only a training checkpoint needs."""
+    """A run at one moment; the copy is complete once the event `made` has happened. `master` is its
+    adapter's vector, `training` holds what only a training checkpoint needs."""
 
     info: RunInfo
     layout: AdapterLayout
@@ -84,7 +84,7 @@ class Snapshot:
     made: torch.cuda.Event | None
 
     def weights(self) -> AdapterWeights:
-        """In the host's memory."""
+        """The adapter's weights in the host's memory."""
         modules = self.layout.modules(to_host(self.master, self.made))
         return AdapterWeights(self.layout.spec.rank, self.layout.scaling, modules)
 
@@ -100,13 +100,13 @@ def take_snapshot(run: Run, training: bool) -> Snapshot:
 
 
 def _copy(layout: AdapterLayout, vector: Tensor) -> Tensor:
-    """Of the whole vector, whatever part of it is here."""
+    """A copy of the whole vector, whatever part of it is on this rank."""
     whole = layout.shares.joined(vector)
     return whole.clone() if whole is vector else whole
 
 
 def save(snapshot: Snapshot, folder: str) -> SaveResult:
-    """Write into the sender's folder, or where this host has none, into the answer."""
+    """Write into the sender's folder, or into the answer if this host has no such folder."""
     if Path(folder).is_dir():
         return write_snapshot(snapshot, folder)
     with OwnFolder("tinkex-saved-") as own:
@@ -137,7 +137,7 @@ def write_snapshot(snapshot: Snapshot, folder: str | Path) -> SaveResult:
 
 
 def read_info(folder: str | Path) -> RunInfo:
-    """The settings of the run a folder was saved from."""
+    """The settings of the run that a folder was saved from."""
     path = Path(folder) / RUN
     try:
         facts = json.loads(path.read_text())
@@ -149,10 +149,8 @@ def read_info(folder: str | Path) -> RunInfo:
 
 
 def restore(run: Run, folder: str | Path, optimizer: bool) -> Pieces[None]:
-    """Replace the run's weights, and with `optimizer` its optimizer, step and gathered gradient.
-
-    Everything is read and checked first; a folder that does not fit changes nothing.
-    """
+    """Replace the run's weights, and with `optimizer` its optimizer, step and accumulated gradient.
+    Everything is read and checked first; a folder that does not fit changes nothing."""
     path, device = Path(folder), run.adapter.master.device
     weights = yield from reading_adapter(path, device)
     layout = run.adapter.layout

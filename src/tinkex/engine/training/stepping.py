@@ -1,8 +1,8 @@
 """One optimizer step, all or nothing: it leaves finite numbers, or changes nothing and says why.
 
-Whether a step can overflow at all is decided beforehand, from bounds that are kept as plain numbers
-beside the run: no pass over its state, and on a GPU nothing to wait for. A step they cannot vouch
-for is made on copies, and looked at before it counts. Either way the bits are the same.
+Whether a step can overflow is decided beforehand, from bounds that are kept as plain numbers with
+the run: no pass over its state, and on a GPU nothing to wait for. A step that the bounds cannot
+rule out is computed on copies and checked before it counts. Either way the bits are the same.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Stepped(NamedTuple):
 
 
 def step(run: Run, params: Params) -> Stepped:
-    """Apply and clear what was gathered; with nothing gathered the gradient is zero. A step that
-    raises leaves weights, optimizer, step count and gathered gradient as they were."""
+    """Apply and clear the accumulated gradient; without one it is zero. A step that raises leaves
+    weights, optimizer, step count and accumulated gradient as they were."""
     bounds = run.bounds or _measure(run)
     after = run.optimizer.bounds_after(bounds, run.gathered, run.step + 1, params)
     if after.weights <= _SAFE and after.mean <= _SAFE:

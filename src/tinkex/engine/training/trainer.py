@@ -56,7 +56,7 @@ from tinkex.engine.training.run import (
 from tinkex.engine.training.stepping import step
 
 GRAPHS_REMEMBERED = 256
-"""Checked graphs of custom losses, so that a loss is not read again with every call."""
+"""Checked graphs of custom losses, so that a loss is not parsed again for every call."""
 
 
 class Trainer:
@@ -83,15 +83,15 @@ class Trainer:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the runs on the device: weights, optimizer state and gathered gradients."""
+        """Memory of the runs on the device: weights, optimizer state and accumulated gradients."""
         return self.residency.nbytes
 
     def prepare(self) -> bool:
-        """Do a piece of what first calls would have to do; False if nothing is left."""
+        """Prepare a piece of what first calls need; False if nothing is left."""
         return self.residency.prepare() or self._passes.prepare()
 
     def compile_more(self) -> bool:
-        """A piece of what is less likely to be asked for; False if nothing is left."""
+        """Prepare a piece of what is needed less often; False if nothing is left."""
         return self._passes.compile_more()
 
     # ---- runs
@@ -110,17 +110,15 @@ class Trainer:
         self.residency.drop(command.run)
 
     def weights(self, run: str) -> AdapterWeights:
-        """A frozen copy of a run's weights as they are now."""
+        """A frozen copy of a run's current weights."""
         return self._find(run).adapter.weights()
 
     # ---- training
 
     def begin(self, commands: Sequence[ForwardBackward | Deferred]) -> Batch:
-        """One packed batch, to be run micro-batch by micro-batch. Nothing has run yet.
-
-        Until it is exhausted the runs in it must get no other command, nor must those of calls
-        that left it `Deferred` before they came back and were finished.
-        """
+        """One packed batch, to be run micro-batch by micro-batch. Nothing has run yet. Until it is
+        exhausted its runs must get no other command. The same holds for runs of calls that left it
+        `Deferred`, until these came back and were finished."""
         calls = [self._in_use_from_now(self._call(command)) for command in commands]
         return Batch(self._passes, self.limits, calls)
 
@@ -141,7 +139,7 @@ class Trainer:
         return batch.outcomes
 
     def optim_step(self, command: OptimStep) -> OptimStepResult:
-        """Apply and clear what was gathered; with nothing gathered the gradient is zero."""
+        """Apply and clear the accumulated gradient; without one it is zero."""
         run = self._find(command.run)
         if command.optimizer != run.optimizer.name:
             raise UserError(
@@ -151,7 +149,7 @@ class Trainer:
         check_params(command.optimizer, command.params)
         with threads(threads_for(self.decoder.parameters, 0)):
             norm, moved = step(run, command.params)
-        # Programs merge these into logs of their own, where plain names are taken.
+        # Programs merge these into logs of their own, where the plain names are taken.
         metrics = {
             "optim/grad_norm": norm,
             "optim/update_norm": moved,
@@ -195,7 +193,7 @@ class Trainer:
             raise UnknownRun(f"run: {name!r} is not known to this engine; create or load it first")
 
     def _in_use_from_now(self, call: Call | EngineError) -> Call | EngineError:
-        """Its run must not leave the device while others of the batch come to it."""
+        """Keep its run on the device while other runs of the batch are brought to it."""
         if isinstance(call, Call):
             self._calls.add(call)
         return call
@@ -248,7 +246,7 @@ class Trainer:
         return CustomEvaluation(command.custom, self._graph(command.custom), self._custom)
 
     def _graph(self, loss: CustomLoss) -> Graph:
-        """The checked graph of a loss; the last ones are remembered."""
+        """The checked graph of a loss; the most recent ones are remembered."""
         graph = self._graphs.pop(loss.digest, None)
         if graph is None:
             graph = Graph(loss.inputs, loss.nodes, self.limits.max_loss_nodes)

@@ -1,4 +1,4 @@
-"""A folder as a tar stream: made while it is read, its length known before the first byte.
+"""A folder as a tar stream, made while it is read; its length is known before the first byte.
 
 Knows nothing of checkpoints or HTTP. Entries are plain files with fixed owner and mode, so that the
 same folder always gives the same bytes.
@@ -25,7 +25,7 @@ class Archive:
         return self.part(0, self.size)
 
     def part(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `start` up to, without, `end`; no file before them is read."""
+        """The bytes from `start` up to, but not including, `end`; no file before them is read."""
         place = 0
         for path, entry in self._entries:
             head, tail = _header(entry), bytes(-entry.size % _BLOCK)
@@ -65,8 +65,8 @@ def _within(data: bytes, start: int, end: int) -> Iterator[bytes]:
 
 
 def _content(path: Path, size: int, start: int, end: int) -> Iterator[bytes]:
-    """Exactly the bytes of a file of `size` that lie in a range; a file that shrank meanwhile
-    breaks the stream instead of lying."""
+    """Exactly the bytes of a file of `size` in a range. A file that shrank meanwhile breaks the
+    stream."""
     start, end = max(0, start), min(size, end)
     if start >= end:
         return

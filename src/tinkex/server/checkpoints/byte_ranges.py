@@ -1,11 +1,10 @@
-"""Which part of something a client asks for, in the words of HTTP's `Range`. Pure.
+"""Parses HTTP's `Range` header: which part of something a client asks for. Pure.
 
-One range of bytes is honoured. Several at once, other units and what cannot be read are answered
+One range of bytes is honoured. Several ranges, other units and what cannot be parsed are answered
 with the whole, as the standard allows.
 
-For archives only: they are made while they are sent and lie in no file, so that no second copy of
-the weights is written before the first byte leaves. Ranges of files are the web framework's
-(`FileResponse`).
+Used for archives only. They are made while they are sent, so that no second copy of the weights is
+written first. Ranges of files are the web framework's (`FileResponse`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _ONE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class Span(NamedTuple):
-    """The bytes from `start` up to, without, `end`, of `size`."""
+    """The bytes from `start` up to, but not including, `end`, of `size`."""
 
     start: int
     end: int
@@ -25,16 +24,16 @@ class Span(NamedTuple):
 
     @property
     def header(self) -> str:
-        """The `Content-Range` that says so."""
+        """The `Content-Range` header for it."""
         return f"bytes {self.start}-{self.end - 1}/{self.size}"
 
 
 class OutOfRange(Exception):
-    """The range begins behind the end."""
+    """The range begins after the end."""
 
 
 def asked(header: str | None, size: int) -> Span | None:
-    """The part of `size` bytes that a `Range` header names; None means the whole."""
+    """The range that a `Range` header asks for, of `size` bytes; None means the whole."""
     found = _ONE.fullmatch(header or "")
     if found is None or found.groups() == ("", ""):
         return None

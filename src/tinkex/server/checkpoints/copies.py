@@ -9,7 +9,7 @@ from tinkex.server.storage.database.transactions import Transaction
 
 
 def add_run(connection: Transaction, row: CheckpointRow, source: str) -> None:
-    """Make the session and run of `row`, a copy of the checkpoint at `source`."""
+    """Create the session and run of `row`, a copy of the checkpoint at `source`."""
     session = sessions.SessionRow(
         session_id=row.session_id,
         tenant=row.tenant,

@@ -1,6 +1,6 @@
-"""Files written for clients in this process, who cannot follow a link: there is no socket.
+"""Files written for clients in this process, which cannot follow a link: there is no socket.
 
-They lie in the home for as long as a link would live. Knows nothing of what is in them.
+They are kept in the home for as long as a link would live. Knows nothing of their content.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tinkex.server.checkpoints.links import LINK_LIFETIME_S
 
 
 class Exports:
-    """A folder of files that are forgotten after a while. All calls block on the disk."""
+    """A folder of files that are deleted after a while. All calls block on the disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def write(self, name: str, content: Iterable[bytes]) -> Path:
-        """A new file called `name`, whole when this returns."""
+        """A new file called `name`, complete when this returns."""
         self.sweep()
         folder = self._root / secrets.token_hex(8)
         folder.mkdir(parents=True)

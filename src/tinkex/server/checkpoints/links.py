@@ -17,7 +17,7 @@ LINK_LIFETIME_S = 3600
 
 
 class Links:
-    """Makes links on behalf of a tenant that was allowed what they lead to."""
+    """Makes links for a tenant that may read what they lead to."""
 
     def __init__(self, signer: Signer, clock: Clock) -> None:
         self._signer = signer

@@ -25,7 +25,7 @@ class Save(NamedTuple):
     ttl_seconds: int | None = None  # None: kept until deleted
     overwrite: bool = False  # of the same name, if there is one
     user_metadata: Mapping[str, Any] | None = None  # the client's own notes
-    recipients: tuple[str, ...] = ()  # whose keys open it; empty: not encrypted
+    recipients: tuple[str, ...] = ()  # public keys of its readers; empty: not encrypted
 
     @property
     def path(self) -> str:
@@ -33,7 +33,7 @@ class Save(NamedTuple):
 
 
 def check_name(name: str, limit: int) -> None:
-    """Refuse names that could leave their place or be mistyped."""
+    """Refuse names that could leave their folder or be mistyped."""
     if len(name) > limit or not _NAME.fullmatch(name):
         raise Refusal(
             f"checkpoint name of {len(name)} characters is not usable: use 1 to {limit} letters, "

@@ -1,9 +1,9 @@
-"""Checkpoints: saved, found again by their path, checked byte for byte, copied, published, ended.
+"""Checkpoints: saved, found by their path, checked byte for byte, copied, published, deleted.
 
-A save goes through four hands: `admit` (nothing written yet), the engine (writes a draft folder),
-`seal` (manifest, final folder, a row), `record` (the row, in the transaction that ends the
-operation). Files lie in immutable folders that rows and samplers point at. Knows nothing of HTTP
-and never reads a tensor.
+A save has four steps: `admit` (nothing is written yet), the engine (writes a draft folder), `seal`
+(manifest, final folder, a row), `record` (the row, in the transaction that ends the operation).
+Files are in immutable folders that rows and samplers point at. Knows nothing of HTTP and never
+reads a tensor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tinkex.server.storage.store_threads import at_store
 from tinkex.types.tinker_path import checkpoint_path
 
 REPEAT_S = 3600.0
-"""How long a deletion is known again by its key."""
+"""Seconds for which a deletion is recognised by its key."""
 
 
 class TakenName(Refusal):
@@ -86,14 +86,14 @@ class Checkpoints:
         return self._folders.begin(name)
 
     def place(self, name: str) -> Path:
-        """Where the folder of that name lies once it is sealed."""
+        """The path of the sealed folder of that name."""
         return self._folders.path(name)
 
     def abandon(self, draft: Path) -> None:
         self._folders.abandon(draft)
 
     async def seal(self, save: Save, draft: Path, saved: SaveResult) -> CheckpointRow:
-        """Give a written draft its final folder; the row is returned, not stored."""
+        """Give a written draft its final folder. The row is returned, not stored."""
         written = await asyncio.to_thread(_finish, save, draft, saved)
         folder = await patiently(lambda: at_store(self._folders.seal, draft))
         run, now = save.run, self._clock.now()
@@ -120,7 +120,7 @@ class Checkpoints:
         )
 
     async def seal_unnamed(self, draft: Path, base_model: str, saved: SaveResult) -> None:
-        """Give weights that only a sampler will point at their final folder."""
+        """Give unnamed sampler weights their final folder."""
 
         def finish() -> None:
             fill(draft, saved)
@@ -150,12 +150,12 @@ class Checkpoints:
         return row
 
     async def check(self, row: CheckpointRow) -> None:
-        """Refuse a checkpoint that is damaged, as far as can be told without fetching it."""
+        """Refuse a damaged checkpoint, as far as can be told without fetching it."""
         with self._folders.using(row.folder), _telling_damage(row):
             await self._folders.check(row.folder, row.digest or None)
 
     async def verified(self, row: CheckpointRow) -> Path:
-        """The folder of a checkpoint after every byte of it was checked."""
+        """The folder of a checkpoint, after every byte of it was checked."""
         with self._folders.using(row.folder):
             await self.check(row)
             return await self.folder(row)
@@ -171,7 +171,7 @@ class Checkpoints:
             return dict((await self._folders.files(row.folder, row.digest or None)).files)
 
     async def file_link(self, row: CheckpointRow, name: str) -> str | None:
-        """An address of one file straight from an object store, if that is where it is."""
+        """A link to one file directly in an object store, if it is in one."""
         with _telling_damage(row):
             return await at_store(self._folders.link, row.folder, name, LINK_LIFETIME_S)
 
@@ -196,7 +196,7 @@ class Checkpoints:
         await self._store.write(work)
 
     async def set_ttl(self, tenant: str, path: str, ttl_seconds: int | None) -> None:
-        """Let a checkpoint end so many seconds from now, or never."""
+        """Set a checkpoint to expire so many seconds from now, or never."""
         check_ttl(ttl_seconds)
         row = await self.owned(tenant, path)
         expires_at = None if ttl_seconds is None else self._clock.now() + ttl_seconds
@@ -208,10 +208,8 @@ class Checkpoints:
         await self._store.write(work)
 
     async def delete(self, tenant: str, path: str, key: str | None = None) -> None:
-        """Forget a checkpoint. Samplers made from it keep their weights while they live.
-
-        The same `key` again is the same request, whose answer got lost: it has succeeded already.
-        """
+        """Delete a checkpoint. Samplers made from it keep their weights while they live. The same
+        `key` again is a repeated request: it has succeeded already."""
         try:
             row = await self.owned(tenant, path)
         except NotFound:
@@ -231,7 +229,7 @@ class Checkpoints:
         )
 
     async def expire(self) -> int:
-        """End every checkpoint whose time has come; how many."""
+        """Delete every expired checkpoint; returns how many."""
         now = self._clock.now()
 
         def work(connection: Transaction) -> int:
@@ -252,8 +250,8 @@ class Checkpoints:
         ttl_seconds: int | None,
         key: str | None,
     ) -> str:
-        """A checkpoint of `tenant`'s own with the files of `source`; the same `key` again gives
-        the same path. The copy lives in a session and run of its own, in `project_id`."""
+        """A copy of `source` that belongs to `tenant`; the same `key` again gives the same path. It
+        is in a session and run of its own, in `project_id`."""
         check_ttl(ttl_seconds)
         now = self._clock.now()
         session = secrets.token_hex(16)
@@ -349,7 +347,7 @@ def _finish(save: Save, draft: Path, saved: SaveResult) -> manifest.Manifest:
 
 @contextmanager
 def _telling_damage(row: CheckpointRow) -> Iterator[None]:
-    """Whoever asked for a checkpoint hears what is wrong with its files."""
+    """Tell whoever requested a checkpoint what is wrong with its files."""
     try:
         yield
     except (manifest.CorruptCheckpoint, NoSuchObject) as error:
@@ -369,7 +367,7 @@ def _check_free(connection: Transaction, save: Save) -> None:
 
 
 def _name_base_model(draft: Path, base_model: str) -> None:
-    """Let the adapter say which model it belongs to, by the name clients know."""
+    """Write the base model's public name into the adapter."""
     path = draft / "adapter_config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "base_model_name_or_path": base_model}, indent=2))

@@ -1,7 +1,7 @@
-"""Signed, expiring links to one path, that nobody can widen.
+"""Signed, expiring links to one path.
 
-The signature covers the path, the tenant it was made for and the second it expires. Knows no
-routes: the caller says what a path means.
+The signature covers the path, the tenant it was made for and the second it expires, so a link
+cannot be used for anything else. Knows no routes: the caller says what a path means.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Signer:
         return tenant
 
     def mac(self, purpose: str, text: str) -> str:
-        """The signature of a text that is no link. `purpose` keeps one use apart from another."""
+        """The signature of a text that is not a link. `purpose` separates one use from another."""
         key = hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
         return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
@@ -73,7 +73,8 @@ class Signer:
 
 
 def _load_or_create(path: Path) -> bytes:
-    """One that is too short was cut off by a full disk: nothing was ever signed with it."""
+    """Load the key or make one. One that is too short was cut off by a full disk: nothing was ever
+    signed with it."""
     if path.exists() and len(found := path.read_bytes()) >= _KEY_BYTES:
         return found
     key, draft = secrets.token_bytes(_KEY_BYTES), path.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""A limit on concurrency by tenant: who asks for much at once waits, and nobody else for it."""
+"""A limit on concurrency per tenant: a tenant's excess requests wait, and no other tenant's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 
 class Turns:
-    """So many at a time of each tenant; the others wait, in their order."""
+    """So many requests of each tenant at a time; the others wait in order."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once

@@ -1,7 +1,7 @@
 """Serves an application to other processes of its own user, over the socket in its home.
 
-Costs nothing until somebody comes: the web server is loaded when the first one connects. Who comes
-this way owns the home's files, and is marked as the client within this process is.
+The web server is loaded when the first process connects. A process that connects here owns the
+home's files, so it has the same rights as the client within this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Doorway:
-    """`dismiss` is called when the door closes, to end what would keep connections open."""
+    """`dismiss` is called when the socket closes, to end what would keep connections open."""
 
     def __init__(self, app: ASGIApp, socket: HomeSocket, dismiss: Callable[[], None]) -> None:
         self._app = app
@@ -32,12 +32,12 @@ class Doorway:
         self._serving: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Let others in from now on."""
+        """Accept connections from now on."""
         if self._socket.listener is not None:
             asyncio.get_running_loop().add_reader(self._socket.listener, self._knocked)
 
     async def close(self) -> None:
-        """Let nobody in any more, and finish with those inside."""
+        """Accept no more connections, and end those that are open."""
         if self._socket.listener is not None:
             asyncio.get_running_loop().remove_reader(self._socket.listener)
         if self._serving is not None:

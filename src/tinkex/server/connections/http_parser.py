@@ -1,10 +1,9 @@
-"""HTTP/1.1 as the server reads and writes it: parsed in C, heads of bounded size, answers whole.
+"""HTTP/1.1 parsed in C, with bounded heads, and answers sent in one piece.
 
-The web server's own protocol does the work; it would gather heads, trailers and pipelined requests
-without end, copy every piece of a body twice and send an answer's head and body apart, this one
-does not. It overrides private
-parts of uvicorn, whose version is capped for that in pyproject.toml; the tests of this module say
-whether a newer one will do.
+Builds on the web server's own protocol, which would collect heads, trailers and pipelined requests
+without a bound, copy every piece of a body twice, and send an answer's head and body separately.
+This one does none of that. It overrides private parts of uvicorn, whose version is capped for that
+in pyproject.toml; the tests of this module say whether a newer one works.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ HEAD_BYTES = 64 * 1024
 much of anything else that is no part of a body: trailers, or a chunk's extensions."""
 
 MOST_PIPELINED = 64
-"""Requests that wait behind the one being answered on the same connection. Nobody's client sends
-any: what is behind it is read and kept all the same, as fast as it comes."""
+"""Requests that may wait behind the one being answered on the same connection. No known client
+pipelines, but a connection's data is read and kept as fast as it arrives."""
 
 
 JOINED_BYTES = 64 * 1024
@@ -63,7 +62,7 @@ class OneWrite:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Answers what has no end with 400 and closes the connection."""
+    """Answers endless requests with 400 and closes the connection."""
 
     _in_head = False
     _goes_on = False  # whether the bytes at hand end a head, or have a part of a body
@@ -86,7 +85,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A trailer is no header: nobody reads it."""
+        """A trailer is not a header: nobody reads it."""
         if self._in_head:
             super().on_header(name, value)
 

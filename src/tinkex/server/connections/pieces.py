@@ -1,7 +1,7 @@
 """Large answers, written a piece at a time, each when the one before it was taken.
 
-The web server copies what it is given beside the answer until the client has taken it: a result
-that is asked for on two hundred connections and not read was two hundred results in memory.
+The web server keeps a copy of what it is given until the client has taken it. Without pieces, a
+result requested on two hundred slow connections would be in memory two hundred times.
 """
 
 from __future__ import annotations

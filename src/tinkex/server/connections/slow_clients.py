@@ -1,11 +1,10 @@
-"""Cuts connections whose client dawdles: over the head of a request, or over taking an answer.
+"""Cuts off connections whose client is too slow to send a request's head or to take an answer.
 
-A look at every connection once in a while, at no cost to a request. The body of a request has its
-own time, where it is read. Requests that are being answered are never cut for how long they take:
-held polls and token streams may last as long as they like, as long as what was sent is taken.
+It looks at every connection once in a while, at no cost to a request. Bodies have a timeout of
+their own, where they are read. A request is never cut for how long its answer takes: held polls
+and token streams may last as long as the client takes what was sent.
 
-Knows what the web server's connections show of themselves, whichever of its parsers is used, and
-nothing of requests.
+Uses what the web server's connections expose, whichever of its parsers runs. Knows no requests.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ TAKEN_BYTES = 16 * 1024
 
 @dataclass(slots=True)
 class _Watched:
-    """What a connection was found at: its last request and since when the next is awaited; how much
-    it had to take and since when it has not taken enough of that."""
+    """The state in which a connection was found: its last request and since when the next is
+    awaited, how much it had to take and since when it has not taken enough of that."""
 
     cycle: object = None
     header_since: float | None = None
@@ -37,7 +36,7 @@ class _Watched:
 
 
 class SlowClients:
-    """Watches connections: `connections` gives those open now, `cut` hears of every cut."""
+    """Watches connections: `connections` gives those open now, `cut` is called for every cut."""
 
     def __init__(
         self,
@@ -52,14 +51,14 @@ class SlowClients:
         self._watched: dict[Any, _Watched] = {}
 
     async def live(self) -> None:
-        """Look again and again, often enough for the times that are set."""
+        """Look for ever, often enough for the timeouts that are set."""
         pause = min(1.0, self._header_s / 4, self._stall_s / 4)
         while True:
             await asyncio.sleep(pause)
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Cut who has dawdled too long at the instant `now`."""
+        """Cut connections that are too slow at the instant `now`."""
         before, self._watched = self._watched, {}
         for connection in list(self._connections()):
             watched = before.get(connection) or _Watched()

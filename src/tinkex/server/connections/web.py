@@ -17,9 +17,9 @@ from tinkex.server.connections.pieces import InPieces
 KEEP_ALIVE_S = 120
 GRACE_S = 2
 BACKLOG = 2048
-"""Connections that wait to be taken."""
+"""Connections that may wait to be accepted."""
 _TAKEN = 32
-"""Of those at once, before whoever is connected already gets a turn."""
+"""Of those, accepted at once before existing connections get a turn."""
 
 
 def config(app: ASGIApp, lifespan: Literal["on", "off"] = "on") -> uvicorn.Config:

@@ -1,8 +1,8 @@
-"""The door: one-time links that let in who can read the server's terminal, and a limit on guesses.
+"""Signing in: one-time links for whoever can read the server's terminal, and a limit on guesses.
 
 Keys have 256 random bits, so guessing is hopeless anyway; the limit tells a clumsy script to stop.
-A right key always opens: behind a proxy everybody has the same address, and one who fails on
-purpose must not keep the others out.
+A right key always works: behind a proxy all users have the same address, and one who fails on
+purpose must not lock the others out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_ADDRESSES = 1024
 
 
 class Invitations:
-    """Tokens good for one visit, held as hashes for as long as the process lives."""
+    """Tokens good for one visit, held as hashes while the process lives."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Invitations:
         return token
 
     def redeem(self, token: str) -> bool:
-        """Whether the token was good; it is not any more."""
+        """Whether the token was good; it is used up now."""
         expires = self._open.pop(_hash(token), None)
         return expires is not None and self._clock.now() < expires
 
@@ -50,7 +50,7 @@ class Guesses:
         self._failed: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Raises `Busy` where an address has failed too often lately."""
+        """Raises `Busy` for an address that has failed too often lately."""
         failed, now = self._failed.get(address), self._clock.monotonic()
         while failed and now - failed[0] >= GUESSES_S:
             failed.popleft()

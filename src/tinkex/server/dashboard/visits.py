@@ -25,8 +25,8 @@ _LONGEST = 512
 
 
 class Visit(NamedTuple):
-    """`digest` is the hash of the key shown at the door; `invited` visitors came by a link that the
-    server's own terminal printed, and stand where who owns the home stands."""
+    """`digest` is the hash of the key that was shown; `invited` visitors came by a link that the
+    server's own terminal printed, and have the rights of the home's owner."""
 
     digest: str
     invited: bool
@@ -49,7 +49,7 @@ class Visits:
         return f"{text}.{self._signer.mac(_PURPOSE, text)}", secret
 
     def read(self, cookie: str | None, secret: str | None) -> Visit | None:
-        """The visit both halves belong to; None for anything else, and after its time."""
+        """The visit that both halves belong to; None for anything else, and for an expired one."""
         if not cookie or not secret or len(cookie) > _LONGEST or len(secret) > _LONGEST:
             return None
         text, _, signature = cookie.rpartition(".")

@@ -1,8 +1,8 @@
 """A wake-up call with a time limit, cheap enough to be awaited once for every token of a stream.
 
-An `asyncio.Event` under `asyncio.timeout` makes a timer, a scope of cancellation and a queue for
-every wait. Here one timer stays: when it fires it looks how long the wait has lasted, and is set
-anew if that is not long enough.
+An `asyncio.Event` under `asyncio.timeout` makes a timer, a cancellation scope and a queue for every
+wait. Here one timer stays: when it fires it checks how long the wait has lasted, and is set again
+if that is not long enough.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 
 
 class Signal:
-    """Set by anybody, awaited by one task at a time."""
+    """Set by anyone, awaited by one task at a time."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -24,7 +24,7 @@ class Signal:
         self._wake()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether it was set since it was last waited for, or within so long."""
+        """Whether it was set since the last wait, or is set within so long."""
         if not self._is_set:
             self._waiter = asyncio.get_running_loop().create_future()
             self._limit(seconds)
@@ -36,7 +36,7 @@ class Signal:
         return found
 
     def close(self) -> None:
-        """No more waits."""
+        """End the current and all later waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""A conversation with a model, whichever API it came by: rendered, drawn, told apart in pieces."""
+"""A conversation with a model, from either API: rendered, sampled, and split into its parts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tinkex.text.model_text import Chat, ModelText
 
 TOOL_CALLS_LIMIT = 1024
 SHORTEST_BOUND = 1024
-"""No answer is cut sooner for the sake of its logprobs: more of them are refused."""
+"""Answers are not shortened below this for the sake of logprobs: more logprobs are refused."""
 _OURS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What is asked."""
+    """A request for an answer."""
 
     model: str  # as the request names it
     messages: Sequence[Mapping[str, Any]]  # as chat templates have them
@@ -49,23 +49,23 @@ class Conversation:
     # of sampling, beside the protocol's
     controls: SamplingControls = field(default_factory=SamplingControls)
     n: int = 1  # answers
-    top_logprobs: int = 0  # likeliest tokens told of each place
+    top_logprobs: int = 0  # likeliest tokens reported at each place
     stream: bool = False  # whether the answer comes in pieces
     stops: Sequence[str] = ()  # texts that end an answer
-    keep_stop: bool = False  # whether such a text is part of it
-    show_special: bool = False  # whether special tokens are
-    separate: bool = True  # whether reasoning is told apart from the content
+    keep_stop: bool = False  # whether such a text is part of the answer
+    show_special: bool = False  # whether special tokens are part of it
+    separate: bool = True  # whether reasoning is separate from the content
     format: Format | None = None  # of tool calls; None: as the template teaches
     effort: str | None = None  # of reasoning, for templates that know it
     budget: int | None = None  # most tokens of reasoning
-    continued: bool = False  # whether the answer goes on with the last message
+    continued: bool = False  # whether the answer continues the last message
     must: Must = field(default_factory=Must)  # what an answer is held to
     schema_field: str = "response_format"  # what the request calls the schema in that
     effort_field: str = "reasoning_effort"  # and the effort
 
 
 class Answer:
-    """One sequence of an answer, in pieces; with `single` it ends before a second call."""
+    """One sequence of an answer, in pieces; with `single` it ends before a second tool call."""
 
     def __init__(self, text: SequenceText, parser: Parser, single: bool) -> None:
         self._text = text
@@ -92,7 +92,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation under way. Whoever has one ends it with `close`."""
+    """A conversation under way. Its holder must `close` it."""
 
     asked: Conversation
     text: ModelText
@@ -116,7 +116,7 @@ class Talk:
         return Answer(said, parser, single=not asked.must.parallel)
 
     async def result(self, request: Request) -> SampleResult:
-        """All of it, unless the client goes away."""
+        """The whole answer, unless the client goes away."""
         try:
             return (await while_connected(request, self.draw.results()))[0]
         finally:
@@ -179,20 +179,21 @@ def bounded(asked: Conversation, room: int) -> SamplingParams:
 
 
 def _thinking(asked: Conversation, name: Format, inside: bool) -> Thinking | None:
-    """A budget is kept whatever the template says of reasoning: an adapter may have learnt to."""
+    """A budget is kept whatever the template says about reasoning, because an adapter may have
+    learnt to reason."""
     if asked.budget is None:
         return None
     return Thinking(asked.budget, *forms.reasoning(name), inside=inside)
 
 
 def _room(target: Target, prompt: int) -> int:
-    """How long an answer may be, as far as that is known."""
+    """How long an answer may be, as far as is known."""
     facts = target.pool.facts
     return (target.context or (0 if facts is None else facts.max_context)) - prompt
 
 
 async def begin(request: Request, asked: Conversation) -> Talk:
-    """Let the model answer. With a stream, what is wrong is known before its first event."""
+    """Let the model answer. For a stream, errors are known before its first event."""
     if asked.continued and asked.must:
         held = "tool_choice" if asked.must.call else asked.schema_field
         raise Unfit(

@@ -1,7 +1,7 @@
-"""Samples for these routes: admitted, through the lanes, metered, stopped when nobody waits.
+"""Samples for these routes: admitted, sent through the lanes, metered, stopped if no client waits.
 
-A `Draw` is all prompts of one request. Its news is gathered while its client is slow to take it, so
-that a stream holds at most what its sequences hold. Knows tokens only: no text, no HTTP.
+A `Draw` is all prompts of one request. New tokens are collected while a client is slow to take
+them, so a stream holds at most what its sequences hold. Knows tokens only: no text, no HTTP.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tinkex.server.tenancy.usage import Meter
 from tinkex.types.sampling import EMPTY_CELL_LOGPROB
 
 Best = list[tuple[int, float]]
-"""The likeliest tokens of one place, and their logprobs."""
+"""The likeliest tokens at one place, and their logprobs."""
 
 MOST_LOGPROBS = 4 * 2**20
 """Told of all tokens of one request, half a gigabyte while they are written."""
@@ -41,7 +41,7 @@ _PART = 4096
 _TOLD_BYTES = 128
 """What a token, or a logprob beside it, takes in memory until it is told."""
 _PATIENCE_BYTES = 4 * 2**20
-"""Of news that may always wait for a client."""
+"""Bytes of new tokens that may always wait for a client."""
 _TOO_SLOW = "this stream was taken too slowly: what waited filled this key's part of the memory"
 
 HEARTBEAT_S = 10.0
@@ -59,7 +59,7 @@ class News:
     best: list[Best] = field(default_factory=list)
 
     def parts(self) -> Iterator[News]:
-        """The same, in parts of so many logprobs that each is told in milliseconds."""
+        """The same, in parts with so many logprobs that each is written in milliseconds."""
         if not self.best:
             yield self
             return
@@ -96,15 +96,15 @@ class Draws:
         stream: bool = False,
         grammar: str = "grammar",
     ) -> Draw:
-        """Queue the samples of one request; raises `Busy` where there is no room for them.
-        `grammar` is the field that theirs came from."""
+        """Queue the samples of one request; raises `Busy` if there is no room for them. `grammar`
+        is the field that theirs came from."""
         self._admission.check(tenant, sum(command.prompt.nbytes for command in commands))
         parts = self._lanes, self._admission, self._meter, self._samples
         return Draw(*parts, tenant, target, commands, stream, grammar)
 
 
 class Draw:
-    """The samples of one request. Whoever makes one ends it with `close`, whatever happened."""
+    """The samples of one request. Its holder must `close` it, whatever happened."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Draw:
         return ride
 
     async def news(self) -> AsyncIterator[News | None]:
-        """New tokens as they come, None when there were none for a while, until all samples have
+        """New tokens as they arrive, None when there were none for a while, until all samples have
         ended; raises why one failed."""
         while True:
             if self._given_up:
@@ -169,7 +169,7 @@ class Draw:
         await self.results()
 
     async def results(self) -> list[SampleResult]:
-        """What became of each prompt, in their order."""
+        """The result of each prompt, in order."""
         try:
             return [await asyncio.shield(ride.result) for ride in self._rides]
         except CommandFailed as failed:
@@ -206,8 +206,8 @@ class Draw:
             self._admission.forget(self._tenant, unread)
 
     def _gather(self, size: int) -> None:
-        """Count bytes that wait for the client. One that is slow to take much, where its tenant has
-        filled its part of the memory, is given up."""
+        """Count bytes that wait for the client. A client that is slow to take much, when its tenant
+        has filled its share of the memory, is given up."""
         self._unread += size
         self._admission.gather(self._tenant, size)
         if self._unread > _PATIENCE_BYTES and self._admission.is_full(self._tenant):

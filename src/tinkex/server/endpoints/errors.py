@@ -1,9 +1,9 @@
-"""Refusals in the two shapes that clients of these APIs read, and what is only wrong with them.
+"""Errors in the two shapes that clients of these APIs read.
 
     OpenAI      {"error": {"message", "type", "code", "param"}}
     Anthropic   {"type": "error", "error": {"type", "message"}, "request_id"}
 
-A body that does not fit is a 400 here: these clients know it for what it is.
+An invalid body is a 400 here, which these clients expect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FIELDS = {
     "topk_prompt_logprobs": "logprobs",
     "topk_sample_logprobs": "top_logprobs",
 }
-"""What clients call what the engine names otherwise."""
+"""What clients call fields that the engine names differently."""
 _CONTEXT = "context_length_exceeded"
 
 
@@ -87,7 +87,7 @@ class Unfit(Refusal):
 
 
 class Unserved(Refusal):
-    """A path or a method that there is not below a base address of these APIs."""
+    """A path or method that does not exist below a base address of these APIs."""
 
     code = "unknown_url"
 
@@ -103,7 +103,7 @@ class Failure(Refusal):
 
 
 def from_engine(failed: CommandFailed, grammar: str = "grammar") -> Refusal:
-    """What the engine said, as a refusal: its own mistakes are not the client's. `grammar` is the
+    """The engine's failure as a refusal; its own faults are not the client's. `grammar` is the
     field that the sample's came from."""
     if failed.kind != "user":
         return Failure(failed.message)

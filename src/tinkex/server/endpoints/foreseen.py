@@ -1,7 +1,7 @@
-"""What the engine is sure to take: a stream of it begins at once, while its first token is drawn.
+"""Predicts whether the engine will accept a request, so that its stream can begin at once.
 
-Whatever the engine might refuse is waited for, since a refusal has a status of its own. What is
-asked here is only whether it might: the engine's own check stays the one that decides.
+A refusal needs a status of its own, so a stream whose request the engine might refuse waits for
+the engine's check. This module only asks whether it might; the engine's check decides.
 """
 
 from __future__ import annotations

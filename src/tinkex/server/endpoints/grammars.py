@@ -1,4 +1,4 @@
-"""What an answer must be: a JSON value of a schema, calls of tools; as a grammar for the engine."""
+"""The grammar of an answer: a JSON value of a schema, or calls of tools."""
 
 from __future__ import annotations
 

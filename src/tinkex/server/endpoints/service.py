@@ -28,7 +28,7 @@ D = TypeVar("D", bound=Declared)
 
 
 _CHEAPER = 4
-"""To read a character of a body costs so much less than to render or tokenize it."""
+"""Cost of reading a character of a body, relative to rendering or tokenizing it."""
 
 
 class Endpoints:
@@ -64,8 +64,8 @@ async def read(request: Request, kind: type[D]) -> tuple[D, int]:
 async def work_on_text(
     request: Request, size: int, work: Callable[[], T], param: str | None = None
 ) -> T:
-    """Do what takes long for a request's text of so many characters, in its tenant's turn. Text
-    that the model cannot be given is refused; `param` is the field it came in."""
+    """Do long work on a request's text of so many characters, in its tenant's turn. Text that the
+    model cannot be given is refused; `param` is the field it came in."""
     try:
         return await endpoints_of(request).texts.work(tenant_of(request), size, work)
     except TokenizerError as error:
@@ -75,14 +75,14 @@ async def work_on_text(
 async def answered(
     request: Request, size: int, make: Callable[[], Mapping[str, Any]], target: Target
 ) -> Response:
-    """An answer by these weights, of so many tokens and logprobs: made and written in its tenant's
-    turn, off the event loop where it is long."""
+    """An answer by these weights with so many tokens and logprobs, made and written in its tenant's
+    turn, off the event loop if it is long."""
     body = await work_on_text(request, size, lambda: written(make()))
     return Response(body, headers=target.headers, media_type=JSON_TYPE)
 
 
 async def target_of(request: Request, name: str) -> Target:
-    """The weights a request names, if its key may use them."""
+    """The weights that a request names, if its key may use them."""
     bearer = await bearer_of(request, name) if name.startswith(SCHEME) else None
     return await endpoints_of(request).targets.find(tenant_of(request), name, bearer)
 

@@ -38,14 +38,14 @@ class Target:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Which weights answer, for those who do not read bodies."""
+        """Headers that name the weights, for clients that do not read bodies."""
         found = {"x-tinkex-weights": self.made_by.path or self.made_by.base_model}
         digest = self.made_by.digest
         return found if digest is None else {**found, "x-tinkex-weights-hash": digest}
 
     @property
     def told(self) -> dict[str, str | None]:
-        """The same for those who do."""
+        """The same for the body."""
         weights = self.made_by
         return {"base_model": weights.base_model, "path": weights.path, "hash": weights.digest}
 
@@ -61,7 +61,7 @@ class Targets:
         self._turns = Turns(1)
 
     async def find(self, tenant: str, name: str, bearer: str | None = None) -> Target:
-        """Raises `NotFound` for what this key cannot read and for what is not served."""
+        """Raises `NotFound` for what this key may not read and for what is not served."""
         if name.startswith(SCHEME):
             return await self._saved(tenant, name, bearer)
         pool = self.served(name)

@@ -1,7 +1,7 @@
-"""The text side of the served models, read when first needed; heavy text work off the event loop.
+"""Tokenizers and templates of the served models, read when first needed, used off the event loop.
 
-Templates and tokenizers run in threads of their own, few of them: however much text one client
-sends, the loop and the threads that everything else uses stay free, and other tenants' text too.
+They run in a few threads of their own. So however much text one client sends, the event loop, all
+other threads and other tenants' text stay free.
 """
 
 from __future__ import annotations

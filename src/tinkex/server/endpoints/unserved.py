@@ -1,7 +1,7 @@
-"""Paths near those that are served: told as the API in question would, with what to mend.
+"""Paths close to those that are served: refused in the API's own form, with the fix.
 
-Clients are given a base URL and put the rest behind it. Some of them add `/v1` and some do not:
-with one too few or too many nothing is found, and the refusal says which it was.
+Clients put their paths behind a base URL, and some of them add `/v1`. The refusal says whether it
+was one `/v1` too few or too many.
 """
 
 from __future__ import annotations

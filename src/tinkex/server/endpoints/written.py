@@ -1,7 +1,7 @@
 """Long answers as JSON text, piece by piece.
 
-Python's own encoder lets nothing else of the process run until it is through with a value, which
-for millions of logprobs takes seconds, in whichever thread it is. A piece takes milliseconds.
+Python's own encoder lets nothing else in the process run until it has finished a value, which for
+millions of logprobs takes seconds in any thread. A piece takes milliseconds.
 """
 
 from __future__ import annotations

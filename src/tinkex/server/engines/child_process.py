@@ -1,9 +1,8 @@
-"""The engine's own process handle as a `Worker`: small messages cross without a wait, and threads
-wait for the others, so that the loop does not.
+"""The engine's process as a `Worker`: small messages are written at once, large ones by threads.
 
-The engine is found by name when the first worker starts; this floor imports only its messages.
-Beside an engine on a GPU a spare process waits with its libraries loaded: if the engine dies, the
-next one is there seconds sooner.
+The engine is found by name when the first worker starts; this floor imports only its messages. A
+spare process with its libraries loaded waits for each engine on a GPU: if the engine dies, the next
+one is ready seconds sooner.
 """
 
 from __future__ import annotations
@@ -22,13 +21,15 @@ from tinkex.server.settings import Settings
 
 _SETTINGS = "tinkex.engine.settings"
 _SPARE_RUNS = 8
-"""An engine takes some more than the server ever sends: the server's count is what is kept."""
+"""Spare places: the engine accepts more runs than the server ever sends, so that only the server's
+limit counts."""
 _WITH_SPARE = "cuda"
-"""Devices whose hosts have half a gigabyte to spare for a process that waits."""
+"""Device types whose hosts have half a gigabyte to spare for a spare process."""
 _FEW_DATA = 32
-"""Of a forward pass, which are made bytes of one by one."""
+"""Datums of one forward pass beyond which a thread serializes the message."""
 _CLOSE_S = 2.0
-"""For an engine to end by itself. It holds nothing that the log and the snapshots do not."""
+"""Seconds for an engine to end by itself. It holds nothing that the log and the snapshots do
+not."""
 
 
 def engine_processes(settings: Settings) -> Launch:
@@ -52,7 +53,7 @@ def engine_numbers() -> dict[str, type[int] | type[float]]:
 
 
 def engine_ranges() -> Mapping[str, tuple[int, int]]:
-    """What those of them that are not just above 0 may be."""
+    """Allowed ranges of the settings that may be more than just positive."""
     ranges: Mapping[str, tuple[int, int]] = importlib.import_module(_SETTINGS).RANGES
     return ranges
 
@@ -84,7 +85,7 @@ def _spare_child() -> Any:
 
 
 class Reserve(Protocol):
-    """What is kept between two lives of an engine for the sake of the next."""
+    """What is kept between two lives of an engine for the next one."""
 
     def keep(self) -> None: ...
 
@@ -92,19 +93,19 @@ class Reserve(Protocol):
 
 
 class Spare:
-    """At most one process that is not an engine yet, for whichever life comes next."""
+    """At most one spare process with loaded libraries, for whichever life comes next."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._child: Any = None
 
     def keep(self) -> None:
-        """Have one from now on. Starts a process."""
+        """Have a spare process from now on: starts one."""
         if self._child is None:
             self._child = self._make()
 
     def take(self) -> Any:
-        """The one there is, or None."""
+        """The spare process, or None."""
         child, self._child = self._child, None
         return child
 
@@ -115,8 +116,8 @@ class Spare:
 
 
 class ProcessWorker:
-    """An engine's process driven by the loop and, where something has to be waited for, by one
-    thread that sends and one that receives."""
+    """An engine's process driven by the event loop. One thread sends and one receives where the
+    loop would have to wait."""
 
     def __init__(self, start: Callable[[], Any], spare: Reserve) -> None:
         self._start = start
@@ -155,7 +156,7 @@ class ProcessWorker:
         return [await self._next()]
 
     async def stop(self) -> None:
-        """A process that was lost leaves the spare one to the next life."""
+        """End the process. If it was lost, the spare one stays for the next life."""
         loop = asyncio.get_running_loop()
         self._is_stopping = True
         if not self._is_lost:
@@ -184,7 +185,7 @@ class ProcessWorker:
             loop.add_reader(self._remote.fileno(), self._readable, loop)
 
     def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take an event that is there; have one that has to be waited for waited for."""
+        """Take an event that has arrived; let a thread wait for one that has not."""
         event = self._remote.receive_at_once()
         if event is not None:
             self._events.put_nowait(event)
@@ -210,5 +211,5 @@ class ProcessWorker:
 
 
 def _is_small(command: Command) -> bool:
-    """Whether it is soon made bytes of."""
+    """Whether the message is quick to serialize."""
     return not isinstance(command, ForwardBackward) or len(command.data) <= _FEW_DATA

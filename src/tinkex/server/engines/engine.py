@@ -1,9 +1,9 @@
-"""Keeps one engine process of a base model alive and speaks to it; says in words why work waits.
+"""Keeps one engine process of a base model alive, talks to it, and says why work waits.
 
-`Engine.submit` answers with a result or raises: `CommandFailed` when the engine refused or failed
-the command (it then changed nothing), `EngineLost` when the process died before answering or has no
-such run. What was lost is for the callers to send again: the engine holds no state that the log
-cannot rebuild. Lives of the process are numbered; state made in one is gone in the next.
+`Engine.submit` returns a result or raises: `CommandFailed` when the engine refused or failed the
+command (it then changed nothing), `EngineLost` when the process died before answering or has no
+such run. The caller sends again what was lost: the engine holds no state that the log cannot
+rebuild. Lives of the process are numbered; state made in one is gone in the next.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 Phase = Literal["starting", "ready", "restarting", "stopped"]
 _HEALTHY_S = 60.0
 _SILENT_S = 15.0
-"""From then on an engine that was asked something is said to be silent; all are asked how they are
-every ten seconds. Most often it computes; its process may have been stopped."""
+"""After this many seconds without an answer an engine is said to be silent. All are asked for their
+state every ten seconds. A silent one usually computes; its process may also have been stopped."""
 _ASLEEP, _LOADING = "it starts when there is work for it", "the engine is loading the model"
 
 
@@ -48,8 +48,8 @@ class EngineLost(Exception):
 
 
 class RunLost(EngineLost):
-    """The engine has no such run. For its callers that is as if it had died: what the engine does
-    not have is rebuilt from the log, whatever the server believed."""
+    """The engine has no such run. Callers treat this like its death: what the engine does not have
+    is rebuilt from the log, whatever the server believed."""
 
 
 class CommandFailed(Exception):
@@ -63,8 +63,9 @@ class CommandFailed(Exception):
 
 class Engine:
     """One engine of a base model, through all its lives. `draining` says why it gets no new work;
-    what it has, it may finish. While `is_held_up`, its start waits for something outside. One that
-    `cannot_start` has said why; what was only killed may have better luck."""
+    it may finish what it has. While `is_held_up`, its start waits for something outside.
+    `cannot_start` means that the engine itself gave a reason; one that was only killed is started
+    again."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Engine:
 
     @property
     def residence(self) -> Residence:
-        """What is brought into its memory now lives here."""
+        """The residence of state that is loaded now."""
         return Residence(self.name, self.life)
 
     @property
@@ -111,24 +112,24 @@ class Engine:
 
     @property
     def is_away(self) -> bool:
-        """Whether it sees no folder of this host's, in the life it has or had."""
+        """Whether this life, or the last one, cannot see this host's folders."""
         return self.facts is not None and self.facts.is_away
 
     @property
     def takes_work(self) -> bool:
-        """Whether new work may be brought here."""
+        """Whether it accepts new work."""
         return self.phase == "ready" and self.draining is None
 
     @property
     def state(self) -> str:
-        """In a word: its phase, asleep, or draining."""
+        """One word: its phase, asleep, or draining."""
         if self.is_asleep:
             return "asleep"
         return "draining" if self.is_ready and self.draining is not None else self.phase
 
     @property
     def condition(self) -> str:
-        """Why it does not serve; of one that should, for how long it has been silent, if that is
+        """Why it does not serve. For one that should serve: how long it has been silent, if that is
         long."""
         silent = self._silent_s()
         if self.is_ready and silent >= _SILENT_S:
@@ -136,7 +137,7 @@ class Engine:
         return self.reason
 
     def _silent_s(self) -> float:
-        """How long it has had something to answer and said nothing."""
+        """How long it has had something to answer and sent nothing."""
         if self._busy_since is None:
             return 0.0
         return self._clock.monotonic() - max(self._busy_since, self._heard_at)
@@ -148,7 +149,7 @@ class Engine:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether nobody has asked for this engine yet, or nobody needs it any more."""
+        """Whether it was not started yet, or was stopped because it is not needed."""
         return self._task is None
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -156,13 +157,13 @@ class Engine:
         self._listeners.append(listener)
 
     def wake(self) -> None:
-        """Start the process unless that was done before."""
+        """Start the process unless it was started already."""
         if self._task is None:
             self.reason = _LOADING
             self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def stop(self) -> None:
-        """End the process; whatever waits for an answer is lost."""
+        """End the process; pending commands are lost."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -171,7 +172,7 @@ class Engine:
         self._enter("stopped", "the server is stopping")
 
     async def rest(self) -> None:
-        """End the process until the engine is woken again; what is still in it is lost."""
+        """End the process until the engine is woken again; its state is lost."""
         task = self._task
         if task is None:
             return
@@ -182,24 +183,25 @@ class Engine:
         self._enter("starting", _ASLEEP)
 
     def drain(self, why: str) -> None:
-        """Bring nothing new here from now on."""
+        """Accept no new work from now on."""
         self.draining = why
         self._tell()
 
     def resume(self) -> None:
-        """Take work again."""
+        """Accept work again."""
         self.draining = None
         self._tell()
 
     def renew(self) -> None:
-        """End this life and begin the next at once; no death, somebody wishes it."""
+        """End this life and start the next at once. Not counted as a death: an operator asked for
+        it."""
         if self._living is not None and self.is_ready:
             self._is_renewed = True
             self._end_life("the engine is being restarted by its operator", "it was restarted")
             self._living.cancel()
 
     async def ready(self) -> Ready:
-        """Wait until the engine can serve, waking it if need be."""
+        """Wait until the engine can serve, starting it if need be."""
         self.wake()
         while not self.is_ready:
             self._changed.clear()
@@ -213,12 +215,12 @@ class Engine:
         return stats is None or stats.prepared
 
     async def stats(self) -> Stats | None:
-        """What it holds and has done in this life. Raises `EngineLost`."""
+        """Its memory and counters in this life. Raises `EngineLost`."""
         stats = await self.submit(Ping(f"ping-{next(self._pings)}"))
         return stats if isinstance(stats, Stats) else None
 
     def busy_seconds(self) -> float:
-        """How long it has had something to do, over all its lives."""
+        """How long it has had work, over all its lives."""
         since = self._busy_since
         return self._busy_s + (0.0 if since is None else self._clock.monotonic() - since)
 
@@ -238,8 +240,8 @@ class Engine:
         life: int | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> asyncio.Future[Result]:
-        """Hand a command over; the future it returns is the engine's answer. A command that rests
-        on what was sent before names the `life` that has it: no other one gets it."""
+        """Send a command; the returned future is the engine's answer. A command that depends on
+        earlier ones names their `life`; no other life gets it."""
         worker = self._worker
         if worker is None or not self.is_ready:
             raise EngineLost(self.reason)
@@ -281,7 +283,7 @@ class Engine:
             await asyncio.sleep(pause)
 
     async def _whole_life(self) -> str:
-        """One life in a task of its own, which `renew` ends; how it ended."""
+        """Run one life in a task of its own, which `renew` ends. Returns how it ended."""
         self._living = asyncio.get_running_loop().create_task(self._one_life())
         try:
             return await self._living
@@ -292,7 +294,7 @@ class Engine:
             return "it was restarted"
 
     def _end_life(self, reason: str, why: str) -> None:
-        """Nothing is sent to it any more, though its process may take a while to be gone."""
+        """Stop sending to this life, though its process may take a while to exit."""
         self._enter("restarting", reason)
         self._lose(why)
 
@@ -372,7 +374,7 @@ class Engine:
         for answer in answers.values():
             if not answer.done():
                 answer.set_exception(EngineLost(why))
-                answer.exception()  # whoever waited for it may be gone
+                answer.exception()  # the waiting caller may be gone
 
     def _enter(self, phase: Phase, reason: str) -> None:
         self.phase, self.reason = phase, reason
@@ -386,6 +388,6 @@ class Engine:
 
 
 def _plan(facts: Ready) -> str:
-    """What its memory is for, in words."""
+    """The memory plan in words."""
     parts = [f"{part} {size / 1e9:.1f} GB" for part, size in facts.memory_plan.items()]
     return f"; memory planned for: {', '.join(parts)}" if parts else ""

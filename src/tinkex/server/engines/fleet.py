@@ -1,7 +1,7 @@
-"""How many engines serve each model and what of the machine each of them gets.
+"""How many engines serve each model, and which share of the machine each of them gets.
 
-Torch is not asked: the server process never loads it. GPUs are counted by their driver, which
-knows what this process may see.
+Torch is not asked, because the server process never loads it. GPUs are counted by their driver,
+which knows what this process may see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tinkex.server.settings import Settings
 
 
 class Span(NamedTuple):
-    """A number of engines that follows what there is to do."""
+    """A number of engines that follows the load."""
 
     fewest: int
     most: int
@@ -30,17 +30,17 @@ class Span(NamedTuple):
 Wanted: TypeAlias = int | Span | Literal["auto"]
 VARIABLE = "TINKEX_ENGINES"
 MOST = 256
-"""Of each model on one host."""
+"""The most engines of one model on one host."""
 _ON_GPU = ("auto", "cuda")
-"""Devices that mean: whatever GPU there is."""
+"""Devices that stand for any GPU there is."""
 
 
 class FleetProblem(ValueError):
-    """Why a machine cannot have so many engines, in one line that says what to do."""
+    """Why a machine cannot have so many engines, in one line with the fix."""
 
 
 def wanted_in(environ: Mapping[str, str]) -> Wanted:
-    """How many an environment asks for; one where it says nothing."""
+    """The number of engines that an environment asks for; one if it names none."""
     text = environ.get(VARIABLE, "") or "1"
     try:
         return read_wanted(text)
@@ -63,7 +63,7 @@ def read_wanted(text: str) -> Wanted:
 
 
 def fewest_of(wanted: Wanted) -> int | None:
-    """How many are kept awake; None: all."""
+    """How many are kept awake; None means all."""
     return wanted.fewest if isinstance(wanted, Span) else None
 
 
@@ -81,11 +81,9 @@ def visible_gpus() -> int:
 def choose_fleet(
     wanted: Wanted, models: int, device: str, gpus: int, ranks: int = 1
 ) -> tuple[int, tuple[str, ...]]:
-    """Engines for each model, and the devices they are dealt to in turn; none: `device` for all.
-
-    `auto` is one engine per GPU, or per `ranks` of them side by side, shared out between the
-    models; and one per model on a CPU. An engine's device is the first of its GPUs.
-    """
+    """Engines for each model, and the devices they get in turn; without any, all use `device`.
+    `auto` is one engine per GPU, or per `ranks` neighbouring GPUs, shared out between the models;
+    on a CPU it is one per model. An engine's device is the first of its GPUs."""
     most = wanted.most if isinstance(wanted, Span) else wanted
     if device not in _ON_GPU or gpus == 0:
         count = 1 if most == "auto" else most
@@ -112,8 +110,8 @@ def choose_fleet(
 
 
 def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
-    """Raises `FleetProblem` where engines beside each other cannot even hold their weights: each
-    has its own, and a machine that runs out of memory takes more down than this server."""
+    """Raises `FleetProblem` if the engines cannot hold even their weights together. Each has its
+    own copy, and a machine that runs out of memory takes down more than this server."""
     if engines == 1:  # a model that is too large for the machine says so itself
         return
     from tinkex.server.engines.model_needs import PROCESS_BYTES, cpu_machine, model_needs
@@ -149,14 +147,15 @@ def _deal(settings: Settings) -> Iterator[str]:
 
 
 def _memory_share(settings: Settings) -> float:
-    """Of this machine's, where all engines are on it. Ray deals out its nodes' itself."""
+    """An engine's share of this machine's memory, if all engines are on it. Ray divides its nodes'
+    memory itself."""
     if settings.ray or not settings.models:
         return 1.0
     return 1 / (settings.engines * len(settings.models))
 
 
 def _threads(settings: Settings) -> int | None:
-    """Threads of one engine where several of a model share the cores of this machine."""
+    """Threads of one engine when several engines of a model share this machine's cores."""
     if settings.engines == 1 or settings.devices or settings.ray:
         return None
     return max(1, len(os.sched_getaffinity(0)) // settings.engines)

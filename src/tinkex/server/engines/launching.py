@@ -25,7 +25,7 @@ def has_ray() -> bool:
 
 
 def check_cluster_address(address: str, problem: type[Exception]) -> None:
-    """Raises `problem` for what can be no cluster's, before anybody waits for it."""
+    """Raises `problem` for an address that cannot be a cluster's, before anything waits for it."""
     found = re.fullmatch(r"(?:[^\s/:]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})", address)
     if address == "auto" or (found is not None and 0 < int(found[1]) < 1 << 16):
         return

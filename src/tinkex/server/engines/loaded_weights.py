@@ -1,7 +1,7 @@
-"""Which weights an engine has loaded for sampling: brought in when needed, dropped when not.
+"""Which weights an engine has loaded for sampling: loaded when needed, dropped when not.
 
-Kept per life of the engine; the least recently used go when there are too many, never while a
-sample uses them or while their files are still to come.
+Kept per life of the engine. When there are too many, the least recently used are dropped, never
+while a sample uses them or while their files are still to be written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 BASE = ""
 
 Find: TypeAlias = Callable[[bool], Awaitable[WeightsRef]]
-"""Finds weights once an engine needs them: by links alone, if it may be so and there are such; else
-they are brought here where they are elsewhere."""
+"""Finds weights when an engine needs them: by links alone if that is allowed and possible,
+otherwise by bringing them to this disk."""
 
 _PAUSE_S = 1.0
-"""Before weights that were out of an engine's reach are sent for again."""
+"""Seconds before weights that an engine could not reach are tried again."""
 
 _TRIES = 60
-"""Of sending for them, before whoever waits is told."""
+"""Attempts before the waiting samples are told."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Loaded:
 
 
 class LoadedWeights:
-    """The weights in one engine's memory beside the base model's."""
+    """The weights in one engine's memory, besides the base model's."""
 
     def __init__(self, engine: Engine, limit: int, unwritten: UnwrittenWeights) -> None:
         self._engine = engine
@@ -57,11 +57,11 @@ class LoadedWeights:
         return len(self._loaded)
 
     def __contains__(self, weights: str) -> bool:
-        """Whether they are there, or on their way. The base model's always are."""
+        """Whether they are loaded or being loaded. The base model's always are."""
         return weights == BASE or (self._life == self._engine.life and weights in self._loaded)
 
     def holds(self, weights: str) -> bool:
-        """Whether they are there and not only on their way."""
+        """Whether they are loaded, not only being loaded."""
         found = self._loaded.get(weights) if weights in self else None
         return found is not None and found.loading.done() and not _failed(found.loading)
 
@@ -85,7 +85,7 @@ class LoadedWeights:
                 self._forget(weights, loaded)
 
     def _adopt(self, weights: str) -> None:
-        """The engine has these already: a run in its memory handed them over."""
+        """Note weights that the engine has already: a run in its memory handed them over."""
         self._look_at_life()
         self._make_room()
         loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,7 +108,8 @@ class LoadedWeights:
         return loaded
 
     async def _load(self, op: str, weights: str, find: Find) -> None:
-        """An engine elsewhere gets them where they are kept; if it cannot, through the server."""
+        """An engine elsewhere fetches them from where they are stored; if it cannot, through the
+        server."""
         source = await find(self._engine.is_away)
         for tried in range(1, _TRIES + 1):
             try:
@@ -134,7 +135,7 @@ class LoadedWeights:
             self._dropping(asyncio.get_running_loop().create_task(_only(drop)))
 
     def _dropping(self, task: asyncio.Task[None]) -> None:
-        """A drop that fails needs no answer: the engine is gone, and the weights with it."""
+        """Drop weights. A failure needs no answer: the engine is gone, and the weights with it."""
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _forget(self, weights: str, loaded: _Loaded) -> None:

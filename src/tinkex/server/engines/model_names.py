@@ -12,11 +12,11 @@ _SUFFIX = re.compile(r"(?P<model>[^:]+):peft:(?P<context>[1-9][0-9]{0,8})")
 
 
 def context_limit(name: str) -> int | None:
-    """The most tokens a sequence may have by this name of its model."""
+    """The most tokens a sequence may have under this name of its model."""
     return split_context(name)[1]
 
 
 def split_context(name: str) -> tuple[str, int | None]:
-    """The model and the context limit that a name asks for; None where it asks for none."""
+    """The model and the context limit in a name; None if it has no limit."""
     found = _SUFFIX.fullmatch(name)
     return (name, None) if found is None else (found["model"], int(found["context"]))

@@ -1,10 +1,9 @@
-"""What a model needs of this machine: its family, its sizes, its memory, and whether it fits.
+"""What a model needs on this machine: its family, its sizes, its memory, and whether it fits.
 
-Read from a configuration: a folder's own, or the published one of a model that is known by name. Of
-folders whose configuration we cannot compute, the headers of their files are counted. No weight is
-touched. Weights are held once for training and sampling together, bfloat16 on a GPU and float32 on
-a CPU, experts in MXFP4 as they are shipped where that alone fits; beside them come caches, runs and
-activations, which take what is left.
+Read from a configuration: a folder's own, or the published one of a model known by name. For
+folders whose configuration we cannot compute with, the headers of their files are counted. No
+weight is read. Weights are held once for training and sampling, bfloat16 on a GPU and float32 on a
+CPU; experts in MXFP4 stay packed where only that fits. Caches, runs and activations take the rest.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 _RUN_WIDTH = 16
-"""Bytes a parameter of an adapter takes in training: itself, its gradient and two moments."""
+"""Bytes per adapter parameter in training: itself, its gradient and two moments."""
 
 PROCESS_BYTES = 512 << 20
-"""Of the host's memory that an engine takes beside its model: libraries, messages, whatever else a
-process needs."""
+"""Host memory that an engine takes besides its model: libraries, messages, the process itself."""
 
 _PROBE_TIMEOUT_S = 5.0
 
@@ -36,7 +34,7 @@ class Machine:
 
     device: str
     memory: int
-    """Of one device."""
+    """Memory of one device."""
     devices: int = 1
 
     @property
@@ -46,40 +44,40 @@ class Machine:
 
 
 RANK = 32
-"""Of the run that is reckoned with."""
+"""Rank of the run in the estimate."""
 
 CONTEXT = 8192
-"""Tokens of the sequence that is reckoned with, where the model takes so many."""
+"""Tokens of the sequence in the estimate, if the model takes so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     family: str | None
-    """Its `model_type`; None where nothing says."""
+    """Its `model_type`; None if nothing says."""
     parameters: int
-    """All of them, whoever meets them."""
+    """All of its parameters."""
     memory: int
-    """Of the weights."""
+    """Bytes of the weights."""
     reason: str | None
     """Why it does not fit; None if it does."""
     active: int | None = None
-    """Parameters a token meets, where the configuration tells."""
+    """Parameters active per token, if the configuration tells."""
     context: int | None = None
-    """Tokens a sequence may have, where the configuration tells."""
+    """Tokens that a sequence may have, if the configuration tells."""
     sampling: int | None = None
     """Weights, and keys, values and states of one long sequence."""
     training: int | None = None
     """Weights, and one run with its gradient and moments."""
     ranks: int = 1
-    """Devices that have to share it: `tinkex serve --engine ranks=N`."""
+    """Number of devices that have to share it: `tinkex serve --engine ranks=N`."""
     whole_experts: bool = False
-    """Whether each of them had better have some experts whole than a part of every one."""
+    """Whether each of them should have whole experts instead of a part of every expert."""
     packed_experts: bool = False
-    """Whether experts stay in MXFP4, as an engine keeps them where widened ones do not fit."""
+    """Whether experts stay in MXFP4, as an engine keeps them if widened ones do not fit."""
 
     @property
     def plan(self) -> str:
-        """How to serve it on several devices, in options and in words; empty on one."""
+        """How to serve it on several devices, as options and in words; empty for one."""
         if self.ranks == 1:
             return ""
         if self.whole_experts:
@@ -103,12 +101,12 @@ def this_machine() -> Machine:
 
 
 def cpu_machine() -> Machine:
-    """The processors, whatever else there is."""
+    """The processors, whatever devices there are."""
     return Machine("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def model_needs(folder: Path, machine: Machine) -> Needs | None:
-    """None for a folder whose files do not tell."""
+    """None for a folder whose files do not say."""
     try:
         config = json.loads((folder / "config.json").read_text())
         family = config.get("model_type")
@@ -120,7 +118,7 @@ def model_needs(folder: Path, machine: Machine) -> Needs | None:
 
 
 def known_needs(machine: Machine) -> dict[str, Needs]:
-    """Of every model known by name, whether it is here or not."""
+    """The needs of every model known by name, present here or not."""
     known = importlib.import_module("tinkex.engine.model.known").KNOWN
     found = {}
     for name, config in known.items():
@@ -130,14 +128,14 @@ def known_needs(machine: Machine) -> dict[str, Needs]:
 
 
 def published_names(name: str) -> list[str]:
-    """Of known models, those whose name without the organisation this is."""
+    """The known models whose name without the organisation this is."""
     known = importlib.import_module("tinkex.engine.model.known").KNOWN
     return [full for full in known if full.rpartition("/")[2] == name]
 
 
 def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
-    """On one device, else on as few as have to share the model; experts in MXFP4 widened if that
-    fits, since packed ones make slower products."""
+    """The plan on one device, else on as few as have to share the model. Experts in MXFP4 are
+    widened if that fits, since packed ones make slower products."""
     sizes = _sizes(config)
     if sizes is None:  # not one of ours
         return _judged(counted, machine)
@@ -164,8 +162,7 @@ def _sizes(config: Any, ranks: int = 1, *, whole_experts: bool = False) -> Any:
 
 
 def _with_sizes(needs: Needs, sizes: Any, machine: Machine, *, packed: bool = False) -> Needs:
-    """What the configuration says counts more than what is in the files: a vision tower is not
-    loaded."""
+    """The configuration takes precedence over the files: a vision tower is not loaded."""
     width = machine.width
     held = sizes.weights(width, packed=packed)
     weights = held + (sizes.unpacked * width if packed and machine.device != "cpu" else 0)
@@ -212,7 +209,8 @@ def _parameters(path: Path) -> int:
 
 
 def _count(name: str, entry: dict[str, Any]) -> int:
-    """Of experts in MXFP4 a byte holds two parameters, and scales are none."""
+    """Parameters in a file's tensor. For experts in MXFP4 a byte holds two parameters; scales count
+    as none."""
     if name.endswith("_scales"):
         return 0
     shape: list[int] = entry["shape"]

@@ -81,10 +81,10 @@ def build_catalog(
     for name in table:
         if name in names:
             raise ModelNotFound(f"--alias {name} hides a served model of the same name")
-    # Only a server that begins needs it, and not all that import this one begin.
+    # Only a starting server needs it, not everything that imports this module.
     from tinkex.server.engines.model_needs import published_names
 
-    # A folder has only the second half of the name that scripts write.
+    # A folder has only the second half of a known name.
     published = {full: name for name in names for full in published_names(name)}
     free = {full: name for full, name in published.items() if full not in (*names, *table)}
     return Catalog(tuple(models.values()), table | free)
@@ -94,7 +94,7 @@ def declared_context(folder: Path) -> int | None:
     """The context length a model's own files claim; None if they claim none."""
     try:
         config = json.loads((folder / "config.json").read_text())
-        # Models with a vision tower say it of their text part.
+        # Models with a vision tower say it in their text part.
         claimed = (config.get("text_config") or config).get("max_position_embeddings")
     except (OSError, ValueError, AttributeError):
         return None

@@ -20,7 +20,7 @@ from tinkex.server.settings import ModelSpec, Settings
 
 class Pool:
     """The engines of one model. Any of them can serve it; a run lives on one of them. `fewest` are
-    kept awake, the others as long as they are needed."""
+    always awake, the others while they are needed."""
 
     def __init__(self, spec: ModelSpec, engines: Sequence[Engine], fewest: int) -> None:
         self.spec = spec
@@ -38,7 +38,7 @@ class Pool:
 
     @property
     def facts(self) -> Ready | None:
-        """What its engines say of the model, once one has loaded it."""
+        """Facts about the model, once an engine has loaded it."""
         return next((engine.facts for engine in self if engine.facts is not None), None)
 
     @property
@@ -47,7 +47,7 @@ class Pool:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether nobody has asked for this model yet."""
+        """Whether this model has not been requested yet."""
         return all(engine.is_asleep for engine in self)
 
     @property
@@ -56,7 +56,7 @@ class Pool:
 
     @property
     def reason(self) -> str:
-        """Why work waits for an engine, in words; empty where one takes it."""
+        """Why work waits for an engine, in words; empty if one accepts it."""
         if self.takes_work:
             return ""
         first = next((engine for engine in self if not engine.is_asleep), next(iter(self)))
@@ -64,26 +64,26 @@ class Pool:
         return first.reason or drained or ""
 
     def open(self) -> list[Engine]:
-        """Those that new work may be brought to."""
+        """The engines that accept new work."""
         return [engine for engine in self if engine.takes_work]
 
     def find(self, name: str) -> Engine | None:
         return self._engines.get(name)
 
     def at(self, residence: Residence | None) -> Engine | None:
-        """The engine whose memory that is, if that memory is still there."""
+        """The engine with this residence, if that life still runs."""
         engine = None if residence is None else self._engines.get(residence.engine)
         alive = engine is not None and engine.is_ready and engine.residence == residence
         return engine if alive else None
 
     def wake(self) -> None:
-        """Have as many awake as there are at least."""
+        """Keep at least this many awake."""
         asleep = [engine for engine in self if engine.is_asleep]
         for engine in asleep[: max(0, self.fewest - len(self) + len(asleep))]:
             engine.wake()
 
     async def ready(self) -> Ready:
-        """Wait until the model can be served, waking its engines if need be."""
+        """Wait until the model can be served, starting its engines if need be."""
         self.wake()
         while not self.is_ready:
             self._changed.clear()
@@ -130,8 +130,8 @@ class Engines:
         return self._pools.get(self._aliases.get(name, name))
 
     def get(self, name: str) -> Pool:
-        """The pool that serves a base model; refuses names that are not served, and contexts
-        longer than the model has here."""
+        """The pool that serves a base model. Refuses names that are not served, and contexts longer
+        than the model has here."""
         pool = self.find(name)
         if pool is None:
             known = ", ".join(self.names())
@@ -146,12 +146,12 @@ class Engines:
         return self.get(name).spec
 
     def model_of(self, name: str) -> str:
-        """The one name of a model that clients may call by several."""
+        """The name of a model that clients may call by several."""
         pool = self.find(name)
         return name if pool is None else pool.spec.name
 
     def at(self, residence: Residence | None) -> Engine | None:
-        """The engine whose memory that is, if that memory is still there."""
+        """The engine with this residence, if that life still runs."""
         found = (pool.at(residence) for pool in self.pools)
         return next((engine for engine in found if engine is not None), None)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Residence(NamedTuple):
-    """State made in one life of an engine is gone in the next."""
+    """An engine and one of its lives. State made in one life is gone in the next."""
 
     engine: str
     life: int

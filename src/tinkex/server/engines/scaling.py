@@ -1,10 +1,9 @@
-"""Autoscaling policy: how many engines a model should have, by what waits for them and how long.
+"""Autoscaling policy: how many engines a model should have, by its load over time.
 
-Load is a number of engines: runs with something to do and sequences being sampled or waiting, each
-divided by what one engine should have of them. It is averaged over a while, so that neither a burst
-nor a client that pauses between two steps decides. Growing and shrinking have thresholds of their
-own and between them nothing happens, so that no engine comes and goes with the same work. Knows no
-engine and no clock of its own.
+Load is a number of engines: busy runs, and sequences being sampled or waiting, each divided by what
+one engine should have of them. It is averaged, so that neither a burst nor a client that pauses
+between two steps decides. Growing and shrinking have different thresholds, so that no engine comes
+and goes under constant load. Knows no engine and no clock of its own.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import NamedTuple
 from tinkex.server.settings import Scaling
 
 _ROOM = 0.7
-"""Of what the others should have: with no more than that, one engine is let go."""
+"""An engine is stopped when the load is at most this share of what the others should have."""
 
 
 class Work(NamedTuple):
-    """What a model's engines have to do at a moment, whether they have begun with it or not."""
+    """The work of a model's engines at one moment, started or not."""
 
     runs: int
     sequences: int
 
 
 class Policy:
-    """For one model; asked every second or so, how many engines it should have."""
+    """The policy for one model: asked every second or so how many engines it should have."""
 
     def __init__(self, scaling: Scaling, fewest: int, most: int) -> None:
         self._scaling = scaling
@@ -38,11 +37,12 @@ class Policy:
 
     @property
     def load(self) -> float:
-        """In engines, averaged."""
+        """Averaged load, in engines."""
         return self._load
 
     def wanted(self, now: float, work: Work, engines: int) -> int:
-        """How many there should be, where there are `engines`, those that are starting included."""
+        """How many engines there should be when there are `engines`, including those that are
+        starting."""
         self._average(now, work)
         high, low = self._load > engines, self._load <= _ROOM * (engines - 1)
         self._high_since = _since(self._high_since, now, holds=high)

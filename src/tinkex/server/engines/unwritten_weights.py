@@ -1,9 +1,9 @@
 """Weights that are sampled from before their files are on disk: which engine's memory has them.
 
-A run's weights are handed to sampling inside its engine and written down behind that; until then no
-other engine can have them. If the engine dies between, the operation that saves them is still in
-the log: it is repeated, there or on another engine, and whoever samples from them waits for that.
-`over` ends it, with the files there or given up.
+A run's weights are handed to sampling inside its engine and written to disk after that. Until then
+no other engine can have them. If the engine dies in between, the operation that saves them is still
+in the log: it is repeated, there or on another engine, and samples wait for that. `over` ends the
+entry, with the files written or given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tinkex.server.engines.residence import Residence
 
 
 class UnwrittenWeights:
-    """By the name of the folder that is to come."""
+    """Weights by the name of the folder that will hold them."""
 
     def __init__(self) -> None:
         self._homes: dict[str, Residence | None] = {}
@@ -36,7 +36,7 @@ class UnwrittenWeights:
         self._set(name, None)
 
     def listen(self, engine: Engine, taker: Callable[[str], None]) -> None:
-        """Tell `taker` of all weights that a run hands over in this engine's memory."""
+        """Tell `taker` about all weights that a run hands over in this engine's memory."""
         self._takers[engine.name] = taker
 
     def served(self, name: str, engine: Engine) -> None:
@@ -46,25 +46,25 @@ class UnwrittenWeights:
             self._takers[engine.name](name)
 
     def unwritable(self, name: str) -> None:
-        """Their files will never come: they last as long as the engine that has them."""
+        """Their files will never be written: they last as long as the engine that has them."""
         self._unwritable.add(name)
 
     def over(self, name: str) -> None:
-        """Their files are there, or nothing will bring them back."""
+        """Their files are written, or nothing will bring them back."""
         self._homes.pop(name, None)
         self._unwritable.discard(name)
         self._tell()
 
     def lacks(self, name: str, pool: Pool) -> bool:
-        """Whether they are still to be made again: no memory and no disk has them."""
+        """Whether they are still to be made again: they are in no memory and on no disk."""
         return name in self._homes and pool.at(self._homes[name]) is None
 
     def holder(self, name: str, pool: Pool) -> Engine | None:
-        """The only engine that can serve them now; None where any can, or none yet."""
+        """The only engine that can serve them now; None if any can, or none yet."""
         return pool.at(self._homes.get(name))
 
     async def usable(self, name: str, pool: Pool) -> None:
-        """Wait until an engine has them, or what their folder says is all there is to say."""
+        """Wait until an engine has them, or until only their folder can say what they are."""
         while self.lacks(name, pool):
             if name in self._unwritable:
                 self.over(name)

@@ -1,7 +1,7 @@
-"""What the server asks of an engine's process: start, take commands, give events, stop.
+"""What the server needs from an engine's process: start, take commands, give events, stop.
 
-The server never imports an engine; it is handed a `Launch`. The real one is found by name in
-`child_process`, tests and simulations bring their own.
+The server never imports an engine; it gets a `Launch`. The real one is found by name in
+`child_process`; tests and simulations bring their own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tinkex.engine.messages import Command, Event, Ready
 from tinkex.server.settings import ModelSpec
 
 Tell: TypeAlias = Callable[[str], None]
-"""Hears, in words for the people who wait, what a start is waiting for."""
+"""Is told, in words for people, what a start is waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """One engine of a pool: the model it serves, its number among that model's engines, and what
-    of the machine is its own. Without `threads` it takes what there are; of the host's memory it
-    plans with its share."""
+    """One engine of a pool: the model it serves, its number among that model's engines, and its
+    share of the machine. Without `threads` it uses all; of the host's memory it plans with its
+    share."""
 
     model: ModelSpec
     index: int = 0
@@ -36,8 +36,8 @@ class EngineSpec:
 
 
 class WorkerDied(Exception):
-    """The process is gone; the text says how, for the people who wait. `said_so`: it said itself
-    why it cannot go on, and was not just lost."""
+    """The process is gone; the text says how. `said_so` means that it gave the reason itself and
+    was not just lost."""
 
     def __init__(self, text: str, said_so: bool = False) -> None:
         super().__init__(text)
@@ -45,7 +45,7 @@ class WorkerDied(Exception):
 
 
 class Worker(Protocol):
-    """One engine process for one base model, one life long: to restart, make a new one."""
+    """One engine process for one base model, for one life: to restart, make a new one."""
 
     async def start(self, tell: Tell) -> Ready:
         """Start the process and wait until its model is loaded; `tell` hears what it waits for.
@@ -61,7 +61,7 @@ class Worker(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End the process and release what it held. Never raises."""
+        """End the process and release its resources. Never raises."""
         ...
 
 

@@ -11,9 +11,9 @@ import sys
 
 MIB = 1024 * 1024
 KEPT_BYTES = 16 * MIB
-"""So much may stay with each thread that allocates; more goes back to the system."""
+"""Freed bytes that may stay with each allocating thread; more goes back to the system."""
 SHARED_BYTES = 4 * MIB
-"""What is larger is mapped for itself, and goes back as soon as it is freed."""
+"""Larger pieces are mapped separately, and go back as soon as they are freed."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 

@@ -50,7 +50,7 @@ def open_app(environ: Mapping[str, str] | None = None) -> Starlette:
 
 
 def socket_of(taken: HomeTaken) -> str:
-    """Where the process that holds the home can be joined; empty if it cannot, or is this one."""
+    """The socket of the process that holds the home; empty if it has none, or is this process."""
     if taken.holder is None:
         return str(taken.root / "socket")
     return "" if taken.holder.pid == os.getpid() else taken.holder.socket

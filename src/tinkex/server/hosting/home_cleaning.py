@@ -1,4 +1,4 @@
-"""Lets go of what a home need not keep: by its server where one lives there, else on its own."""
+"""Deletes what a home need not keep: through its server if one is running, otherwise directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tinkex.wire.routes import COLLECT_HOME
 
 
 def clean(root: Path, *, dry_run: bool = False) -> Freed:
-    """What was or would be freed. Raises `HomeTaken` where its server cannot be asked."""
+    """What was or would be freed. Raises `HomeTaken` if its server cannot be asked."""
     try:
         home = own_home(root, os.environ)
     except HomeTaken as taken:
@@ -25,7 +25,7 @@ def clean(root: Path, *, dry_run: bool = False) -> Freed:
 
 
 async def _clean(home: Home, dry_run: bool) -> Freed:
-    """The server's own parts, without an engine."""
+    """Use the server's own parts, without an engine."""
     from tinkex.server.core import Core
 
     core = Core(Settings(home.root, models=(), port=0), home=home)

@@ -1,5 +1,4 @@
-"""Moves what a home keeps to stores of a team's: one step for each kind of store, each of which can
-be begun again."""
+"""Moves a home's data to a team's stores: one step for each kind of store, each resumable."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ Tell = Callable[[str], None]
 
 
 class CannotMove(Exception):
-    """Why a home stays where it is, in one line that says what to do."""
+    """Why a home stays where it is, in one line with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is where now, how much of it, and how it was compared."""
+    """The result of a step: what is where now, how much of it, and how it was compared."""
 
     what: str
     to: str

@@ -26,7 +26,7 @@ class _AtSocket(http.client.HTTPConnection):
 
 
 class Refused(OSError):
-    """The server was asked, and says why not."""
+    """The server refused, with its reason."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"the server of this home answered {status}: {detail}")
@@ -36,8 +36,8 @@ class Refused(OSError):
 def ask(
     taken: HomeTaken, method: str, path: str, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the home's server answers. Raises `HomeTaken` where it has no socket, `Refused`,
-    else `OSError`."""
+    """The answer of the home's server. Raises `HomeTaken` if it has no socket, `Refused`, else
+    `OSError`."""
     if taken.holder is None or not taken.holder.socket:
         raise taken
     connection = _AtSocket(taken.holder.socket)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def own_home(root: Path, environ: Mapping[str, str]) -> Home:
-    """Take a home. Raises `HomeTaken` where a server lives in it, `WrongRows` where its rows cannot
-    be had."""
+    """Take a home. Raises `HomeTaken` if a server has it, `WrongRows` if its rows cannot be
+    reached."""
     url = environ.get(DATABASE_VARIABLE)
     if not url:
         return Home(root)

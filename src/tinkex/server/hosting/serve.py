@@ -58,7 +58,7 @@ _PORT_LOOK_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What a person can choose."""
+    """The options of `tinkex serve`."""
 
     models: tuple[str, ...] = ()  # names or folders; none: the usual model
     aliases: tuple[str, ...] = ()  # NAME=MODEL each
@@ -70,27 +70,27 @@ class ServeOptions:
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     dtype: str = "auto"  # auto, float32 or bfloat16
     base: str = "auto"  # form of the base's matrices: auto (in `dtype`), fp8 or fp8-weights
-    steady: bool = False  # on a GPU a request's bits are the same in any company
+    steady: bool = False  # on a GPU: batch-invariant results
     engines: Wanted = "auto"  # of each model: a number, a range, or as many as there are devices
     log_format: LogFormat = "text"  # of the server's log
-    quiet: bool = False  # whether only problems are printed
+    quiet: bool = False  # whether only problems are logged
     record_samples: bool = True  # whether samples are kept to be read
     limits: Limits = field(default_factory=Limits)  # of requests and tenants
     engine: Mapping[str, float] = field(default_factory=dict)  # an engine's own settings, by name
     scaling: Scaling = field(default_factory=Scaling)  # when engines come and go, within a range
     ray: str | None = None  # address of a cluster; None: the environment's, or none
-    # what each engine asks Ray for
+    # the resources each engine asks Ray for
     ray_resources: Mapping[str, float] = field(default_factory=dict)
     ray_shared: tuple[Path, ...] = ()  # folders that are the same on every node
     objects: str | None = None  # address of an object store; None: files in the home
 
 
 class CannotServe(Exception):
-    """Why the server does not start, in one line that says what to do."""
+    """Why the server does not start, in one line with the fix."""
 
 
 def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> int:
-    """Serve until interrupted; the exit status."""
+    """Serve until interrupted; returns the exit status."""
     environ = os.environ if environ is None else environ
     configure(options.log_format, quiet=options.quiet)
     # One text is read by the thread it came to: its library's own threads know no tenants.
@@ -111,7 +111,7 @@ def serve(options: ServeOptions, environ: Mapping[str, str] | None = None) -> in
 
 
 def _serve(options: ServeOptions, environ: Mapping[str, str]) -> int:
-    """Cheap checks first: a mistake should not cost the time a model takes to be found."""
+    """Cheap checks come first: a mistake should not cost the time to find a model."""
     root = (options.home or default_home(environ)).expanduser().absolute()
     ray = _ray(options, environ, root)
     if options.scaling != Scaling() and not isinstance(options.engines, Span):
@@ -146,9 +146,9 @@ def _serve_in_turn(
     database: str,
     ray: RaySettings | None,
 ) -> int:
-    """With a database of its own, a server waits while another has it, all it can do done before:
-    models found, modules loaded. The port is taken with the database, so that nobody comes early.
-    """
+    """With a database of its own, a server waits while another has it. It has done all it can
+    before: found the models, loaded its modules. The port is taken together with the database, so
+    that no client comes early."""
     keys = _keys(root, options.host)
     catalog = build_catalog(options.models, options.aliases, default_cache(environ), environ)
     from tinkex.server.hosting.terminal import run  # now, not when another server has died
@@ -167,8 +167,8 @@ def _serve_in_turn(
 
 
 def _turn(database: str, host: str, port: int) -> tuple[Lease, socket.socket]:
-    """Database and port, as soon as both can be had. A server that stands still has its port as
-    long as it does, also when it has lost the database: who waited for that waits on."""
+    """Take database and port as soon as both are free. A server that hangs keeps its port, even
+    after it has lost the database: then this one waits for the port."""
     waited = False
 
     def tell(why: str) -> None:
@@ -200,7 +200,7 @@ def _wait_for_port(host: str, port: int) -> None:
 
 
 def _lease(database: str, address: str, tell: Callable[[str], object]) -> Lease:
-    """The database, as soon as no other server has it."""
+    """Take the database as soon as no other server has it."""
     check_postgres("--database", database, CannotServe)
     from tinkex.server.storage.database.postgres import lease
 
@@ -280,7 +280,7 @@ def _ray(options: ServeOptions, environ: Mapping[str, str], root: Path) -> RaySe
 
 
 def _scheduling(engine: Mapping[str, float]) -> Scheduling:
-    """The server sends an engine no more runs than that was told to take."""
+    """The server sends an engine no more runs than the engine was told to hold."""
     runs = engine.get("max_runs")
     return Scheduling() if runs is None else Scheduling(resident_runs=int(runs))
 
@@ -300,7 +300,7 @@ def _keys(home: Path, host: str) -> Mapping[str, str] | None:
 
 
 def _take(root: Path, lease: Lease | None = None) -> Home:
-    """Say now, not after the models are found, that the home cannot be had."""
+    """Report now, not after the models are found, that the home cannot be taken."""
     try:
         home = Home(root, lease=lease)
     except OSError as error:
@@ -311,7 +311,7 @@ def _take(root: Path, lease: Lease | None = None) -> Home:
 
 
 def _check_rows(home: Home) -> None:
-    """Bring them to the newest version now, where what is wrong can be told in a line."""
+    """Migrate the rows now, where a problem can be reported in one line."""
     try:
         upgrade(home.database)
     except (DatabaseError, NewerDatabase) as error:
@@ -341,7 +341,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def _found(host: str, port: int) -> tuple[Any, ...]:
-    """What a name stands for, as sockets take it; raises `CannotServe`."""
+    """The address that a name stands for, as sockets take it; raises `CannotServe`."""
     kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
     try:
         return socket.getaddrinfo(host, port, type=kind, proto=protocol)[0]

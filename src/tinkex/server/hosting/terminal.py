@@ -36,15 +36,15 @@ from tinkex.wire.limits import LOCAL_API_KEY
 STOPPED_AT_ONCE = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STARTS = 3
-"""Before the server gives up an engine that never served: its process may be killed while it loads,
-and a node lost. Beside the server what an engine says itself is believed at once."""
+"""Attempts before the server gives up an engine that never served: its process may be killed while
+it loads, or a node lost. A local engine's own reason is believed at once."""
 
 
 _LISTED = 16
-"""Engines of a model that are told one by one."""
+"""Engines of a model up to which each is printed."""
 
 _NARROW = 80
-"""Columns of a terminal that nobody made wider."""
+"""Default width of a terminal."""
 
 _SNIPPET = """import tinker
 service = tinker.ServiceClient(
@@ -54,11 +54,12 @@ training = service.create_lora_training_client(
     "{model}", rank=16
 )
 """
-"""To be pasted as it is, at Python's prompt too: not indented, and no line broken by a terminal."""
+"""The snippet to paste, also at Python's prompt: not indented, and with lines that no terminal
+breaks."""
 
 
 def run(settings: Settings, home: Home, listener: socket.socket) -> int:
-    """Serve a home on a listening socket until a signal; the exit status."""
+    """Serve a home on a listening socket until a signal; returns the exit status."""
     open_files.allow()
     keep_freed_memory()
     status = asyncio.run(_run(settings, home, listener))
@@ -98,7 +99,7 @@ def _problem(app: Starlette) -> str | None:
 
 
 class _Server(WebServer):
-    """A web server with signals that mean what this command promises."""
+    """A web server with the signals that this command promises."""
 
     def interrupt(self) -> None:
         if self.should_exit:
@@ -140,12 +141,12 @@ async def _watch_start(server: _Server, app: Starlette) -> int:
 
 
 def _has_begun(engine: Engine) -> bool:
-    """Whether there is nothing to wait for: it serves, is not needed, or waits itself."""
+    """Whether its start is over: it serves, is not needed, or waits for something itself."""
     return engine.is_ready or engine.is_asleep or engine.is_held_up
 
 
 def _is_hopeless(engine: Engine, core: Core) -> bool:
-    """Whether an engine that never served would not serve if it was started again."""
+    """Whether an engine that never served would not serve after another start either."""
     believed = engine.cannot_start and core.settings.ray is None
     return engine.life == 0 and engine.deaths >= (1 if believed else _STARTS)
 
@@ -159,7 +160,7 @@ def dashboard_link(core: Core) -> str:
 
 
 async def _are_prepared(core: Core) -> bool:
-    """Whether the first sample of every model would start at once; one that died keeps nobody."""
+    """Whether the first sample of every model would start at once. A dead engine does not count."""
     try:
         return all([await engine.is_prepared() for engine in core.engines if engine.is_ready])
     except EngineLost:
@@ -185,7 +186,7 @@ def _model(name: str, source: str) -> str:
 
 
 def _fleet(settings: Settings) -> list[str]:
-    """What is being started, where that is more than one engine for each model."""
+    """What is being started, if that is more than one engine for each model."""
     specs = engine_specs(settings)
     if len(specs) == len(settings.models):
         return []

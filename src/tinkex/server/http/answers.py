@@ -14,20 +14,20 @@ class Answer(BaseModel):
 
 
 class Done(Answer):
-    """It was done, and there is nothing to say about it."""
+    """It was done, and there is no more to say."""
 
     status: Literal["ok"]
 
 
 class Collected(Answer):
-    """What a home lets go of: samplers without a name that are not in use, and their bytes."""
+    """What a home would delete: unnamed samplers that are not in use, and their bytes."""
 
     samplers: int
     size_bytes: int
 
 
 class EngineState(Answer):
-    """One engine: how it is and what it has to do."""
+    """One engine: its state and its load."""
 
     engine: str
     model: str
@@ -44,7 +44,7 @@ class EngineState(Answer):
 
 class EngineHealth(Answer):
     """An engine by its name: asleep, starting, ready, restarting or draining; `reason` says why it
-    does not serve, or that it has not answered for long."""
+    does not serve, or for how long it has not answered."""
 
     engine: str
     state: str
@@ -52,8 +52,7 @@ class EngineHealth(Answer):
 
 
 class Health(Answer):
-    """Every model can serve; what goes on with less than it should have, in words; and how each
-    engine is."""
+    """Whether every model can serve, what works only in part, in words, and each engine's state."""
 
     status: Literal["ok"]
     degraded: list[str]

@@ -1,7 +1,8 @@
-"""Bodies as they come: within a size, a time and their tenant's part of the memory set aside.
+"""Reads request bodies, bounded in size, time and their tenant's share of the memory set aside.
 
-A client that stops half-way changes nothing. What is large is unpacked and read in its tenant's
-turn, off the event loop, and counts for as long as it is held: a few bytes of zstd are megabytes.
+A client that stops half-way changes nothing. Large bodies are decompressed and read in their
+tenant's turn, off the event loop. They count for as long as they are held, decompressed: a few
+bytes of zstd can be megabytes.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tinkex.wire.limits import ZSTD_ENCODING
 INLINE_BYTES = 32 * KIB
 """A body up to this size is read at once: a thread would take longer to get to it."""
 STRANGERS_BYTES = 64 * KIB
-"""Of a body that comes before a key."""
+"""Largest body before a key is known."""
 _STRANGER = ""
-"""As whom those count who have shown no key yet: all of them together as one tenant."""
+"""The tenant that all requests without a key yet count as."""
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -37,8 +38,8 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def received(request: Request, limit: int | None = None) -> AsyncIterator[bytes]:
-    """The whole body as it was meant: at most `limit` bytes on the wire, of JSON if none is given,
-    unpacked if marked. It has its place in memory until the block ends."""
+    """The whole body, decompressed if it is marked as compressed, of at most `limit` bytes on the
+    wire, or the limit of JSON. It is counted until the block ends."""
     if limit is None:
         limit = core_of(request).settings.limits.json_body_bytes
     with core_of(request).receiving.growing(tenant_of(request)) as take:
@@ -47,26 +48,27 @@ async def received(request: Request, limit: int | None = None) -> AsyncIterator[
 
 
 async def read(request: Request, reader: Reader[M]) -> M:
-    """What the body asks for."""
+    """The parsed body."""
     async with received(request) as body:
         return await in_turn(request, len(body), partial(reader.parse, body))
 
 
 async def read_strangers(request: Request, reader: Reader[M]) -> M:
-    """What a short body asks for, of whoever sent it."""
+    """The parsed short body of a client without a key."""
     with core_of(request).receiving.growing(_STRANGER) as take:
         return reader.parse(await _within_time(request, STRANGERS_BYTES, take))
 
 
 @asynccontextmanager
 async def received_values(request: Request) -> AsyncIterator[tuple[dict[str, Any], bytes]]:
-    """A body's values, and the body, of work whose content is checked when its turn comes."""
+    """A body's values, and the body, for work whose content is checked when its turn comes."""
     async with received(request) as body:
         yield await in_turn(request, len(body), partial(parse, body)), body
 
 
 async def in_turn(request: Request, size: int, work: Callable[[], T]) -> T:
-    """Do some work on so many bytes of a body: at once if they are few."""
+    """Do some work on so many bytes of a body: at once if they are few, else in its tenant's
+    turn."""
     if size <= INLINE_BYTES:
         return work()
     return await core_of(request).reading.run(tenant_of(request), work)

@@ -1,9 +1,9 @@
-"""Keeps foreign pages away from a server that is for this machine alone.
+"""Keeps foreign web pages away from a server that is for this machine alone (DNS rebinding).
 
-A page on the internet may have its name resolve to 127.0.0.1 and then talk to us from a browser on
-this machine as if it were ours (DNS rebinding). Its requests name the page's host, not this
-machine, so a browser that names another host is refused. Programs are not: behind a proxy or in a
-test they may call us what they like, and a browser is what the attack needs.
+A page on the internet may have its name resolve to 127.0.0.1 and then talk to this server from a
+browser on this machine. Its requests name the page's host, so a browser that names another host
+than this machine is refused. Programs are not: behind a proxy or in a test they may use any name,
+and the attack needs a browser.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The seam between HTTP and the services: who asks, what came, how the answer travels.
+"""Between HTTP and the services: who asks, with which body, and how the answer is sent.
 
-How a body is read stands in `bodies`. Refusals become `{"detail": …}` with their status,
-uncompressed and with a length.
+`bodies` has how a body is read. Refusals become `{"detail": …}` with their status, uncompressed and
+with a length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tinkex.wire.limits import (
 logger = logging.getLogger(__name__)
 
 _REPEAT_KEY_LIMIT = 256
-"""Characters: a database looks requests up by it, and PostgreSQL's indexes take no long texts."""
+"""Characters. A database looks requests up by it, and PostgreSQL's indexes take no long texts."""
 
 
 class Broken(Refusal):
@@ -49,20 +49,18 @@ def core_of(request: Request) -> Core:
 
 
 def tenant_of(request: Request) -> str:
-    """Who asks, by the key in the request's header or the visit it belongs to; raises
-    `Unauthorized`.
-
-    Who sees everything may do with a run or session in its path what the key it belongs to may.
-    """
+    """The tenant, by the request's key or its dashboard visit; raises `Unauthorized`. A viewer who
+    sees everything acts as the owner of the run or session in the path."""
     found: str | None = getattr(request.state, "tenant", None)
     if found is None:
-        found = request.state.tenant = _asking(request)  # asked for several times on its way
+        found = request.state.tenant = _asking(request)  # looked up several times in one request
     owner: str | None = getattr(request.state, "owner", None)
     return owner or found
 
 
 async def look_up_owner(request: Request) -> None:
-    """Whose run or session the path names, for who sees everything; `tenant_of` asks then."""
+    """Find who owns the run or session in the path, for a viewer who sees everything; `tenant_of`
+    uses it."""
     if request.path_params and sees_all(request):
         request.state.owner = await core_of(request).belongings.tenant(request.path_params)
 
@@ -81,7 +79,7 @@ def _key(request: Request) -> str | None:
 
 
 def repeat_key_of(request: Request) -> str | None:
-    """By what a request is known again when its answer got lost."""
+    """The key by which a repeated request is recognised when its answer got lost."""
     key = request.headers.get(HEADER_IDEMPOTENCY_KEY)
     if key is not None and len(key) > _REPEAT_KEY_LIMIT:
         raise Refusal(
@@ -91,20 +89,21 @@ def repeat_key_of(request: Request) -> str | None:
 
 
 def viewer_of(request: Request) -> str | None:
-    """Whose things a list shows: a tenant's, or everybody's to who may see everything."""
+    """Whose things a list shows: a tenant's, or everybody's for a viewer who may see everything."""
     tenant = tenant_of(request)
     return None if sees_all(request) else tenant
 
 
 async def bearer_of(request: Request, path: str | None) -> str | None:
-    """As whom a checkpoint named in a body may be read: by who sees everything as its owner."""
+    """The tenant as whom a checkpoint named in a body is read: its owner, for a viewer who sees
+    everything."""
     if path is None or not sees_all(request):
         return None
     return await core_of(request).belongings.of_checkpoint(path)
 
 
 def origin_of(request: Request) -> str:
-    """How this client reaches the server, in its own words: links made for it begin so."""
+    """The address by which this client reaches the server; links made for it begin with it."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
@@ -114,8 +113,8 @@ def is_owner(request: Request) -> bool:
 
 
 def sees_all(request: Request) -> bool:
-    """Whether the client may look after every tenant's things: the home's owner, who came to the
-    dashboard by a link of the server's terminal, who holds an operator's key."""
+    """Whether the client may manage every tenant's things: the home's owner, a visitor who came by
+    a link from the server's terminal, or an operator's key."""
     visit, tenants = visit_of(request), core_of(request).tenants
     if visit is not None:
         return visit.invited or tenants.is_operator(visit.digest)
@@ -123,7 +122,7 @@ def sees_all(request: Request) -> bool:
 
 
 def visit_of(request: Request) -> Visit | None:
-    """The visit to the dashboard a request belongs to. A key that is shown counts instead."""
+    """The dashboard visit of a request. A key in the request takes precedence."""
     if _key(request) is not None or PAGE_HEADER not in request.headers:
         return None
     visits = core_of(request).visits
@@ -131,8 +130,8 @@ def visit_of(request: Request) -> Visit | None:
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
-    """What comes of `work`; `ClientDisconnect` as soon as its client has closed the connection.
-    The request's body must have been read."""
+    """The result of `work`; `ClientDisconnect` as soon as its client has closed the connection. The
+    request's body must have been read."""
     waiting = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.receive())
     try:
@@ -154,7 +153,7 @@ def answer(
 
 
 def nothing() -> Response:
-    """An answer nobody reads."""
+    """An answer that nobody reads."""
     return answer({"status": "ok"})
 
 
@@ -173,8 +172,8 @@ def _reason(error: Exception) -> str:
 def guarded(
     handler: Handler, path: str, refused: Callable[[Refusal], Response] = refused
 ) -> Handler:
-    """A handler whose refusals are answers, and whose bugs are logged and give nothing away.
-    `path` is what the route is called where it is told of, `refused` the shape of a refusal."""
+    """A handler whose refusals become answers. Its bugs are logged and give nothing away. `path` is
+    the route's name in reports, `refused` the shape of a refusal."""
 
     async def guard(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""Paths of the Tinker API behind something else: its clients were given too long a base URL."""
+"""Paths of the Tinker API behind a prefix: the client was given too long a base URL."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a server shows of itself to Prometheus: its requests here, its state in `state_metrics`.
+"""The Prometheus page: requests are counted here, the server's state comes from `state_metrics`.
 
-Labels come from routes and served models only; no tenant, key or name that a user chose appears.
-Loaded when the page is first asked for: most servers are never asked, and `prometheus_client`, with
-the web servers it brings, is 3 % of what a server's import takes.
+Labels come from routes and served models only; no tenant, key or user-chosen name appears. Loaded
+when the page is first requested: `prometheus_client`, with the web servers it brings, is 3 % of the
+time of a server's import.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Times:
     __slots__ = ("counts", "total_s")
 
     def __init__(self) -> None:
-        # By the least bound that is not below; the last for what is above all of them.
+        # Counts by the smallest bound that is not exceeded; the last is for what exceeds all.
         self.counts = [0] * (len(BOUNDS_S) + 1)
         self.total_s = 0.0
 

@@ -1,7 +1,7 @@
-"""The HTTP face: one module per noun. A route parses, calls one service function, encodes.
+"""Routing: each route says what it takes and answers, by the very functions and types it uses.
 
-Each route says what it takes and answers in terms of the very functions and types it uses, so that
-a description of the whole can be made from the table of routes.
+So the description of the whole API is made from the table of routes. One module per noun: a route
+parses, calls one service function, encodes.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Reads: TypeAlias = Reader[Any] | tuple[Reader[Any], ...] | str
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a route takes and gives, for those who describe it."""
+    """What a route takes and answers, for the description of the API."""
 
-    reads: Reads | None = None  # takes the body; None: there is none
-    asks: Callable[[Query], object] | None = None  # takes the query; None: it is not looked at
+    reads: Reads | None = None  # reads the body; None: there is none
+    asks: Callable[[Query], object] | None = None  # reads the query; None: it is ignored
     # Types by status; a text is a media type: bytes that are no JSON.
     answers: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
-    needs_key: bool = True  # of a tenant
-    checked_later: bool = False  # what is wrong fails the future it became, not the request
+    needs_key: bool = True  # needs a tenant
+    checked_later: bool = False  # wrong content fails the operation's future, not the request
     refused: type[BaseModel] = Refused  # the shape of every refusal
 
     @property
     def readers(self) -> tuple[Reader[Any], ...]:
-        """Of a JSON body; several where it may be one thing or another."""
+        """Types of a JSON body; several where it may be one thing or another."""
         if isinstance(self.reads, tuple):
             return self.reads
         return (self.reads,) if isinstance(self.reads, Reader) else ()
@@ -79,8 +79,8 @@ class ApiRoute(Route):
 
 
 class ByPath(BaseRoute):
-    """Finds a route whose path is spelt out by that path, in place of trying one pattern after the
-    other; whoever is not found here goes on to those."""
+    """Finds a route by its exact path instead of trying one pattern after the other; a path that is
+    not found here is tried against those."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._routes: dict[tuple[str, str], Route] = {}

@@ -1,4 +1,4 @@
-"""Who looks at the dashboard: whoever may ask anything, with a key or as a visitor."""
+"""Who may look at the dashboard: whoever may make requests, with a key or as a visitor."""
 
 from __future__ import annotations
 

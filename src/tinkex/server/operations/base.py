@@ -24,25 +24,25 @@ from tinkex.server.storage.database.commit import Work
 from tinkex.server.storage.pins import PinStore
 
 Example: TypeAlias = tuple[Datum, Mapping[str, Tensor]]
-"""A datum that was trained on, and the loss's outputs for it."""
+"""A training datum and the loss's outputs for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What an operation came to: its outcome, and what else becomes true in the same commit."""
+    """The end of an operation: its outcome, and what else is committed with it."""
 
     outcome: Outcome  # what the client is told
     writes: tuple[Work, ...] = ()  # rows of the same commit
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What was measured, for those who report on it."""
+    """What was measured, for reports."""
     path: str | None = None
-    """Of the checkpoint that was saved, likewise."""
+    """Path of the saved checkpoint, for reports."""
     sampler: str | None = None
-    """The sampler that was made, likewise."""
+    """The new sampler, for reports."""
     datums: int = 0
-    """In how many it was measured, likewise."""
+    """Number of datums that were measured, for reports."""
     example: Example | None = None
-    """One of them, likewise."""
+    """One of these datums, for reports."""
 
 
 def _nothing() -> None: ...
@@ -57,24 +57,24 @@ class Prepared:
 
     commands: tuple[Command, ...]  # sent in order
     conclude: Callable[[Result], Awaitable[Conclusion]]  # takes the answer to the last one
-    tokens: int = 0  # trained on, for usage and reports
+    tokens: int = 0  # tokens trained on, for usage and reports
     abandon: Callable[[], None] = _nothing  # cleans up when `conclude` is never reached
-    # Told once the first is answered: the rest only makes it last.
+    # Told once the first is answered: the rest only makes it durable.
     early: Callable[[], Awaitable[Outcome]] | None = None
-    kept_back: Callable[[Exception], None] = _nothing_of  # told why, if it does not last
+    kept_back: Callable[[Exception], None] = _nothing_of  # told why, if it does not become durable
 
 
 class Around(NamedTuple):
     """The parts of the server that operations may use."""
 
     checkpoints: Checkpoints  # where saves go and loads come from
-    unnamed: UnnamedWeights  # weights that samplers have and nobody named
+    unnamed: UnnamedWeights  # unnamed weights of samplers
     unwritten: UnwrittenWeights  # weights that are sampled before they are on disk
-    losses: Losses  # custom ones, by id
-    pins: PinStore  # what a load reads until a snapshot covers it
+    losses: Losses  # custom losses, by id
+    pins: PinStore  # folders that a load reads until a snapshot covers it
     engines: Engines  # the pools of all models
     clock: Clock  # for times that are stored
-    routes: KeptRoutes  # experts that sampled tokens went to, for training's replay
+    routes: KeptRoutes  # experts that sampled tokens went to, for route replay
     reading: FairThreads  # where bodies are read, in their tenants' turns
 
 
@@ -83,13 +83,13 @@ Prepare: TypeAlias = Callable[[Around, Run, Entry, bytes], Awaitable[Prepared]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OperationKind(Kind):
-    """A kind with what it does."""
+    """An operation kind and what it does."""
 
     prepare: Prepare
-    """Makes commands of a body whose turn has come; a `Refusal` is its failed future."""
+    """Makes commands from a body when its turn has come; a `Refusal` is its failed future."""
     path: str | None = None
-    """Where clients send one, if that is all the route does; its body is then JSON."""
+    """The route for it, if the route does nothing else; its body is then JSON."""
     reader: Reader[Any] | None = None
     """Reads such a body: the API's description is made from it."""
     uncounted: str | None = None
-    """A field that a retry of the same request may send with another value."""
+    """A field that may differ when a client repeats the same request."""

@@ -14,7 +14,7 @@ from tinkex.server.storage.database.runs import RunRow
 
 
 def body_of(row: RunRow) -> bytes:
-    """What the log keeps of a creation: everything that makes it repeatable, the seed included."""
+    """What the log keeps of a creation: everything needed to repeat it, including the seed."""
     return json.dumps({"lora": _lora(row), "optimizer": row.optimizer}, sort_keys=True).encode()
 
 

@@ -30,7 +30,7 @@ from tinkex.server.storage.database.transactions import DatabaseError, Transacti
 logger = logging.getLogger(__name__)
 
 REFUSED_KEPT = 256
-"""Of each tenant: reasons of failed uploads that can still be asked for."""
+"""Per tenant: reasons of failed uploads that can still be fetched."""
 
 
 class Losses:
@@ -50,7 +50,7 @@ class Losses:
     async def create(
         self, tenant: str, session_id: str, number: int, name: str, spec: dict[str, Any]
     ) -> str:
-        """Have a loss checked and kept; the same number again gives the same future."""
+        """Have a loss checked and stored; the same number again gives the same future."""
         loss_id = f"{session_id}:loss:{number}"
         digest = hashlib.sha256(json.dumps([name, spec], sort_keys=True).encode()).digest()
         row = LossRow(loss_id, session_id, tenant, name, spec, digest, self._clock.now())
@@ -82,7 +82,7 @@ class Losses:
         return _as_sent(row)
 
     async def free(self, in_use: Collection[str]) -> None:
-        """Forget the losses of sessions that have ended, but for those with runs still in use."""
+        """Forget the losses of ended sessions, except those with runs still in use."""
         await self._store.write(table.delete_ended, in_use)
 
     async def stop(self) -> None:
@@ -117,7 +117,7 @@ class Losses:
             self._promises.retire(promise)
 
     async def _accept(self, row: LossRow) -> None:
-        """Any engine will do: none keeps what it checks."""
+        """Check and store it. Any engine will do, since none keeps what it checks."""
         pool = next(iter(self._engines.pools))
         while True:
             await pool.ready()
@@ -130,7 +130,7 @@ class Losses:
             return
 
     def _remember(self, refused: Promise) -> None:
-        """Why a loss was refused is in memory only, so each tenant has a bound of its own."""
+        """Keep the reason of a refused loss. It is in memory only, bounded per tenant."""
         newest = self._refused[refused.tenant]
         newest.append(refused.request_id)
         while len(newest) > REFUSED_KEPT:
@@ -138,7 +138,7 @@ class Losses:
 
 
 def _known(db: Transaction, tenant: str, loss_id: str) -> tuple[LossRow | None, int]:
-    """The loss, if it is kept already, and the bytes of all of its tenant's."""
+    """The loss, if it is stored already, and the bytes of all of its tenant's losses."""
     return table.get(db, loss_id), table.size(db, tenant)
 
 

@@ -25,7 +25,8 @@ _SMALL_BYTES = 512 * 1024
 _FEW_DATUMS = 128
 _FEW_TOKENS = 16_384
 _ARRAYS = 16
-"""Of a datum, on average in a call of the most datums there may be: a custom loss's inputs."""
+"""Inputs and token lists per datum, on average in a call with the most datums: room for a custom
+loss's inputs."""
 
 
 async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepared:
@@ -89,15 +90,15 @@ async def _custom_loss(losses: Losses, run: Run, request: ForwardRequest) -> Cus
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:
-    """What people compare between steps; None where it is no number."""
+    """The figure that people compare between steps; None if it is not a number."""
     tokens = metrics.get("tokens:sum", 0.0)
     loss = metrics["loss:sum"] / tokens if tokens else math.nan
     return loss if math.isfinite(loss) else None
 
 
 def _check_number(around: Around, run: Run, request: ForwardRequest) -> None:
-    """The engine would refuse it too, but only when it has read all of it: seconds in which it does
-    nothing for anybody."""
+    """Refuse too many datums. The engine would too, but only after reading all of them: seconds in
+    which it serves nobody."""
     facts = around.engines.get(run.row.base_model).facts
     most = None if facts is None else facts.max_data
     if most is None:
@@ -113,7 +114,7 @@ def _check_number(around: Around, run: Run, request: ForwardRequest) -> None:
 
 
 async def _signals(request: ForwardRequest) -> Mapping[str, float]:
-    """What reinforcement data says of itself; little of it is looked at here and now."""
+    """Statistics of reinforcement data; only a part of it is looked at here on the loop."""
     if not any("logprobs" in datum.inputs for datum in request.data):
         return {}
     if len(request.data) <= _FEW_DATUMS and request.tokens <= _FEW_TOKENS:
@@ -126,7 +127,7 @@ def _shown(gap: SamplerGap | None) -> Mapping[str, float]:
 
 
 async def _encoded(result: ForwardBackwardResult) -> bytes:
-    """The result's bytes; copying a few is quicker than a change of threads."""
+    """The result's bytes; copying few is quicker than a change of threads."""
     size = sum(array.nbytes for output in result.outputs for array in output.values())
     if size <= _SMALL_BYTES and len(result.outputs) <= _FEW_DATUMS:
         return encode_forward(result)

@@ -16,21 +16,21 @@ class Kind:
     """One kind of operation."""
 
     name: str
-    """What the store keeps of it, and clients are told where an answer has a `type`."""
+    """Its name in the store, and in answers with a `type`."""
     changes: Changes = "nothing"
-    """Of the run's state. What changes anything is repeated when that state is lost."""
+    """Whether it changes the run's state. If so, it is repeated when that state is lost."""
     chunked: bool = False
     """Whether one call may be several operations, of which the first is sent last."""
     pipelined: bool = False
-    """Whether it may be with the engine before the operation ahead of it has ended."""
+    """Whether it may be at the engine before the operation ahead of it has ended."""
     saves: bool = False
-    """Whether it only writes the run down: what comes behind it need not wait for its end."""
+    """Whether it only saves the run: later operations need not wait for its end."""
     beside_saves: bool = False
-    """Whether it need not wait itself for saves ahead of it that are still being written."""
+    """Whether it need not wait for saves ahead of it that are still being written."""
     pins: bool = False
     """Whether it reads files that are kept for its repetition until a snapshot covers it."""
     is_step: bool = False
-    """Whether it is a training step, by which snapshots are spaced and people count."""
+    """Whether it is a training step: snapshots are spaced by these, and people count them."""
 
     @property
     def is_repeated(self) -> bool:

@@ -24,13 +24,13 @@ KINDS: tuple[OperationKind, ...] = (
 )
 
 PINNING = frozenset(kind.name for kind in KINDS if kind.pins)
-"""The names of those whose files are kept, as the store takes them."""
+"""The names of the kinds whose files are kept, for the store."""
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def named(name: str) -> OperationKind:
-    """The kind that the store has by this name."""
+    """The kind that the store knows by this name."""
     return _BY_NAME.get(name) or OperationKind(name=name, changes="weights", prepare=_unknown)
 
 

@@ -102,7 +102,7 @@ async def _pinned(
 
 
 def _loaded(run: Run, path: str) -> Outcome:
-    """Either kind is answered as the one the protocol knows."""
+    """The answer, under the one name that the protocol knows."""
     return success({"path": path, "model_id": run.model_id, "type": LOAD_WEIGHTS.name})
 
 

@@ -1,21 +1,21 @@
-"""The order of one run's operations, and each of them once. Pure: no disk, no clock, no loop.
+"""The order of one run's operations, each executed once. Pure: no disk, no clock, no loop.
 
 The rules:
 
 1. Operations take effect in `seq_id` order, whatever order they arrive in.
-2. `(model_id, seq_id)` names an operation. Who asks again gets the same one.
+2. `(model_id, seq_id)` names an operation. A repeated request gets the same operation.
 3. A missing `seq_id` is waited for, because the first chunk of a chunked call is sent last and may
-   be retried: until `gap_timeout_s` after the latest chunk behind the gap (at most `GAP_CAP` times
-   that after the first), or until `gap_grace_s` after an operation that is never part of a chunked
-   call arrived behind it, for then the client has moved on and only a reordering network explains
-   the gap.
-4. After that the missing id is skipped for good: if it arrives later it is `late` and fails, since
+   be retried. The wait ends `gap_timeout_s` after the latest chunk behind the gap arrived (and at
+   most `GAP_CAP` times that after the first). It ends `gap_grace_s` after the arrival of an
+   operation that is never part of a chunked call: the client has then moved on, and only a
+   reordering network explains the gap.
+4. After that the missing id is skipped for good. If it arrives later it is `late` and fails, since
    running it would break rule 1.
-5. A failed operation changes nothing and those behind it still run; but those behind the creation
-   wait for it, and have nothing to run on if it failed.
+5. A failed operation changes nothing, and those behind it still run. Only the creation is
+   different: the others wait for it, and fail if it failed.
 
-When the engine's memory of the run is lost, `rewind` puts everything after the last snapshot back
-in line: what was done runs again as `replay`, what was under way runs as if for the first time.
+When the engine loses the run's state, `rewind` puts everything after the last snapshot back in
+line: finished operations run again as `replay`, unfinished ones run as if for the first time.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ GAP_CAP = 5
 class Entry:
     """One operation of a run, from its arrival on."""
 
-    # What its client polls for.
+    # The id that its client polls for.
     request_id: str
     # Its place in the run's order.
     seq_id: int
     # What it does.
     kind: Kind
-    # Of its body: a repeated request must be the same one.
+    # Hash of its body: a repeated request must have the same.
     digest: bytes
-    # On the monotonic clock.
+    # When it arrived, on the monotonic clock.
     arrived: float
-    # What its body takes on the disk.
+    # Size of its body on the disk.
     payload_bytes: int = 0
-    # Where it lies if not in its row.
+    # The blob with the body, if it is not in the row.
     payload_blob: str | None = None
-    # How far it is.
+    # Its progress.
     state: State = "accepting"
-    # Whether it was done before and is repeated after a loss.
+    # Whether it had finished before and is repeated after a loss.
     replay: bool = False
-    # How often an engine died while it had it.
+    # How often an engine died while it ran this.
     deaths: int = 0
-    # Its last turn with an engine, on the monotonic clock.
+    # When it was last sent to an engine, on the monotonic clock.
     begun: float | None = None
-    # Kept in memory while it is likely to be needed.
+    # The body, kept in memory while it is likely to be needed.
     body: bytes | None = None
-    # What was already made of the body.
+    # The body decoded, if that was done already.
     content: object | None = None
 
     @property
@@ -70,12 +70,12 @@ class Entry:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory."""
+        """Size of its body in memory."""
         return 0 if self.body is None else len(self.body)
 
 
 class Gap(NamedTuple):
-    """The line waits for `missing`, at most until `deadline` on the monotonic clock."""
+    """The run waits for `missing`, at most until `deadline` on the monotonic clock."""
 
     missing: int
     deadline: float
@@ -84,7 +84,7 @@ class Gap(NamedTuple):
 class RunLog:
     """The operations of one run after its last snapshot, which covers everything up to `base`.
 
-    `retained_bytes` is what their bodies take on disk, `held_bytes` what of them is in memory.
+    `retained_bytes` is the size of their bodies on disk, `held_bytes` of those kept in memory.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class RunLog:
         return self.entries.get(seq_id)
 
     def is_late(self, seq_id: int) -> bool:
-        """Whether the id was passed over: something behind it has begun."""
+        """Whether the id was skipped: a later operation has begun."""
         return seq_id <= self._high
 
     def admit(self, entry: Entry) -> None:
-        """Put a new entry in line. It runs only once it is no longer `accepting`."""
+        """Add a new entry. It runs only once it is no longer `accepting`."""
         self.entries[entry.seq_id] = entry
         self.retained_bytes += entry.payload_bytes
         self.held_bytes += entry.held_bytes
@@ -115,17 +115,17 @@ class RunLog:
             self._high = max(self._high, entry.seq_id)
 
     def accept(self, entry: Entry) -> None:
-        """An entry that was put in line is durable: it may run when its turn comes."""
+        """The entry is durable now: it may run when its turn comes."""
         entry.state = "waiting"
 
     def withdraw(self, entry: Entry) -> None:
-        """Take an entry out, for instance because it could not be made durable."""
+        """Remove an entry, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
         self.retained_bytes -= entry.payload_bytes
         self.held_bytes -= entry.held_bytes
 
     def next(self, now: float) -> Entry | Gap | None:
-        """The operation to run now, the gap that is waited for, or None when nothing can run."""
+        """The operation to run now, the gap to wait for, or None when nothing can run."""
         while True:
             expected = self.entries.get(self._cursor + 1)
             if expected is None:
@@ -141,8 +141,10 @@ class RunLog:
             self._cursor += 1
 
     def resume(self, now: float) -> Entry | Gap | None:
-        """What a run whose state is nowhere has to come back for: what `next` gives, and before it
-        whatever had begun and was never finished."""
+        """The operation that a run which is not resident must be restored for.
+
+        That is an operation which had begun and was never finished, else what `next` gives.
+        """
         for seq_id in sorted(self.entries):
             entry = self.entries[seq_id]
             lost = entry.state in ("waiting", "running") and not entry.replay
@@ -152,13 +154,13 @@ class RunLog:
         return self.next(now)
 
     def may_begin(self, entry: Entry) -> bool:
-        """Whether there is something to run on: nothing passes the run's creation."""
+        """Whether the run exists: no operation may overtake the run's creation."""
         first = self.entries.get(CREATION)
         return first is None or first is entry or first.state == "done"
 
     @property
     def only_created(self) -> bool:
-        """Whether nothing has happened to the run but its creation with fresh adapters."""
+        """Whether the run has only been created, with fresh adapters."""
         first = self.entries.get(CREATION)
         return first is not None and not first.kind.pins and self._cursor == CREATION
 
@@ -169,7 +171,7 @@ class RunLog:
         return first is not None and first.state == "failed"
 
     def begin(self, entry: Entry, now: float = 0.0) -> None:
-        """The entry `next` gave is on its way to the engine."""
+        """The entry that `next` gave is being sent to the engine."""
         entry.state, entry.begun = "running", now
         self._cursor = entry.seq_id
         self._high = max(self._high, entry.seq_id)
@@ -181,12 +183,12 @@ class RunLog:
         entry.body = entry.content = None
 
     def lose(self, entry: Entry) -> int:
-        """The engine died while it ran this; return how often that has happened."""
+        """The engine died while it ran this. Returns how often that has happened."""
         entry.deaths += 1
         return entry.deaths
 
     def rewind(self) -> int:
-        """Put everything after the snapshot back in line; return how many done ones run again."""
+        """Queue everything after the snapshot again. Returns how many finished ones run again."""
         self._cursor = self.base
         for entry in self.entries.values():
             if entry.state == "running":
@@ -196,7 +198,7 @@ class RunLog:
         return sum(entry.replay for entry in self.entries.values())
 
     def uncover(self, base: int, entries: Iterable[Entry]) -> None:
-        """The snapshot is of no use: what lies behind an earlier one is in line again."""
+        """The newest snapshot is unusable: queue what came after an earlier one again."""
         later, self.entries = self.entries, {}
         self.base = base
         for entry in entries:
@@ -204,7 +206,7 @@ class RunLog:
         self.entries.update(later)
 
     def cover(self, seq_id: int) -> list[Entry]:
-        """A snapshot holds everything up to `seq_id`: forget and return those entries."""
+        """A snapshot holds everything up to `seq_id`: removes and returns those entries."""
         covered = [self.entries[number] for number in self.entries if number <= seq_id]
         for entry in covered:
             self.withdraw(entry)
@@ -215,7 +217,7 @@ class RunLog:
 
     @property
     def begun_through(self) -> int:
-        """Everything up to this id has begun or was passed over."""
+        """Everything up to this id has begun or was skipped."""
         return self._cursor
 
     def settled(self, seq_id: int) -> bool:
@@ -227,7 +229,7 @@ class RunLog:
         )
 
     def unfinished(self) -> bool:
-        """Whether something waits that never ran to its end."""
+        """Whether an operation waits or runs that has never finished."""
         return any(
             entry.state in ("waiting", "running") and not entry.replay
             for entry in self.entries.values()
@@ -237,8 +239,10 @@ class RunLog:
         return sum(entry.pending or entry.state == "running" for entry in self.entries.values())
 
     def _before_next(self) -> int:
-        """The last of the missing ids in front: a gap is passed in one step, however wide. Ids
-        that were passed over before say nothing of those behind them."""
+        """The last missing id before the next entry, so that a gap of any width is skipped at once.
+
+        Ids that were skipped before say nothing about those after them.
+        """
         following = min((each for each in self.entries if each > self._cursor), default=None)
         if self._cursor < self._high:
             return self._high if following is None else min(following - 1, self._high)

@@ -47,7 +47,8 @@ def asked(body: bytes) -> tuple[str, dict[str, float]]:
 
 
 def _finite(metrics: dict[str, float]) -> dict[str, float]:
-    """JSON has no infinities; a metric that is not a number is left out, never sent as text."""
+    """Leave out metrics that are not finite: JSON has no infinities, and they are never sent as
+    text."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 

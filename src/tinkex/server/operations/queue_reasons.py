@@ -1,4 +1,4 @@
-"""Why an operation of training waits, in words: what its client is shown while it polls."""
+"""Why a training operation waits, in words: what its client is shown while it polls."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tinkex.server.operations.runs import Runs
 from tinkex.wire.limits import QUEUE_ACTIVE, QUEUE_PAUSED_CAPACITY
 
 Cause = Literal["engine", "restore", "request", "turn"]
-"""What a run's work waits for: an engine that serves, its weights' return, a request that has not
-arrived, its turn."""
+"""What a run's work waits for: a serving engine, the return of its weights, a missing request, its
+turn."""
 
 
 class QueueReasons:
-    """Looks and changes nothing."""
+    """Only looks; changes nothing."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class QueueReasons:
         self._clock = clock
 
     def cause(self, run: Run) -> Cause:
-        """The same as `explain` says in words, for counting."""
+        """What `explain` says in words, as a value to count."""
         pool = self._engines.find(run.row.base_model)
         if pool is None or not pool.is_ready:
             return "engine"

@@ -24,8 +24,7 @@ _FEW_TOKENS = 65_536
 async def with_routes(
     request: ForwardRequest, kept: KeptRoutes, tenant: str, model: str
 ) -> ForwardRequest:
-    """The request with the routes that are kept of its sequences in this model, and without the
-    setting."""
+    """The request with the kept routes of its sequences in this model, and without the setting."""
     config = dict(request.loss_config)
     asked = config.pop(SETTING, None)
     if asked not in (None, 0, 1):
@@ -48,8 +47,8 @@ def _sampled(data: Sequence[Datum]) -> bool:
 
 
 def _names(model: str, data: Sequence[Datum]) -> list[tuple[bytes, bytes]]:
-    """What each may be kept under: usually a datum's last token is the sample's last but one, some
-    bring the last one too."""
+    """The names under which a datum's routes may be kept: usually its last token is the sample's
+    last but one, but some data includes the last one too."""
     return [(digest(model, datum.tokens), digest(model, datum.tokens[:-1])) for datum in data]
 
 

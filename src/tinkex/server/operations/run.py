@@ -1,7 +1,7 @@
-"""A training run in memory: its log, where its state lives, what of it is under way and due.
+"""A training run in memory: its log, where its state is resident, its pending work.
 
-A run's live state is in an engine's memory or nowhere. What makes it whole again is on disk: its
-snapshot and the operations behind it. Only the methods here change a run.
+A run's live state is in one engine's memory or in none. Its snapshot and the operations after it,
+on disk, rebuild it. Only the methods here change a run.
 """
 
 from __future__ import annotations
@@ -119,18 +119,18 @@ class Run:
         return self._row
 
     def learn(self, row: RunRow) -> None:
-        """What a checkpoint that it was made from said of it."""
+        """Note what the checkpoint said that it was made from."""
         self._row = row
 
     def rename(self, name: str | None) -> None:
-        """What its owner calls it from now on."""
+        """Set the name that its owner gave it."""
         self._row = replace(self._row, name=name)
 
     # ---- where its state lives
 
     @property
     def place(self) -> Residence | None:
-        """The memory that has its state, or is about to get it."""
+        """The memory that has its state or is about to get it."""
         return self._place
 
     @property
@@ -140,7 +140,7 @@ class Run:
 
     @property
     def life(self) -> int:
-        """Of the engine that has its state; 0 where none has."""
+        """The life of the engine that has its state; 0 if none has."""
         return self._place.life if self._place is not None and self._is_settled else 0
 
     @property
@@ -153,17 +153,17 @@ class Run:
 
     @property
     def stays_until(self) -> float:
-        """When it may be asked to leave (again)."""
+        """When it may be asked to leave again."""
         return self._stays_until
 
     @property
     def failed_evictions(self) -> int:
-        """How often in a row it could not be let go."""
+        """How often in a row it could not be dropped."""
         return self._failed_evictions
 
     @property
     def used_at(self) -> float:
-        """When it was last asked something."""
+        """When it last got a request."""
         return self._used_at
 
     def use(self, now: float) -> None:
@@ -178,7 +178,7 @@ class Run:
         self._failed_evictions = 0
 
     def ask_to_leave(self, why: str | None = None) -> None:
-        """`why` is for those who wait for it meanwhile."""
+        """Ask it to leave. `why` is shown to clients that wait for it meanwhile."""
         self._leaving = self._is_settled
         if why is not None and self._leaving:
             self._restoring = why
@@ -196,7 +196,7 @@ class Run:
 
     @property
     def active(self) -> int:
-        """How much of it is with the engine or being written down."""
+        """How many of its errands are at the engine or being recorded."""
         return self._active
 
     @property
@@ -204,19 +204,19 @@ class Run:
         return self._sending != 0
 
     def errands_before(self, entry: Entry) -> list[asyncio.Task[None]]:
-        """Those that must be over before the end of this operation can be written."""
+        """Errands that must be over before the end of this operation can be recorded."""
         saves = [] if entry.kind.beside_saves else self._saves
         return [*saves, *([] if self._latest is None else [self._latest])]
 
     def begin_errand(self) -> int:
-        """Its number is for `sent` and `end_errand`."""
+        """Start an errand. The returned number is for `sent` and `end_errand`."""
         self._turns += 1
         self._sending = self._turns
         self._active += 1
         return self._turns
 
     def sent(self, errand: int) -> None:
-        """What this errand sends is sent; an older one that says so later changes nothing."""
+        """This errand has sent all its commands. A late call of an older errand changes nothing."""
         if self._sending == errand:
             self._sending = 0
 
@@ -226,7 +226,7 @@ class Run:
         self._progress.set()
 
     def carried_by(self, task: asyncio.Task[None], entry: Entry) -> None:
-        """The next operation's end is written after this one's, unless this one only saves."""
+        """The next operation's end is recorded after this one's, unless this one only saves."""
         if not entry.kind.saves:
             self._latest = task
             return
@@ -234,12 +234,12 @@ class Run:
         task.add_done_callback(self._saves.discard)
 
     async def progress(self) -> None:
-        """Wait until something of this run has come to its end."""
+        """Wait until something of this run has ended."""
         self._progress.clear()
         await self._progress.wait()
 
     def ended(self, entry: Entry, failed: bool) -> None:
-        """An operation of it is over and its end on disk."""
+        """One of its operations is over and its end is on disk."""
         self.log.finish(entry, failed)
         if failed and entry.seq_id == CREATION:
             self._broken = NEVER_MADE
@@ -251,17 +251,17 @@ class Run:
 
     @property
     def snapshot(self) -> SnapshotRow | None:
-        """What it is rebuilt from; without one, from its beginning."""
+        """The snapshot it is rebuilt from; without one, it is rebuilt from its beginning."""
         return self._snapshot
 
     @property
     def before(self) -> SnapshotRow | None:
-        """What to fall back to when the newest snapshot is damaged."""
+        """The older snapshot, for the case that the newest is damaged."""
         return self._before
 
     @property
     def spare_bytes(self) -> int:
-        """The bodies of the operations between the two, kept for that case."""
+        """Size of the bodies of the operations between the two, kept for that case."""
         return self._spare_bytes
 
     @property
@@ -274,7 +274,7 @@ class Run:
 
     @property
     def snapshot_at(self) -> float:
-        """When the newest was begun."""
+        """When the newest snapshot was begun."""
         return self._snapshot_at
 
     def owe_snapshot(self) -> None:
@@ -311,7 +311,7 @@ class Run:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing asked of it can be done any more, if that is so."""
+        """Why it accepts no more work, if that is so."""
         return "it was stopped by its owner" if self._stopped else self._broken
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""All live runs: taken up from the store when a server starts, found by id after that."""
+"""All live runs: loaded from the store when a server starts, found by id after that."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Runs:
         return iter(list(self._runs.values()))
 
     async def load(self) -> None:
-        """Take up every live run with its operations after its snapshot."""
+        """Load every live run with the operations after its snapshot."""
         for row in await self._store.query(table.live):
             self._runs[row.model_id] = await self._restore(row)
 
     def add(self, row: RunRow) -> Run:
-        """A run that was just written to the store."""
+        """Add a run that was just written to the store."""
         run = self._runs[row.model_id] = self.new(row)
         return run
 
@@ -51,7 +51,7 @@ class Runs:
         self._runs.pop(run.model_id, None)
 
     def put_back(self, run: Run) -> None:
-        """One that was removed and whose end could not be written down."""
+        """Put back a run that was removed and whose end could not be recorded."""
         self._runs[run.model_id] = run
 
     def find(self, model_id: str) -> Run | None:
@@ -71,7 +71,7 @@ class Runs:
         return f"training run {model_id!r} has ended: it was stopped, or its session is over"
 
     def sessions(self) -> set[str]:
-        """Those with a live run."""
+        """Sessions with a live run."""
         return {run.row.session_id for run in self._runs.values()}
 
     def count(self, tenant: str) -> int:
@@ -79,7 +79,7 @@ class Runs:
 
     @property
     def spare_bytes(self) -> int:
-        """What is kept on disk only for the case that a snapshot is damaged."""
+        """Bytes kept on disk only for the case that a snapshot is damaged."""
         return sum(run.spare_bytes for run in self._runs.values())
 
     async def _restore(self, row: RunRow) -> Run:

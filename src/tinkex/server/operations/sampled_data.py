@@ -1,6 +1,6 @@
-"""What reinforcement data says of itself: how sure the sampler was, and whether it can teach.
+"""Statistics of reinforcement data: the sampler's entropy, and whether a datum can teach anything.
 
-Data of policies bring the sampler's logprobs and an advantage per token. Minus the mean logprob of
+Such data brings the sampler's logprobs and an advantage per token. Minus the mean logprob of
 sampled tokens estimates the policy's entropy. A datum whose advantages are all zero adds nothing to
 the gradient: usually all samples of its group had the same reward.
 """
@@ -16,7 +16,7 @@ from tinkex.engine.messages import Datum
 
 
 def signals(data: Sequence[Datum]) -> dict[str, float]:
-    """Metrics of one call, by the names that say how to reduce them."""
+    """Metrics of one call, under names that say how to reduce them."""
     found: dict[str, float] = {}
     logprobs = [given[given != 0] for given in _given(data, "logprobs")]
     if sampled := sum(len(given) for given in logprobs):

@@ -1,9 +1,9 @@
-"""How far a trainer's logprobs are from those a sampler gave, with the same weights and tokens.
+"""How far a trainer's logprobs are from a sampler's, for the same weights and tokens.
 
-Reinforcement learning brings the sampler's logprobs along with its data. While a run's weights are
-those it last saved for a sampler, the trainer's own logprobs of that data should be the same; what
-they differ by is error, which importance weights carry into every gradient. Data of an older
-sampler is measured with it, if a client trains on such: the request does not say whose it is.
+Reinforcement learning sends the sampler's logprobs with its data. While a run's weights are the
+ones it last saved for a sampler, the trainer's own logprobs of that data should be the same. Any
+difference is an error that importance weights carry into every gradient. Data of an older sampler
+is measured too if a client trains on it, because a request does not say which sampler it came from.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ class SamplerGap(NamedTuple):
 
 
 class GapWatch:
-    """Which calls of a run count, and what the newest of them showed, in `gap`.
-
-    Told of every operation in the order they are sent; ends may come in any order.
-    """
+    """Which calls of a run are measured, and the newest result, in `gap`. Told of every operation
+    in the order they are sent; ends may come in any order."""
 
     def __init__(self) -> None:
         self.gap: SamplerGap | None = None
@@ -40,7 +38,7 @@ class GapWatch:
         self._unconfirmed: tuple[int, SamplerGap] | None = None
 
     def change_weights(self) -> None:
-        """An operation is sent that may change the weights."""
+        """An operation that may change the weights is being sent."""
         self._weights += 1
 
     def save(self) -> int:
@@ -54,7 +52,7 @@ class GapWatch:
             self.gap = self._unconfirmed[1]
 
     def call(self) -> int | None:
-        """A call is sent; a number for `measured` if it counts, should the save succeed."""
+        """A call is sent. The number is for `measured` if it counts, should the save succeed."""
         return self._weights if self._weights in (self._saving, self._saved) else None
 
     def measured(self, number: int, gap: SamplerGap | None) -> None:
@@ -65,8 +63,8 @@ class GapWatch:
 
 
 def measure(data: Sequence[Datum], outputs: Sequence[Mapping[str, Tensor]]) -> SamplerGap | None:
-    """The gap of one call, or None if it brought no sampled logprobs. Those of a prompt are zero
-    by convention and do not count."""
+    """The gap of one call, or None if it brought no sampled logprobs. Prompt tokens have logprob
+    zero by convention and do not count."""
     found = [
         _differences(datum.inputs.get(_GIVEN), output.get(_GIVEN))
         for datum, output in zip(data, outputs, strict=True)

@@ -1,8 +1,8 @@
 """save_weights, save_weights_for_sampler, save_weights_external: a run's weights get a name.
 
-Without a name, weights for a sampler become a sampling session and no checkpoint. The engine hands
-them to sampling in its own memory and that is told at once; the files follow. Their folder is named
-after the operation, so that one that is repeated fills the folder the sampler already points at.
+Unnamed weights for a sampler become a sampling session and no checkpoint. The engine hands them to
+sampling in its own memory, the client is answered at once, and the files follow. Their folder is
+named after the operation, so a repeated one fills the folder that the sampler already points at.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ async def _sampler(around: Around, run: Run, entry: Entry, number: int) -> Prepa
 
 
 async def _admit(around: Around, row: SamplerRow, number: int) -> None:
-    """Refuse what cannot succeed; a repetition finds its own sampler there."""
+    """Refuse what cannot succeed. A repeated operation finds its own sampler."""
     known = await around.unnamed.known(row.sampler_id)
     if known is None:
         await around.unnamed.admit(row.tenant)
@@ -132,7 +132,7 @@ def _prepared(around: Around, run: Run, entry: Entry, draft: Path, conclude: Con
 
 
 def folder_of(entry: Entry) -> str:
-    """Where the weights lie that this operation saves without a name."""
+    """The folder of the weights that this operation saves without a name."""
     return hashlib.sha256(entry.request_id.encode()).hexdigest()[:32]
 
 
@@ -144,13 +144,13 @@ async def expect(around: Around, entry: Entry) -> None:
 
 
 def give_up(around: Around, entry: Entry) -> None:
-    """An operation will never be carried to its end: nobody need wait for what it would save."""
+    """An operation will never end: samples need not wait for what it would save."""
     if entry.kind.saves:
         around.unwritten.over(folder_of(entry))
 
 
 def _save(run: RunRow, kind: Kind, asked: Request) -> Save:
-    """The types of the three requests differ in what they can say beside a name and a lifetime."""
+    """One save for the three requests, whose types differ only besides name and lifetime."""
     return Save(
         run=run,
         kind=kind,

@@ -19,7 +19,7 @@ from tinkex.server.storage.store_threads import at_store
 
 
 class StoredResults:
-    """May be fetched again until they expire."""
+    """Stored results. They may be fetched again until they expire."""
 
     def __init__(
         self, storage: HomeStorage, listening: Listening, clock: Clock, timings: Timings
@@ -31,7 +31,7 @@ class StoredResults:
         self._fetched: set[str] = set()
 
     async def find(self, tenant: str, request_id: str) -> Outcome | None:
-        """The result of a tenant's operation. Raises `Gone` if it was kept long enough."""
+        """The result of a tenant's operation. Raises `Gone` if it has expired."""
         row = await self._store.query(table.get, request_id)
         if row is None or row.tenant != tenant:
             return None
@@ -54,14 +54,14 @@ class StoredResults:
         self._fetched.add(request_id)
 
     def flush(self) -> None:
-        """Write down which results were fetched."""
+        """Record which results were fetched."""
         fetched, self._fetched = self._fetched, set()
         if fetched:
             now = self._clock.now()
             self._store.post(table.mark_all_fetched, fetched, now)
 
     async def forget_old(self) -> None:
-        """What was asked of runs that are over, and samples, go long after the runs themselves."""
+        """Forget requests of runs that are over, and samples, long after the runs themselves."""
         before = self._listening.before(self._timings.record_retention_s)
 
         def work(db: Transaction) -> None:

@@ -1,6 +1,6 @@
-"""Between the protocol's binary messages and the engine's. Values in, values out; blocks the CPU.
+"""Translates between the protocol's binary messages and the engine's. Pure.
 
-Keep large ones off the event loop.
+Large ones take CPU time: call it off the event loop.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def decode(body: bytes) -> ForwardRequest:
 
 
 class Examined(NamedTuple):
-    """A body as it was found: its address, what it asks or why that cannot be read, its digest."""
+    """A parsed body: its address, its request or why that cannot be read, its digest."""
 
     header: Header
     content: ForwardRequest | Refusal
@@ -108,7 +108,8 @@ class Examined(NamedTuple):
 
 
 def examine(body: bytes) -> Examined:
-    """Read a body that must at least be addressed. Damage further in is part of the answer."""
+    """Read a body that must at least be addressed. Damage in the rest becomes part of the
+    answer."""
     header = peek(body)
     try:
         content: ForwardRequest | Refusal = decode(body)

@@ -1,7 +1,7 @@
-"""A JSON body as values, or a refusal: nothing that could not be stored or said again in JSON.
+"""Reads a JSON body into values; refuses what could not be stored or written as JSON again.
 
-While one is read nothing else runs in this process, in whichever thread that is. So it is not only
-bytes that are bounded but what they are made of: 16 MiB of empty lists take five seconds.
+While one is read nothing else in this process runs, in any thread. So not only its bytes are
+bounded but also its number of values: 16 MiB of empty lists would take five seconds.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 from tinkex.server.refusals import Refusal, TooLarge
 
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape that may be half of a character: only together with its other half can it be stored."""
+"""An escape that may be half of a surrogate pair: it can be stored only together with its other
+half."""
 
 
 MOST_VALUES = 2 * 2**20
-"""Of all kinds: the tokens of the longest prompts."""
+"""Values of all kinds: enough for the tokens of the longest prompts."""
 MOST_PARTS = 256 * 2**10
 """Texts, lists and objects, each of which costs as much as a dozen numbers."""
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """A request body that must be one JSON object; an empty one asks for nothing."""
+    """A request body that must be one JSON object; an empty body is an empty object."""
     _check_size(body)
     try:
         text = body.decode() or "{}"
@@ -61,7 +62,7 @@ def _is_much(body: bytes, texts: int | None = None) -> bool:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for a person."""
+    """The kind of a JSON value, for a person."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
     return names.get(type(value), "null" if value is None else "a number")
 

@@ -1,8 +1,8 @@
-"""A request type of the protocol within a server's limits: the same fields, each bounded.
+"""Adds a server's limits to a request type of the protocol: the same fields, each bounded.
 
-`tinkex.types` says once which fields a request has, of which kind, with which default. A server
-must also say how much of each it takes, and may ask for what the type leaves open or do without
-what it asks for. `limited` makes the type that says both; nothing is declared again.
+`tinkex.types` says once which fields a request has, of which kind and with which default. A server
+adds how much of each it accepts, which optional fields it requires, and which it can do without.
+`limited` makes one type of both; nothing is declared twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT_LIMIT = 4096
 """Characters of a text that has no limit of its own."""
 ENTRIES_LIMIT = 100_000
 OBJECT_BYTES = 16 * 1024
-"""An object of anything, as JSON."""
+"""An object with any content, as JSON."""
 FAR = 2**63 - 1
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -44,11 +44,12 @@ class Limit:
 
 
 REQUIRED = Limit(default=...)
-"""The type can do without it, the server cannot."""
+"""Required by the server though the type does not require it."""
 
 
 def otherwise(value: Any) -> Limit:
-    """The type asks for it; where it is missing the server takes `value`."""
+    """Not required by the server though the type requires it: if it is missing the server uses
+    `value`."""
     return Limit(default=value)
 
 
@@ -91,8 +92,8 @@ _NESTED: dict[type[BaseModel], Mapping[str, Limit]] = {}
 
 
 def limited(kind: type[_Model], **limits: Limit) -> Callable[[], type[_Model]]:
-    """Makes `kind` as this server takes it, when it is first needed. Nested types are limited too,
-    by what was said of them here or by `nested`, or else by the limits above."""
+    """Makes `kind` with this server's limits, when it is first needed. Nested types are limited
+    too, by their own `limited` or `nested`, or else by the limits above."""
     _check_names(kind, limits)
     if limits:
         _NESTED.setdefault(kind, limits)
@@ -100,7 +101,7 @@ def limited(kind: type[_Model], **limits: Limit) -> Callable[[], type[_Model]]:
 
 
 def nested(kind: type[BaseModel], **limits: Limit) -> None:
-    """Says how `kind` is taken wherever it lies within a request."""
+    """Sets the limits of `kind` wherever it is nested in a request."""
     _check_names(kind, limits)
     _NESTED[kind] = limits
 

@@ -18,12 +18,12 @@ def success(values: Mapping[str, Any]) -> Outcome:
 
 
 def failure(category: Category, message: str) -> Outcome:
-    """A failed future: `user` mistakes say how to mend them, `server` faults are ours."""
+    """A failed future: `user` mistakes say how to fix them, `server` faults are ours."""
     body = json.dumps({"error": message, "category": category}, separators=(",", ":"))
     return Outcome("json", body.encode(), failed=True)
 
 
 def told(failed: Outcome) -> str:
-    """The sentence of a failure, for people: what clients get has braces around it."""
+    """The sentence of a failure, for people: what clients get is JSON."""
     said = json.loads(failed.body).get("error")
     return said if isinstance(said, str) else failed.body.decode(errors="replace")

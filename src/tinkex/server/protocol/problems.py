@@ -1,6 +1,6 @@
-"""What pydantic finds wrong with a request, in a sentence: the field, what came, the limit.
+"""Turns pydantic's errors about a request into a sentence: the field, the value, the limit.
 
-A value is shown when it is a number, otherwise told by its kind or size: it could be a secret.
+A number is shown. Any other value is described by its kind or size, because it could be a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME_SHOWN = 128
 
 
 def refusal(error: ValidationError, values: Mapping[str, Any]) -> Refusal:
-    """The first thing that is wrong with `values`."""
+    """A refusal with the first thing that is wrong with `values`."""
     found: Any = error.errors(include_url=False)[0]
     return Refusal(f"{shown(place(found, values))} {sentence(found)}")
 
@@ -31,7 +31,7 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def unknown(place: Place, name: str, known: Iterable[str]) -> Refusal:
-    """A field that the request does not have: honoured or refused, never ignored."""
+    """A field that the request does not have: fields are honoured or refused, never ignored."""
     names = ", ".join(sorted(known))
     return Refusal(f"{shown((*place, name))} is not a field of this request; known are: {names}")
 

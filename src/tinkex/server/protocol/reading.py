@@ -25,12 +25,9 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class Reader(Generic[T]):
-    """Values or bodies in, requests out; `Refusal` names the field that is wrong. `kind` makes the
-    type, when the first of them comes.
-
-    `without` are fields of the type that may not be given here, and why. An open reader takes no
-    notice of fields that the type does not have.
-    """
+    """Turns values or bodies into requests; `Refusal` names the wrong field. `kind` makes the type
+    at the first one. `without` are fields of the type that may not be given here, and why. An open
+    reader ignores fields that the type does not have."""
 
     def __init__(
         self,
@@ -72,7 +69,7 @@ class Reader(Generic[T]):
         return request
 
     def schema(self) -> Schema:
-        """Of the bodies this accepts, with nothing referred to elsewhere."""
+        """The JSON schema of accepted bodies, without references to elsewhere."""
         schema = self._kind.model_json_schema()
         definitions = schema.pop("$defs", {})
         for name in self._without:
@@ -84,7 +81,7 @@ class Reader(Generic[T]):
 
 
 class _Shape(NamedTuple):
-    """Which fields the objects at one place may have, and what may lie below them."""
+    """Which fields the objects at one place may have, and what may be nested in them."""
 
     names: frozenset[str]
     numbers: frozenset[str]
@@ -92,10 +89,8 @@ class _Shape(NamedTuple):
     below: Mapping[str, _Shape]
 
     def trimmed(self, values: Mapping[str, Any], place: problems.Place) -> dict[str, Any]:
-        """`values` without what is null; refuses a field that is not there to be given.
-
-        Looked for here and not by pydantic, which would write an error for each of a million.
-        """
+        """`values` without nulls; refuses unknown fields. Checked here and not by pydantic, which
+        would create an error for each of a million."""
         kept = {name: value for name, value in values.items() if value is not None}
         if nulls := self.numbers & (values.keys() - kept.keys()):
             raise problems.not_a_number(place, min(nulls))
@@ -133,7 +128,7 @@ def _shape(kinds: tuple[type[BaseModel], ...]) -> _Shape:
 
 
 def _names(declared: str, field: FieldInfo) -> tuple[str, ...]:
-    """What a field is called in a body."""
+    """The names of a field in a body."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         return tuple(str(choice) for choice in alias.choices)

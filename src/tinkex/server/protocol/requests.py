@@ -1,7 +1,7 @@
-"""The requests this server reads: the protocol's types, with the limits that are its own.
+"""The requests this server reads: the protocol's types with this server's limits.
 
-A field's name, kind and default stand with its type; here is how much of it this server takes,
-what it does without though the type asks for it, and what it cannot do without.
+A field's name, kind and default are in its type. Here is how much of it this server takes, what it
+requires, and what it does without although the type requires it.
 """
 
 from __future__ import annotations

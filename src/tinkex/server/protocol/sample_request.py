@@ -23,7 +23,7 @@ _TARGETS = "target_prompt_logprobs"
 
 
 class SampleRequest(NamedTuple):
-    """A sample to take. `command` still lacks its op, weights and lane; `digest` is of the
+    """An accepted sample. `command` still lacks its op, weights and lane; `digest` is of its
     meaning."""
 
     sampler_id: str
@@ -65,7 +65,7 @@ def _command(asked: types.SampleRequest) -> Sample:
 
 
 def _prompt(prompt: ModelInput) -> NDArray[np.int32]:
-    """The tokens, in the buffers they were checked in."""
+    """The tokens, in the buffers in which they were checked."""
     arrays = []
     for index, chunk in enumerate(prompt.chunks):
         if not isinstance(chunk, EncodedTextChunk):
@@ -100,7 +100,7 @@ def _digest(values: Mapping[str, Any]) -> bytes:
 
 
 def _targets(given: TensorData, prompt_length: int) -> Tensor:
-    """Tokens whose logprobs are asked for, one row per later token of the prompt."""
+    """Tokens whose logprobs are requested, one row per later token of the prompt."""
     shape = given.shape or []
     if len(shape) != 2 or shape[0] != prompt_length - 1:
         raise Refusal(f"{_TARGETS}.shape must be [{prompt_length - 1}, K]: one row per later token")

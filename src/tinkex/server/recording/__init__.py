@@ -1,1 +1,1 @@
-"""Recording: what runs and the server went through, kept small and read at any resolution."""
+"""Recording: the history of runs and of the server, kept small and read at any resolution."""

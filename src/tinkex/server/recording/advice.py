@@ -31,9 +31,9 @@ GAP_TIMES, GAP_NATS = 3.0, 0.02
 ZERO_SHARE = 0.5
 STALL_TIMES, STALL_S = 20.0, 120.0
 GONE_S = 6 * HEARTBEAT_INTERVAL
-"""Silence by which a script is not taken to be there any more."""
+"""Silence after which a script counts as gone."""
 GONE_TOLD_S = 900.0
-"""For how long that is told: most have simply come to their end."""
+"""For how long that is reported: most scripts have simply ended."""
 LIMIT_SHARE = 0.95
 _ENOUGH = 8
 _TEXT = 300
@@ -69,7 +69,7 @@ class RunFacts:
 
 
 def about_run(facts: RunFacts) -> list[Advice]:
-    """All there is to say about a run."""
+    """All advice about a run."""
     found = (
         _broken(facts),
         _failing(facts),

@@ -1,8 +1,8 @@
-"""News for those who watch: a bounded ring of events with ids, from which anyone may resume.
+"""Live updates: a bounded ring of events with ids, from which any reader may resume.
 
-Nothing is kept per watcher but the id of what it saw last, so a slow one costs nothing and one that
-was away too long is told to look at everything again. An id is the life of the server and a number.
-Publishing is appending; all else is done by those who watch.
+Nothing is kept per reader except the id it saw last. So a slow reader costs nothing, and one that
+was away too long is told to read everything again. An id is the life of the server and a number.
+Publishing is appending; readers do the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REMEMBERED = 8192
 
 
 class Event(NamedTuple):
-    """Something of a tenant's that happened."""
+    """An event of a tenant."""
 
     number: int
     tenant: str
@@ -28,7 +28,7 @@ class Event(NamedTuple):
 
 
 class News(NamedTuple):
-    """What happened since an id, and the id to ask with next; `missed` if some of it is gone."""
+    """Events since an id, and the id to ask with next; `missed` if some are gone."""
 
     id: str
     events: tuple[Event, ...] = ()
@@ -62,7 +62,8 @@ class Events:
         return self.id_of(self._count)
 
     def since(self, last: str, tenant: str | None) -> News:
-        """What a tenant, or anyone with None, has to know after the event with id `last`."""
+        """The events that a tenant, or with None anyone, has not seen since the event with id
+        `last`."""
         number = self._number(last)
         if number is None:
             return News(self.newest, missed=True)
@@ -75,7 +76,7 @@ class Events:
         return News(self.newest, tuple(reversed(fresh)))
 
     def close(self) -> None:
-        """Nothing comes any more: let those who wait go."""
+        """No more events will come: release the waiting readers."""
         self.is_closed = True
         self._news.set()
 
@@ -91,7 +92,7 @@ class Events:
                 del self.watchers[tenant]
 
     async def after(self, last: str) -> None:
-        """Wait until there is something newer than the id `last`, or never will be."""
+        """Wait until there is an event after the id `last`, or there never will be."""
         self._waiting += 1
         try:
             while last == self.newest and not self.is_closed:

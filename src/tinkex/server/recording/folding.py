@@ -1,9 +1,9 @@
-"""A history growing old: its points folded into blocks, and these into coarser ones, within bounds.
+"""Compacts a history: points are folded into blocks, and these into coarser ones, within bounds.
 
-New points are rows of their own; every `BLOCK` of them become a block, a column per metric. Beyond
-`MOST_BLOCKS` the oldest pairs are merged, finer ones first: a history stops growing, and yesterday
-stays finer than last month. Blocks are made by reading; the writing thread only puts one in its
-place at a time.
+New points are rows of their own. Every `BLOCK` of them become a block with a column per metric.
+Beyond `MOST_BLOCKS` the oldest pairs are merged, finer ones first. So a history stops growing, and
+yesterday stays finer than last month. Blocks are made by reading threads; the writing thread only
+stores them, one at a time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ _MOST_METRICS = 64
 
 
 class Fold(NamedTuple):
-    """A block that is to stand for the oldest rows of a history, or for two of its `blocks`.
-
-    Made by reading alone, off the writing thread; what it stands for never changes, only goes with
-    its run.
-    """
+    """A block that replaces the oldest rows of a history, or two of its `blocks`. It is made by
+    reading alone, off the writing thread: what it replaces never changes, it is only deleted with
+    its run."""
 
     owner: str
     block: Block
@@ -37,7 +35,7 @@ class Fold(NamedTuple):
     blocks: tuple[Block, ...] = ()
 
     def write(self, db: Transaction) -> bool:
-        """Put it in the place of what it stands for, if that is still there."""
+        """Store it in place of what it replaces, if that still exists."""
         if not self._has_reason(db):
             return False
         if self.blocks:
@@ -60,7 +58,7 @@ def crowded(db: Transaction) -> list[str]:
 
 
 def next_fold(db: Transaction, owner: str) -> Fold | None:
-    """One block's worth of work on a history, or None if it is in order."""
+    """One block's worth of work on a history, or None if there is nothing to do."""
     return _next_merge(db, owner) or _next_block(db, owner)
 
 

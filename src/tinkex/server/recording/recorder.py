@@ -1,8 +1,8 @@
-"""Hears of every end of an operation, and makes of it what is kept and what is told to watchers.
+"""Records the end of every operation: what is kept of it, and what readers are told.
 
-What it keeps of an operation is written in the same commit as its result: who was answered finds
-it in the history, whatever happens next. That costs the writing thread one more row, and the event
-loop a few small dictionaries.
+What it keeps is written in the same commit as the operation's result. So an answered operation is
+always in the history. That costs the writing thread one more row, and the event loop a few small
+dictionaries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECENT = 32
 _MOST_FAILING = 1024
 
 OnTimed = Callable[[str, float, float], None]
-"""Hears of an operation's kind, and how long it waited and was with the engine."""
+"""Called with an operation's kind, how long it waited, and how long it was at the engine."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Failures:
 
 
 class Recorder:
-    """The recording side of training. `steps` and `failures` count operations since the start."""
+    """Records training. `steps` and `failures` count operations since the start."""
 
     def __init__(self, store: Store, events: Events, samples: SampleRing, clock: Clock) -> None:
         self.failing: dict[str, Failures] = {}
@@ -74,11 +74,11 @@ class Recorder:
         )
 
     def listen(self, listener: OnTimed) -> None:
-        """Tell of every operation's times when it ends."""
+        """Register a listener for every operation's times."""
         self._listeners.append(listener)
 
     def _times(self, entry: Entry) -> tuple[float, float]:
-        """How long an operation that ends now waited for its turn, and what its turn took."""
+        """How long an operation that ends now waited for its turn, and how long its turn took."""
         now = self._clock.monotonic()
         begun = now if entry.begun is None else entry.begun
         return max(0.0, begun - entry.arrived), max(0.0, now - begun)

@@ -1,8 +1,8 @@
-"""Recent samples and training examples, a few a second, for people who want to read them.
+"""Recent samples and training examples, a few a second, for people to read.
 
-What is kept waits in memory and is written a moment later, shortened and compressed on the writing
-thread: a sample costs the event loop a look at a counter. Nothing is kept where that is switched
-off. Token ids only; texts are made for those who look.
+They wait in memory and are written a moment later, shortened and compressed on the writing thread,
+so a sample costs the event loop one look at a counter. With recording switched off nothing is kept.
+Stores token ids only; texts are made when somebody looks.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _LONGEST_NAME = 64
 
 
 class Measured(NamedTuple):
-    """What one operation adds to its run's history. `ends_step` for an optimizer step."""
+    """What one operation adds to its run's history. `ends_step` is true for an optimizer step."""
 
     run: str  # its id
     seq_id: int  # of the operation
@@ -69,7 +69,8 @@ class Measured(NamedTuple):
 
 
 def merged(before: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
-    """Two sets of numbers of one step as one, by the suffix of their names; the newer otherwise."""
+    """Two sets of numbers of one step as one, reduced by the suffix of their names; without one the
+    newer wins."""
     weights = before.get(_DATUMS, 0.0), new.get(_DATUMS, 0.0)
     together = {**before, **new}
     for name in before.keys() & new.keys():
@@ -111,7 +112,7 @@ def _read_as(name: str) -> str:
 
 
 def single(value: float) -> float:
-    """As it is kept in the end: a number must not change when its point grows old."""
+    """As it is stored in the end: a number must not change when its point grows old."""
     return float(np.float32(value))
 
 

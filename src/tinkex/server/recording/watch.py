@@ -1,8 +1,8 @@
 """Watches the server as a whole: speeds over the last seconds, and a history of its own.
 
-`look` is called every two seconds and takes differences of counters that others keep anyway; every
-ten seconds in which something happened it leaves a point. Engines are asked what they hold now and
-then, one question at a time each, so that one that is deep in a pass is not asked again.
+`look` is called every two seconds and takes differences of counters that other parts keep. Every
+ten seconds with activity it adds a point. Engines are asked for their memory now and then, one
+question at a time each, so that a busy one is not asked twice.
 """
 
 from __future__ import annotations

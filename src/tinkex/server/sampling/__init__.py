@@ -1,5 +1,5 @@
 """Samples, from admission to their results.
 
-lanes      below every protocol: queued per tenant, with the engine within bounds, cancelled
-jobs       the Tinker protocol's: numbered, answered once, kept for a while, lost honestly
+lanes      for every protocol: queues per tenant, bounded work at the engine, cancellation
+jobs       for the Tinker protocol: numbering, results kept for a while, lost samples reported
 """

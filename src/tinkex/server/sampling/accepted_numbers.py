@@ -1,8 +1,8 @@
-"""Which sample numbers may have been accepted, written ahead, so that restarts own up to losses.
+"""Which sample numbers may have been accepted, written ahead, so that a restart can report losses.
 
 Samples are not logged one by one. Instead a range of numbers per sampler and client is made durable
-before the first number in it is accepted; after a restart every number in the range that is not
-here counts as lost. A client that knows of none of them ignores that.
+before the first number in it is accepted. After a restart every number in the range that is not in
+memory counts as lost. A client that knows of none of them ignores that.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class SampleWindows:
     ) -> None:
         """Make a range durable that reaches from `oldest`, the lowest number not yet collected, to
         some way beyond `number`. Ranges asked for at the same time include each other. `oldest` is
-        asked when all there is to wait for before the write is over: others, accepted meanwhile,
-        must not fall out of the range."""
+        called after all waiting before the write: numbers accepted meanwhile must not fall out of
+        the range."""
         key = sampler_id, clone
         await self._remember(key)
         claims = self._claims.setdefault(key, set())
@@ -61,7 +61,7 @@ class SampleWindows:
             claims.discard(number)
 
     async def lost(self, sampler_id: str, clone: int) -> range:
-        """The numbers an earlier life of the server may have accepted; told once."""
+        """The numbers that an earlier life of the server may have accepted; told once."""
         window = await self._remember((sampler_id, clone))
         self._before[sampler_id, clone] = None
         return range(0) if window is None else range(window.low, window.high)
@@ -69,6 +69,6 @@ class SampleWindows:
     async def _remember(self, key: tuple[str, int]) -> Window | None:
         if key not in self._before:
             found = await self._store.read(table.get_window, *key)
-            # Who asked at the same time and was answered first may have written since.
+            # A concurrent caller that was answered first may have written since.
             self._before.setdefault(key, found)
         return self._before[key]

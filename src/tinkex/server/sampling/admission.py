@@ -1,7 +1,7 @@
-"""Room for samples: how many and how large, per tenant and in all; too much is told to wait.
+"""Admission of samples: bounds on their number and size, per tenant and in total.
 
-Of the memory for prompts that wait, and for results that nobody fetched, a tenant has half of what
-the others leave: whoever fills its part keeps nobody else from sampling.
+Of the memory for waiting prompts, and for results that were not fetched yet, a tenant gets half of
+what the others leave. So a tenant that fills its share stops nobody else from sampling.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tinkex.server.settings import Settings
 
 
 class Admission:
-    """Counts what is in flight and what lies here unfetched."""
+    """Counts what is in flight and which results were not fetched yet."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -31,11 +31,11 @@ class Admission:
 
     @property
     def tenants(self) -> set[str]:
-        """Whose samples are in flight."""
+        """Tenants with samples in flight."""
         return set(self._per_tenant)
 
     def check(self, tenant: str, size: int) -> None:
-        """Raises `Busy` where a sample whose body has `size` bytes finds no room."""
+        """Raises `Busy` if there is no room for a sample whose body has `size` bytes."""
         limits = self._settings.limits_of(tenant)
         if self._per_tenant.get(tenant, 0) >= limits.samples_per_tenant:
             raise Busy(f"{limits.samples_per_tenant} samples of this key are in flight", 1.0)
@@ -47,7 +47,7 @@ class Admission:
             raise Busy("the results nobody fetched fill this key's part of the memory", 1.0)
 
     def is_full(self, tenant: str) -> bool:
-        """Whether a tenant's results take all of its part."""
+        """Whether a tenant's results fill its share."""
         return not self._results.has_room(tenant, 0)
 
     def begin(self, tenant: str, size: int) -> None:
@@ -62,9 +62,9 @@ class Admission:
             del self._per_tenant[tenant]
 
     def gather(self, tenant: str, size: int) -> None:
-        """Something is kept for a client that is slow to take it."""
+        """Count something kept for a client that is slow to take it."""
         self._results.take(tenant, size)
 
     def forget(self, tenant: str, result_bytes: int) -> None:
-        """Something of a result is kept no longer."""
+        """Count something of a result as dropped."""
         self._results.give_back(tenant, result_bytes)

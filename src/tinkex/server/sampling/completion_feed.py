@@ -1,7 +1,7 @@
-"""Batched polling: per sampler and client, the stream of samples that came to an end.
+"""Batched polling: per sampler and client, the stream of samples that have ended.
 
 A cursor marks how far a client has read. Cursors start from the clock, so those of an earlier life
-of the server lie behind every new one. What a client acknowledges is trimmed; what it has not read
+of the server are behind every new one. What a client acknowledges is trimmed; what it has not read
 stays, up to a limit. Holds no results, only which there are.
 """
 
@@ -39,7 +39,7 @@ class Completions:
         self._asked_at = clock.monotonic()
 
     def idle_since(self, instant: float) -> bool:
-        """Whether nobody waits and nobody has waited since then."""
+        """Since when no poll has waited; None while one does."""
         return not self._waiters and self._asked_at <= instant
 
     def add(self, request_id: str, failed: bool, size: int) -> None:
@@ -48,18 +48,19 @@ class Completions:
         self.wake()
 
     def wake(self) -> None:
-        """Let those who wait have what there is, which may be nothing."""
+        """Answer the waiting polls with what there is, which may be nothing."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def trim(self, cursor: int) -> None:
-        """Forget what lies at or before a cursor that the client has sent back."""
+        """Forget what is at or before a cursor that the client has sent back."""
         while self._events and self._events[0].cursor <= cursor:
             self._events.popleft()
 
     async def after(self, cursor: int, seconds: float) -> list[Completion]:
-        """The ends behind `cursor`, waiting so long for the first; empty when there are none."""
+        """The ends after `cursor`. Waits at most this long for the first one; empty if there is
+        none."""
         self._asked_at = self._clock.monotonic()
         found = self._after(cursor)
         if not found and seconds > 0:

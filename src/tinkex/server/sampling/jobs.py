@@ -1,9 +1,9 @@
 """The Tinker protocol's samples: numbered, admitted within limits, answered once, kept for a while.
 
 Samples are not logged. If the server dies, polls for them are answered with 410 and clients
-resubmit; `windows` remembers enough to tell batch pollers so. A sample nobody asks for any more is
-stopped and forgotten, which looks the same to a client that comes back after all. How samples get
-through an engine is the business of `lanes`.
+resubmit; `windows` remembers enough to tell batch pollers so. A sample that no client asks for any
+more is stopped and forgotten, which looks the same to a client that returns after all. `lanes`
+brings samples through an engine.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ _IDLE_S = 600.0
 class Job:
     """One sample, from admission until its result is dropped."""
 
-    # As it came.
+    # The request.
     request: SampleRequest
-    # What its client polls for.
+    # The id that its client polls for.
     request_id: str
-    # Whose weights it draws with.
+    # The sampler whose weights it draws with.
     sampler: SamplerRow
     # Its way through an engine.
     ride: Ride
     # What polls wait for.
     promise: Promise
-    # Bytes of the request, counted against its tenant's.
+    # Bytes of the request, counted against its tenant's limit.
     size: int
     # Seconds since 1970; the other times are on the monotonic clock.
     accepted_at: float
-    # When its client last asked about it: one that nobody waits for is stopped.
+    # When its client last asked about it: one that no client waits for is stopped.
     asked_at: float
     # When the engine had answered.
     finished_at: float | None = None
-    # When its result was first told; it is dropped some time later.
+    # When its result was first sent; it is dropped some time later.
     fetched_at: float | None = None
 
     @property
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def stream(self) -> tuple[str, int]:
-        """Whose batched polls tell of its end."""
+        """The batched polls that report its end."""
         return self.sampler.sampler_id, self.request.seq_id // SAMPLER_CLONE_STRIDE
 
 
@@ -110,7 +110,7 @@ class Sampling:
         size: int,
         on_progress: OnProgress | None = None,
     ) -> Job:
-        """Admit a sample; the same number again gives the same one."""
+        """Admit a sample. The same number again gives the same sample."""
         sampler = await self._samplers.owned(tenant, request.sampler_id)
         request_id = f"{request.sampler_id}:{request.seq_id}"
         known = self._jobs.get(request_id)
@@ -130,8 +130,8 @@ class Sampling:
         return self._admit(request_id, request, command, sampler, size, on_progress)
 
     def _fitting(self, sampler: SamplerRow, request: SampleRequest) -> Sample:
-        """What the engine is asked. What cannot fit is refused here where the model's context is
-        known: programs that shorten their prompts wait for a 400, not for a sample that failed."""
+        """The engine's command. What cannot fit is refused here if the model's context is known:
+        programs that shorten their prompts expect a 400, not a failed sample."""
         context, facts = context_limit(sampler.base_model), self._samplers.pool(sampler).facts
         command = replace(request.command, context=context, routes=True)
         if facts is not None and command.room(facts.max_context) < 0:
@@ -161,7 +161,7 @@ class Sampling:
         return job
 
     def _oldest(self, sampler_id: str, clone: int, number: int) -> int:
-        """The lowest number of this client whose sample is still here, else `number`."""
+        """The lowest number of this client whose sample is still kept, else `number`."""
         mine = [
             job.request.seq_id for job in self._jobs.values() if job.stream == (sampler_id, clone)
         ]
@@ -172,7 +172,7 @@ class Sampling:
         return job if job is not None and job.sampler.tenant == tenant else None
 
     def cancel(self, tenant: str, request_id: str) -> None:
-        """Stop a sample nobody wants any more. Unknown or finished ones are no error."""
+        """Stop a sample that no client wants any more. Unknown or finished ones are no error."""
         job = self.find(tenant, request_id)
         if job is not None:
             self.lanes.cancel(job.ride)
@@ -223,8 +223,8 @@ class Sampling:
     # ---- out
 
     async def completions(self, tenant: str, sampler_id: str, clone: int) -> Completions:
-        """The stream of ends of one client; begun with what ended before it first asked, and with
-        the samples that an earlier life of the server may have lost."""
+        """The stream of ends of one client. It starts with what ended before the first poll, and
+        with the samples that an earlier life of the server may have lost."""
         await self._samplers.owned(tenant, sampler_id)
         if (sampler_id, clone) not in self._streams:
             lost = await self._windows.lost(sampler_id, clone)
@@ -249,14 +249,14 @@ class Sampling:
             stream.add(job.request_id, outcome.failed, len(outcome.body))
 
     def asked(self, request_id: str) -> None:
-        """A client has just waited for this one, in vain."""
+        """A client has just waited for this one in vain."""
         job = self._jobs.get(request_id)
         if job is not None:
             job.asked_at = self._clock.monotonic()
 
     def fetched(self, request_id: str) -> bool:
-        """A client was sent the result; it is kept a little longer in case it never arrived.
-        False if that was no sample."""
+        """The result was sent to a client. It is kept a little longer in case it never arrived.
+        False if there is no such sample."""
         job = self._jobs.get(request_id)
         if job is not None and job.fetched_at is None:
             job.fetched_at = self._clock.monotonic()
@@ -264,14 +264,14 @@ class Sampling:
         return job is not None
 
     def acknowledge(self, tenant: str, request_ids: list[str]) -> None:
-        """A client has these results: they can go."""
+        """A client has these results: they can be dropped."""
         for request_id in request_ids:
             job = self.find(tenant, request_id)
             if job is not None and job.finished_at is not None:
                 self._drop(job)
 
     def explain(self, request_id: str) -> tuple[str, str] | None:
-        """(queue state, reason) of a sample that is not finished."""
+        """(queue state, reason) of an unfinished sample."""
         job = self._jobs.get(request_id)
         if job is None or job.finished_at is not None:
             return None
@@ -291,7 +291,7 @@ class Sampling:
         return QUEUE_ACTIVE, f"{ahead} samples of this key are queued before it"
 
     async def lost(self, tenant: str, request_id: str) -> Gone | None:
-        """The answer to a poll for a sample of the tenant's that is not here any more."""
+        """The answer to a poll for a sample of the tenant that is not here any more."""
         sampler_id, _, number = request_id.rpartition(":")
         sampler = await self._samplers.find(sampler_id) if number.isdecimal() else None
         if sampler is None or sampler.tenant != tenant:
@@ -301,8 +301,8 @@ class Sampling:
     # ---- time
 
     def expire(self) -> None:
-        """Stop samples nobody waits for; drop results that were fetched and are old, or that
-        nobody came for."""
+        """Stop samples that no client waits for; drop results that were fetched a while ago or
+        never."""
         self._stop_unwanted()
         now, timings = self._clock.monotonic(), self._timings
         kept: deque[Job] = deque()
@@ -323,7 +323,7 @@ class Sampling:
             del self._streams[key]
 
     def session_ended(self, session_id: str) -> None:
-        """Stop the samples of this session that nobody waits for at this moment."""
+        """Stop the samples of this session that no client waits for at this moment."""
         for job in self._unfinished():
             if job.sampler.session_id == session_id and not self._is_wanted(job, 0.0):
                 self._abandon(job)
@@ -345,7 +345,7 @@ class Sampling:
         return job.promise.is_awaited or job.asked_at > since
 
     def _abandon(self, job: Job) -> None:
-        """Stop a sample and forget it: who comes back for it is told to submit it again."""
+        """Stop a sample and forget it: a client that comes back is told to submit it again."""
         self._finish(job, failure("server", "nobody waits for this sample any more"))
         self._drop(job)
         self.lanes.cancel(job.ride)
@@ -365,7 +365,7 @@ class Sampling:
         return self.admission.tenants
 
     def loads(self) -> list[Load]:
-        """What waits for engines, and what is with them."""
+        """The work that waits for engines or is at them."""
         return self.lanes.loads()
 
     def dismiss(self) -> None:
@@ -374,7 +374,7 @@ class Sampling:
             stream.wake()
 
     async def stop(self) -> None:
-        """End every sample where it stands: nobody could fetch its result any more."""
+        """End every sample at once: its result could not be fetched any more."""
         await self.lanes.stop()
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,13 +1,13 @@
 """Routes of sampled sequences, kept for training on them: which experts each token was sent to.
 
-The protocol has no field for them, so a sequence is known by its tokens: those of prompt and sample
-but for the last, which is what data for training is made of. Of the same tokens sampled twice the
-later counts. Memory only: after a restart, or when there is no room, a sequence is routed as if it
-had never been sampled. A tenant finds its own sequences and no other's, and those of the model it
-trains: another model's experts have nothing but their numbers in common with them.
+The protocol has no field for them. So a sequence is recognised by its tokens: prompt and sample
+without the last token, which is what training data consists of. If the same tokens were sampled
+twice, the later sample counts. Kept in memory only: after a restart, or without room, a sequence is
+routed as if it had never been sampled. A tenant finds only its own sequences, and only those of the
+model it trains, because experts of another model are different ones.
 
-To score a sequence, as for a penalty against a reference model, sends its tokens through experts
-too. Such routes never take the place of those of the sampler that drew it.
+Scoring a sequence, as for a penalty against a reference model, sends its tokens through experts
+too. Such routes never replace those of the sampler that drew it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class _Kept(NamedTuple):
 
 
 class KeptRoutes:
-    """At most so many bytes for each tenant and for all; the oldest go first, those of the tenant
-    with the most where all together have too many."""
+    """Routes, bounded in bytes per tenant and in total. The oldest are dropped first; if the total
+    is too large, those of the largest tenant."""
 
     def __init__(self, tenant_bytes: int, total_bytes: int) -> None:
         self._tenant_bytes, self._total_bytes = tenant_bytes, total_bytes
@@ -42,7 +42,7 @@ class KeptRoutes:
         return sum(self._sizes.values())
 
     def keep(self, tenant: str, model: str, request: Sample, sequences: Iterable[Sequence]) -> None:
-        """Those of a request's samples that have routes."""
+        """Keep those of a request's samples that have routes."""
         drawn = not _only_scores(request)
         for sequence in sequences:
             routes = sequence.routes
@@ -77,14 +77,14 @@ class KeptRoutes:
 
 
 def _only_scores(request: Sample) -> bool:
-    """Whether it is asked for the sake of its prompt; one token is the least that can be drawn."""
+    """Whether it only scores its prompt; one token is the least that can be drawn."""
     told = request.prompt_logprobs or request.topk_prompt_logprobs
     asks = bool(told) or request.target_prompt_logprobs is not None
     return asks and request.params.max_tokens == 1
 
 
 def digest(model: str, tokens: NDArray[np.integer]) -> bytes:
-    """Stands for a row of tokens in one model."""
+    """A key for a sequence of tokens in one model."""
     found = hashlib.blake2b(model.encode() + b"\0", digest_size=16)
     found.update(tokens.astype(np.int32).tobytes())
     return found.digest()

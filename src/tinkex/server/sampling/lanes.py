@@ -1,11 +1,10 @@
-"""Samples on their way through engines: queued per tenant, sent within bounds, cancelled.
+"""Brings samples through engines: queued per tenant, sent within bounds, cancelled.
 
 Every pool has lanes, one per tenant. A sample gets its engine when it is sent (see `routing`). A
-tenant's window bounds what it has with each engine, so that cancelling is cheap and one tenant's
-queue stays here; between tenants the engine itself is fair, because it alone knows what each step
-costs. A sample lost with its engine is sent again, to whichever can take it, with the same seed,
-and who watches it gets each token once all the same. Knows nothing of numbers, polls, retention or
-any protocol.
+tenant's window bounds what it has at each engine, so that cancelling is cheap and a tenant's queue
+stays here. Fairness between tenants is the engine's, because only it knows what each step costs. A
+sample lost with its engine is sent again to any engine that can take it, with the same seed, and
+its watchers still get each token once. Knows nothing of numbers, polls, retention or any protocol.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from tinkex.server.storage.manifest import CorruptCheckpoint
 logger = logging.getLogger(__name__)
 
 _LEFT_OVER = 64
-"""While somebody of a higher class has samples, a tenant has this part of its window."""
+"""A tenant's window is divided by this while a higher class has samples."""
 _TRAINING = 4
-"""Sequences that an engine's training counts for when samples are dealt out."""
+"""Sequences that an engine's training counts as when samples are placed."""
 _GONE = (
     "this sampler's weights are gone: its session ended and they were dropped, or they could not "
     "be written to the disk and were lost with the engine; save the run's weights again"
@@ -43,8 +42,8 @@ _GONE = (
 
 
 class Load(NamedTuple):
-    """What a tenant has in a model's lane: samples that wait, the time in seconds the oldest of
-    them has, and sequences with its engines."""
+    """A tenant's load in a model's lane: waiting samples, how long the oldest has waited in
+    seconds, and sequences at its engines."""
 
     model: str
     tenant: str
@@ -65,7 +64,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Track:
-    """One engine, the weights it has loaded, and what it has of all lanes."""
+    """One engine, the weights it has loaded, and its share of all lanes."""
 
     engine: Engine
     weights: LoadedWeights
@@ -74,20 +73,20 @@ class _Track:
 
     @property
     def load(self) -> int:
-        """What it has to do, in sequences."""
+        """Its load in sequences."""
         return self.sequences + _TRAINING * (self.engine.under_way > self.rides)
 
 
 @dataclass(slots=True)
 class _Lanes:
-    """One model's lanes, by tenant, and how many are of which class."""
+    """One model's lanes by tenant, and the number of lanes in each class."""
 
     pool: Pool
     tenants: dict[str, _Lane] = field(default_factory=dict)
     classes: Counter[int] = field(default_factory=Counter)
 
     def lane(self, tenant: str, class_of: Callable[[str], int]) -> _Lane:
-        """A tenant's, made if it has none."""
+        """A tenant's lane, created if it has none."""
         lane = self.tenants.get(tenant)
         if lane is None:
             lane = self.tenants[tenant] = _Lane(class_of(tenant))
@@ -98,7 +97,7 @@ class _Lanes:
         self.classes[self.tenants.pop(tenant).rank] -= 1
 
     def comes_after_others(self, lane: _Lane) -> bool:
-        """Whether somebody of a higher class has samples here."""
+        """Whether a higher class has samples here."""
         return any(self.classes[rank] for rank in range(lane.rank))
 
 
@@ -135,8 +134,8 @@ class Lanes:
         on_progress: Callable[[Progress], None] | None = None,
         on_sent: Callable[[], None] | None = None,
     ) -> Ride:
-        """Queue a sample, the model's engines woken if need be. The command's op, weights and lane
-        are filled in here. `on_sent` hears that an engine has it."""
+        """Queue a sample, starting the model's engines if need be. The command's op, weights and
+        lane are filled in here. `on_sent` is called when an engine has it."""
         pool.wake()
         op = f"sample:{next(self._ops)}"
         stream = on_progress is not None
@@ -159,16 +158,17 @@ class Lanes:
         return ride
 
     def _turn_of(self, tenant: str) -> str:
-        """Engines give equal parts to lanes: a tenant of more weight has more of them, in turn."""
+        """The lane name for the engine. Engines share equally between lanes, so a tenant with more
+        weight uses several in turn."""
         weight = self._weight_of(tenant)
         return tenant if weight == 1 else f"{tenant}/{next(self._turns) % weight}"
 
     def cancel(self, ride: Ride) -> None:
-        """Stop a sample nobody wants any more; the engine's rows are free within a step."""
+        """Stop a sample that no client wants any more; the engine's rows are free within a step."""
         if ride.result.done():
             return
         ride.result.set_exception(CommandFailed("cancelled", "cancelled"))
-        ride.result.exception()  # who does not wait for it need not be told
+        ride.result.exception()  # a caller that does not wait for it need not be told
         if ride.sent_at is None:
             self._lane(ride).queue.remove(ride)
             self._tidy(ride)
@@ -181,26 +181,26 @@ class Lanes:
         return lane.queue.index(ride) if lane is not None and ride in lane.queue else 0
 
     def sequences(self, engine: Engine) -> int:
-        """How many sequences are with an engine."""
+        """How many sequences are at an engine."""
         return self._tracks[engine.name].sequences
 
     def wanted(self, pool: Pool) -> int:
-        """How many sequences of a model are with its engines or wait for them."""
+        """How many sequences of a model are at its engines or wait for them."""
         lanes = self._models[pool.spec.name].tenants.values()
         waiting = sum(ride.sequences for lane in lanes for ride in lane.queue)
         return waiting + sum(lane.sequences.total() for lane in lanes)
 
     def loaded(self) -> set[str]:
-        """The weights that engines have, and may read again."""
+        """The weights that engines have loaded and may read again."""
         return {name for track in self._tracks.values() for name in track.weights.names()}
 
     def has_loaded(self, weights: ServedWeights) -> bool:
-        """Whether some engine has these; all have the base model."""
+        """Whether an engine has these; all have the base model."""
         name = weights.name
         return name == BASE or any(track.weights.holds(name) for track in self._tracks.values())
 
     def loads(self) -> list[Load]:
-        """Every lane with something in it."""
+        """Every lane that is not empty."""
         now = self._clock.monotonic()
         return [
             Load(
@@ -226,7 +226,7 @@ class Lanes:
         return self.is_held(lane.queue[0].tenant)
 
     async def stop(self) -> None:
-        """End every sample where it stands."""
+        """End every sample at once."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -236,7 +236,7 @@ class Lanes:
         return self._models[ride.pool.spec.name].lane(ride.tenant, self._class_of)
 
     def _send_first(self, lane: _Lane) -> bool:
-        """Whether a lane's first sample could leave it."""
+        """Whether a lane's first sample could be sent."""
         ride = lane.queue[0]
         if self._unwritten.lacks(ride.weights.name, ride.pool):
             lane.queue.popleft()
@@ -278,12 +278,12 @@ class Lanes:
         return self._tracks[chosen]
 
     async def _await_weights(self, ride: Ride) -> None:
-        """Back into its lane once the weights are there to be sampled from, or never will be."""
+        """Put it back into its lane once the weights can be sampled from, or never will be."""
         await self._unwritten.usable(ride.weights.name, ride.pool)
         self._put_back(ride)
 
     def _put_back(self, ride: Ride) -> None:
-        """In front of its lane, unless it has come to its end."""
+        """Put it back at the front of its lane, unless it has ended."""
         if not ride.result.done():
             ride.sent_at = ride.engine = None
             self._lane(ride).queue.appendleft(ride)

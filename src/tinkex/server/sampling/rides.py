@@ -1,6 +1,6 @@
-"""One sample on its way: what it is drawn from, who watches it, and how it ends.
+"""One sample on its way: which weights it is drawn from, its watchers, and how it ends.
 
-Who watches gets each token once, however often the sample had to be sent.
+Watchers get each token once, however often the sample had to be sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ride:
     """One sample in a lane."""
 
     op: str  # its name at the engine
-    tenant: str  # whose lane it is in
+    tenant: str  # the tenant whose lane it is in
     pool: Pool  # engines of its model
     weights: ServedWeights  # it samples with
     command: Sample  # what the engine is asked
@@ -53,11 +53,11 @@ class Ride:
     on_sent: Callable[[], None] | None  # told when an engine has it
     result: asyncio.Future[SampleResult]  # what the engine said, or `CommandFailed`
     entered: float  # when, on the monotonic clock
-    engine: Engine | None = None  # where it was sent; None: it waits
+    engine: Engine | None = None  # where it was sent; None while it waits
     sent_at: float | None = None  # when, on the same clock
-    deaths: int = 0  # of engines that it was with
-    _told: dict[int, int] = field(default_factory=dict)  # tokens handed on, by sequence
-    # tokens come in this life of the engine, by sequence
+    deaths: int = 0  # the engines it was at
+    _told: dict[int, int] = field(default_factory=dict)  # tokens passed on, by sequence
+    # tokens received in this life of the engine, by sequence
     _come: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -65,11 +65,11 @@ class Ride:
         return self.command.num_samples
 
     def begin(self) -> None:
-        """It is sent: its tokens will come from the first on."""
+        """It is being sent: tokens will come from the first on."""
         self._come = {}
 
     def tell(self, progress: Progress) -> None:
-        """Hand on what has not been handed on before."""
+        """Pass on the tokens that were not passed on before."""
         index, count = progress.index, len(progress.tokens)
         start = self._come.get(index, 0)
         self._come[index] = start + count
@@ -79,12 +79,12 @@ class Ride:
             self.on_progress(_without(progress, known) if known else progress)
 
     def let_go(self) -> None:
-        """Hold what the engine said no longer. Only for one that has ended."""
+        """Release the engine's answer. Only for a sample that has ended."""
         self.result = asyncio.get_running_loop().create_future()
         self.result.cancel()
 
     def end(self, found: SampleResult | CommandFailed) -> None:
-        """With this, unless it has ended."""
+        """End with this outcome, unless it has ended."""
         if self.result.done():
             return
         if isinstance(found, SampleResult):
@@ -94,7 +94,7 @@ class Ride:
 
 
 def _without(progress: Progress, known: int) -> Progress:
-    """What lies behind its first `known` tokens."""
+    """The part after its first `known` tokens."""
     topk = progress.topk
     return replace(
         progress,

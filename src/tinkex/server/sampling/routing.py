@@ -1,8 +1,8 @@
-"""Which engine of a pool a sample goes to: one with its weights and its longest cached prefix.
+"""Which engine of a pool a sample goes to: the one with its weights and its longest cached prefix.
 
-Within bounds: an engine that has much more to do than the one with the least gets nothing for what
-it has cached. So weights that many ask for come to more engines by themselves, and a prompt that
-many share is computed on more than one.
+Within bounds: an engine with much more work than the least loaded one is not preferred for its
+cache. So popular weights spread to more engines by themselves, and a popular prompt is computed on
+more than one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from tinkex.engine.messages import IntArray
 BLOCK = 64
 """Tokens of the smallest prefix that is remembered, and the distance to the next ones."""
 _NEAR, _FAR = 16 * BLOCK, 8 * BLOCK
-"""Up to here every block counts; beyond, every eighth: a long prompt has few prefixes too."""
+"""Up to here every block counts; beyond it every eighth, so that a long prompt has few prefixes
+too."""
 _LONGEST = 48
-"""Prefixes that are looked at of one prompt."""
+"""Prefixes of one prompt that are looked up."""
 _REMEMBERED = 65_536
 _PREFIX_SLACK, _WEIGHTS_SLACK = 2, 4
-"""Sequences an engine may have more than the least loaded one, beside a quarter or half of its."""
+"""Sequences by which an engine may exceed the least loaded one, besides a quarter or half of its
+load."""
 
 
 class Candidate(NamedTuple):
-    """An engine that could take a sample now: how much it has to do, in sequences, and whether the
-    weights are there."""
+    """An engine that could take a sample now: its load in sequences, and whether it has the
+    weights."""
 
     engine: str
     load: int
@@ -34,7 +36,7 @@ class Candidate(NamedTuple):
 
 
 class Prefixes:
-    """Which engine computed which beginnings of prompts, as far back as there is room for."""
+    """Which engine computed which prefixes of prompts, as far back as there is room for."""
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
         self._engines: dict[bytes, str] = {}
@@ -44,7 +46,7 @@ class Prefixes:
         return len(self._engines)
 
     def longest(self, keys: Sequence[bytes]) -> str | None:
-        """Who computed the longest of these beginnings, given in order of their lengths."""
+        """Which engine computed the longest of these prefixes, given in order of their lengths."""
         for key in reversed(keys):
             engine = self._engines.get(key)
             if engine is not None:
@@ -60,7 +62,7 @@ class Prefixes:
 
 
 def prefix_keys(weights: str, prompt: IntArray) -> list[bytes]:
-    """A short name for each beginning of a prompt that may be cached, the shortest first."""
+    """A short key for each prefix of a prompt that may be cached, the shortest first."""
     digest = hashlib.blake2b(weights.encode(), digest_size=12)
     found, start = [], 0
     data = memoryview(prompt.tobytes())

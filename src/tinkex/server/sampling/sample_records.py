@@ -16,11 +16,11 @@ from tinkex.server.tracing.session_traces import Traces
 from tinkex.server.tracing.trace_events import Span
 
 OnSampled: TypeAlias = Callable[[SamplerRow, Sample, SampleResult], None]
-"""Hears of samples that ended well: the sampler, what was asked, what came of it."""
+"""Called with each sample that ended well: the sampler, the request, the result."""
 
 
 class SampleRecords:
-    """Usage, traces and routes, as far as samples go."""
+    """Records usage, traces and routes of samples."""
 
     def __init__(
         self,

@@ -12,7 +12,8 @@ _NAMED = 4096
 
 
 class SamplerWeights:
-    """They never change, so what was looked up stays known; but they may have no hash yet."""
+    """A sampler's weights. They never change, so a lookup stays valid; but they may have no hash
+    yet."""
 
     def __init__(self, folders: Folders, unwritten: UnwrittenWeights) -> None:
         self.unwritten = unwritten

@@ -1,4 +1,4 @@
-"""Samplers: handles on weights that never change, of a checkpoint, a base model, or a save."""
+"""Samplers: handles on immutable weights, of a checkpoint, a base model, or a save."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Samplers:
         base_model: str | None,
         bearer: str | None = None,
     ) -> str:
-        """A sampler of a checkpoint or a base model; the same number again gives the same one.
-        The checkpoint may be `bearer`'s, who has shown a right to it."""
+        """A sampler of a checkpoint or a base model; the same number again gives the same one. The
+        checkpoint may belong to `bearer`, if the client has shown a right to it."""
         sampler_id = f"{session_id}:sample:{number}"
         known = await self._store.read(table.get, sampler_id)
         row = await self._row(tenant, session_id, sampler_id, model_path, base_model, bearer)
@@ -87,15 +87,15 @@ class Samplers:
         return row
 
     def pool(self, sampler: SamplerRow) -> Pool:
-        """That serves its base model."""
+        """The pool that serves its base model."""
         return self._engines.get(sampler.base_model)
 
     def used_at(self, sampler_id: str) -> float | None:
-        """When somebody last asked for a sampler, in this life of the server."""
+        """When a sampler was last used, in this life of the server."""
         return self._used.get(sampler_id)
 
     def forget(self, sampler_ids: Iterable[str]) -> None:
-        """These are no more; what is being read of them meanwhile is not kept."""
+        """These are deleted; rows of them being read meanwhile are not kept."""
         self._forgotten += 1
         for sampler_id in sampler_ids:
             self._recent.pop(sampler_id, None)

@@ -1,9 +1,9 @@
-"""Weights saved for a sampler without a name: kept while they may be used, within a bound.
+"""Unnamed sampler weights: kept while they may be used, within a bound.
 
-A reinforcement-learning loop makes some in every step and comes back to the newest. Those of a
-sampler that is in use, was used a short while ago, or is among the newest of its session are live
-and never touched. The others go, least recently used first, when their tenant's take more than the
-limit, when the disk runs low, or when somebody asks; each time it is said why.
+A reinforcement-learning loop makes some in every step and uses the newest. Weights of a sampler
+that is in use, was used a short while ago, or is among the newest of its session are live and never
+deleted. The others are deleted, least recently used first, when their tenant exceeds its limit,
+when the disk runs low, or on request. The log says why each time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from tinkex.server.storage.store_threads import at_store
 logger = logging.getLogger(__name__)
 
 NEWEST_KEPT = 4
-"""Of each session: a loop may still be collecting with those before the last."""
+"""Newest weights kept per session: a loop may still be sampling from those before the last."""
 
 _YOUNG_S = 600.0
 _ROOM = 0.9
-"""Of the limit: so much is left when something has to go, lest every save has to."""
+"""When room is made, usage goes down to this share of the limit, so that not every save has to make
+room."""
 
 
 class Freed(NamedTuple):
-    """What was let go."""
+    """What was deleted."""
 
     samplers: int = 0
     size_bytes: int = 0
@@ -90,17 +91,17 @@ class UnnamedWeights:
         return await self._store.read(table.serves, folder)
 
     async def promise(self, row: SamplerRow) -> None:
-        """Make a sampler whose folder is there or will be; once."""
+        """Make a sampler whose folder exists or will exist; once."""
         await self._store.write(table.insert_once, row)
 
     async def collect(self, why: str) -> Freed:
-        """Let go of everybody's that are not live."""
+        """Delete all tenants' weights that are not live."""
         async with self._turn:
             rows = await self._rows(None)
             return await self._let_go(rows, self._size(rows), why)
 
     async def collectable(self) -> Freed:
-        """What `collect` would let go of now."""
+        """What `collect` would delete now."""
         rows = self._expendable(await self._rows(None))
         return Freed(len(rows), self._size(rows))
 
@@ -150,7 +151,8 @@ class UnnamedWeights:
         return freed
 
     def _expendable(self, rows: list[Unnamed]) -> list[Unnamed]:
-        """Those that are not live, least recently used first; of ended sessions before others."""
+        """Those that are not live, least recently used first, those of ended sessions before
+        others."""
         busy, oldest = self._busy(), self._listening.before(self._idle_s)
         newer: Counter[str] = Counter()
         found = []
@@ -162,7 +164,7 @@ class UnnamedWeights:
         return sorted(found, key=lambda row: (not row.ended, self._used(row)))
 
     def _used(self, row: Unnamed) -> float:
-        """When it was last used, as far as anybody can know after a restart."""
+        """When it was last used, as far as that is known after a restart."""
         known = self._samplers.used_at(row.sampler_id)
         since = row.created_at if row.ended else max(row.created_at, self._started)
         return since if known is None else max(known, since)

@@ -1,8 +1,8 @@
-"""Large bodies and results on disk, laid into shared files so that each costs one sync.
+"""Large bodies and results on disk, in shared segment files so that each costs one sync.
 
-A blob is a stretch of a segment file, followed by its checksum; its name says where. Its bytes are
-durable when `put` returns; after a crash `is_whole` tells whether all of them are there. A segment
-is deleted when nothing in it is needed any more. Knows nothing of what the bytes mean.
+A blob is a stretch of a segment file, followed by its checksum; its name says where it is. Its
+bytes are durable when `put` returns. After a crash `is_whole` tells whether all of them are there.
+A segment is deleted when nothing in it is needed any more. Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BlobStore(Protocol):
 
 
 class _Place(NamedTuple):
-    """Where a blob's bytes lie; its name says so."""
+    """Where a blob's bytes are; its name says so."""
 
     segment: int
     offset: int
@@ -62,7 +62,7 @@ class SegmentBlobs:
     """A `BlobStore` in one directory. All but `reserve` block on the disk."""
 
     def __init__(self, root: Path, first: int = 1) -> None:
-        """New segments are numbered from `first`, or from the newest one there is."""
+        """New segments are numbered from `first`, or from the newest existing one."""
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class SegmentBlobs:
         self._named: set[int] = set()
 
     def reserve(self, length: int) -> str:
-        """Set room aside for so many bytes; they must then be `put`, or the name deleted."""
+        """Reserve room for so many bytes. They must then be `put`, or the name deleted."""
         with self._lock:
             if self._end >= _SEGMENT_BYTES:
                 self._newest, self._end = self._newest + 1, 0
@@ -82,7 +82,7 @@ class SegmentBlobs:
         return place.name
 
     def put(self, name: str, data: bytes, meanwhile: Meanwhile = None) -> None:
-        """Write bytes where `reserve` said, and return when they are durable. `meanwhile` runs
+        """Write the bytes at the reserved place, and return when they are durable. `meanwhile` runs
         while the disk is busy with them; if it raises, nothing is promised about the bytes."""
         place = _Place.of(name)
         assert len(data) == place.length
@@ -101,7 +101,7 @@ class SegmentBlobs:
             self._named.add(place.segment)
 
     def get(self, name: str) -> bytes:
-        """The bytes of a blob; `OSError` if they are not those that were written."""
+        """The bytes of a blob; `OSError` if they are damaged."""
         place = _Place.of(name)
         descriptor = os.open(self._path(place.segment), os.O_RDONLY)
         try:
@@ -137,7 +137,7 @@ class SegmentBlobs:
         return True
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """After a start: these are needed, and a segment without any of them is not."""
+        """After a start: these blobs are needed; segments with none of them are deleted."""
         with self._lock:
             self._needed = {}
             for name in names:
@@ -163,7 +163,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _start_writing(descriptor: int, place: _Place) -> None:
-    """Let the kernel begin now what the sync then only has to wait for."""
+    """Let the kernel start writing now, so that the sync has less to wait for."""
     if hasattr(os, "posix_fadvise"):
         length = place.length + _CHECKSUM_BYTES
         os.posix_fadvise(descriptor, place.offset, length, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,7 @@
-"""Watches whether the database takes writes: asked when somebody wants to know, once for all.
+"""Checks whether the database takes writes: when somebody asks, once for all who ask.
 
-A database that can only be read (a copy, after a failover), that somebody else holds locked, whose
-disk is full, or that is gone looks well to whoever only reads or has nothing to write.
+A database that is read-only (a replica, after a failover), locked, on a full disk, or gone can look
+well to a server that only reads or has nothing to write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tinkex.server.storage.database.sessions import write_and_undo
 from tinkex.server.storage.database.transactions import DatabaseError
 
 PATIENCE_S = 2.0
-"""For an answer, before it counts as none."""
+"""Seconds for an answer before it counts as none."""
 _FRESH_S = 1.0
 
 

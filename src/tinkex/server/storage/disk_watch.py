@@ -1,4 +1,4 @@
-"""Watches how much room the disk of a home has left, and warns before there is none."""
+"""Watches the free space on a home's disk, and warns before it runs out."""
 
 from __future__ import annotations
 

@@ -32,10 +32,8 @@ Pack: TypeAlias = Callable[[Path], Iterable[bytes]]
 
 
 class Folders:
-    """Immutable folders of weights under one root: begun empty, filled by another, then sealed.
-
-    An unsealed folder lies under a temporary name and is swept at the next start.
-    """
+    """Immutable folders of weights under one root: begun empty, filled by another, then sealed. An
+    unsealed folder has a temporary name and is deleted at the next start."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -55,8 +53,8 @@ class Folders:
         return draft.name.removeprefix(_TEMPORARY)
 
     def seal(self, folder: Path) -> str:
-        """Make what was written durable and give it its final name. One that has it already stays:
-        it was sealed by an earlier try at the same thing."""
+        """Make what was written durable and give it its final name. A folder that has it already
+        stays: it was sealed by an earlier attempt at the same thing."""
         name = self.final_name(folder)
         if (self._root / name).is_dir():
             self.abandon(folder)
@@ -75,31 +73,31 @@ class Folders:
         return self._root / name
 
     def has(self, name: str) -> bool:
-        """Whether the sealed folder is there."""
+        """Whether the sealed folder exists."""
         return self.path(name).is_dir()
 
     def is_here(self, _: str) -> bool:
-        """Whether a folder that there is lies on this disk."""
+        """Whether an existing folder is on this disk."""
         return True
 
     async def files(self, name: str, digest: str | None = None) -> manifest.Manifest:
-        """What is in a sealed folder; refused unless it is what `digest` names, if given."""
+        """The files of a sealed folder; refused unless it matches `digest`, if given."""
         return await asyncio.to_thread(manifest.read, self.path(name), digest)
 
     async def check(self, name: str, digest: str | None = None) -> None:
-        """Refuse a sealed folder that is not what was sealed: `CorruptCheckpoint`."""
+        """Refuse a sealed folder that has changed: `CorruptCheckpoint`."""
         await asyncio.to_thread(manifest.verify, self.path(name), digest)
 
     def using(self, _: str) -> AbstractContextManager[None]:
-        """Keep a folder on this disk for the length of a `with`: here it stays anyway."""
+        """Keep a folder on this disk for the length of a `with`; here it always is."""
         return nullcontext()
 
     async def here(self, name: str) -> Path:
-        """A sealed folder on this disk. What is not there raises when it is read."""
+        """A sealed folder on this disk. A missing one raises when it is read."""
         return self.path(name)
 
     def link(self, _name: str, _file: str, _seconds: float) -> str | None:
-        """An address to get a file by without this server; here there is none."""
+        """An address to fetch a file without this server; None here."""
         return None
 
     async def digest(self, name: str) -> str:
@@ -115,7 +113,7 @@ class Folders:
         return WeightsRef(str(self.path(name)), digest)
 
     async def linked(self, _name: str) -> WeightsRef | None:
-        """The same for an engine elsewhere that can get it without this server; here none can."""
+        """The same for an engine elsewhere that can fetch it without this server; None here."""
         return None
 
     def delete(self, name: str) -> None:
@@ -159,8 +157,8 @@ def _sync(path: Path) -> None:
 
 
 def _sync_pieces(path: Path) -> None:
-    """Let a large file reach the disk piece by piece. While all of it is on its way at once, a file
-    system keeps others who sync there waiting: the database, and so everybody's steps."""
+    """Sync a large file piece by piece. While all of it is being synced at once, a file system
+    delays others that sync there: the database, and so everybody's steps."""
     with contextlib.ExitStack() as undo:
         try:
             file = undo.enter_context(path.open("r+b"))

@@ -37,8 +37,8 @@ def default_home(environ: Mapping[str, str]) -> Path:
 
 
 class Holder(NamedTuple):
-    """Who lives in a home. Without `address` it is a script, not a `tinkex serve`; `socket` is
-    where its user's processes reach it, empty if nowhere."""
+    """Who serves a home. Without `address` it is a script, not a `tinkex serve`; `socket` is where
+    its user's processes reach it, empty if nowhere."""
 
     pid: int
     address: str = ""
@@ -54,10 +54,8 @@ class Holder(NamedTuple):
 
 
 class HomeTaken(Exception):
-    """Another server lives in this home. The message says which, and what to do.
-
-    `holder` is None in the moment before it has written its name.
-    """
+    """Another server has this home. The message says which, and what to do. `holder` is None in the
+    moment before it has written its name."""
 
     def __init__(self, root: Path, holder: Holder | None) -> None:
         who = holder or "another process, which is just starting"
@@ -70,7 +68,7 @@ _SEGMENTS_OF_A_LEASE = 1_000_000
 
 
 class HomeLease(Protocol):
-    """The right to a home whose rows are in a database of their own: see `database.postgres`."""
+    """The right to a home whose rows are in a separate database: see `database.postgres`."""
 
     number: int
     home: str
@@ -86,8 +84,8 @@ class HomeLease(Protocol):
 
 
 class Home:
-    """An existing folder, locked for this process until `release`. Who comes with a `lease` has
-    the right to it, whoever holds the lock."""
+    """An existing folder, locked for this process until `release`. A process with a `lease` has the
+    right to it, whoever holds the lock."""
 
     def __init__(self, root: Path, address: str = "", lease: HomeLease | None = None) -> None:
         self.root = root
@@ -110,7 +108,7 @@ class Home:
         _held.add(self)
 
     def name(self, address: str) -> None:
-        """Tell who comes later where this server answers."""
+        """Record where this server answers, for processes that come later."""
         holder = Holder(os.getpid(), address, self.socket.path)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, json.dumps(holder._asdict()).encode(), 0)
@@ -127,8 +125,8 @@ class Home:
 
     @property
     def first_segment(self) -> int:
-        """Of this server's payloads: one that stood still and has lost the home never writes into
-        those of the next."""
+        """The first number of this server's payload segments, so that a server that hung and lost
+        the home never writes into those of the next."""
         return 1 if self.lease is None else self.lease.number * _SEGMENTS_OF_A_LEASE
 
     @property
@@ -177,7 +175,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _new_lock(root: Path) -> int:
-    """In place of one whose holder stands still, and has lost its right to the home."""
+    """A new lock in place of one whose holder hangs and has lost its right to the home."""
     (root / "lock").unlink(missing_ok=True)
     descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -196,7 +194,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def holder_of(root: Path) -> Holder | None:
-    """Who wrote its name last; it may have gone since. Servers before 0.2 had no socket."""
+    """The process that wrote its name last; it may have exited since. Servers before 0.2 had no
+    socket."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads((root / "lock").read_text())
         address = str(found.get("address", ""))

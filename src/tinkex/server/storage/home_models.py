@@ -1,7 +1,7 @@
-"""Which folder a home's servers had each model from, for the home's owner alone.
+"""Which folder a home's servers loaded each model from.
 
-`tinkex checkpoint export` finds a run's base model by it, also when the server has ended. It lies
-in the home, which its owner alone can read, and is told to no client.
+`tinkex checkpoint export` uses it to find a run's base model, even after the server has ended. It
+is in the home, which only its owner can read, and no client is told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a home's rows are: in its own file, or in a database of a team's, which the folder names.
+"""Where a home's rows are: in its own file, or in a database that the folder names.
 
-Files and rows belong together: with another home's rows a server would take every file for one that
-nobody needs. So either names the other, and a server that finds a mismatch does not start.
+Files and rows belong together: with another home's rows a server would delete every file as
+unneeded. So each names the other, and a server that finds a mismatch does not start.
 """
 
 from __future__ import annotations

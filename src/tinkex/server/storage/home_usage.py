@@ -1,4 +1,4 @@
-"""What takes room in a home, by what it is for. Reads only, also beside a running server."""
+"""What takes room in a home, by purpose. Reads only; works beside a running server."""
 
 from __future__ import annotations
 

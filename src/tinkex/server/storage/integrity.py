@@ -1,7 +1,7 @@
-"""Looks, while nothing else is to do, whether what the database names is on the disk and whole.
+"""Idle-time check that what the database names is on the disk and intact.
 
 Checks the database itself, the bodies and results of operations, the snapshots of runs, and in each
-round the bytes of one checkpoint and of one snapshot. It mends nothing: what it finds is logged and
+round the bytes of one checkpoint and of one snapshot. It repairs nothing: findings are logged and
 counted.
 """
 

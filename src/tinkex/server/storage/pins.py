@@ -1,4 +1,4 @@
-"""Folders that operations still to be repeated read from: hard links that outlive what they link.
+"""Folders read by operations that may be repeated: hard links that outlive what they link to.
 
 A pin belongs to one operation, has its name, and is dropped when a snapshot covers that operation.
 """

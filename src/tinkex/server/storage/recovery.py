@@ -1,6 +1,6 @@
-"""Recovery: after a start, what a crash left half-made is cleared away.
+"""Recovery: clears away at a start what a crash left half-made.
 
-Forgotten is only what was never acknowledged; deleted is only what nothing names.
+It forgets only what was never acknowledged, and deletes only what no row names.
 """
 
 from __future__ import annotations

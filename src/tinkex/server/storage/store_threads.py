@@ -1,7 +1,7 @@
-"""A thread pool for what may wait for an object store, apart from the one for this machine's work.
+"""A thread pool for work that waits for an object store, separate from the one for local work.
 
-A store that takes requests and does not answer holds each thread for a minute. Who saves, loads or
-sends a large body waits with it; reading the next small request must not.
+A store that takes requests and does not answer holds each thread for a minute. Requests that save,
+load or send a large body wait for it; small requests must not.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tenants: their keys, their sessions, what they use and what is theirs."""
+"""Tenants: their keys, their sessions, their usage and what they own."""

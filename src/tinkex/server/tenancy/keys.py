@@ -33,13 +33,13 @@ class KeyProblem(ValueError):
 class Key:
     """One key, without its secret."""
 
-    id: str  # public; names the key in lists and to revoke it
-    name: str  # of the tenant; keys of one name belong to the same
-    sha256: str  # of the secret, which is kept nowhere
-    created_at: float  # Unix seconds, as those below
+    id: str  # public; names the key in lists and for revoking
+    name: str  # name of the tenant; keys of one name belong to the same
+    sha256: str  # hash of the secret, which is stored nowhere
+    created_at: float  # Unix seconds, like those below
     expires_at: float | None = None  # None: never
     revoked_at: float | None = None  # None: it was not
-    operator: bool = False  # sees and may end what belongs to every tenant
+    operator: bool = False  # sees and may end everything, whichever tenant owns it
 
     def active(self, now: float) -> bool:
         if self.revoked_at is not None:
@@ -64,7 +64,7 @@ class KeyFile:
     def create(
         self, name: str, expires_in: float | None = None, *, operator: bool = False
     ) -> tuple[Key, str]:
-        """A new key for tenant `name` and its secret, which is shown here and kept nowhere."""
+        """A new key for tenant `name` and its secret, which is shown here and stored nowhere."""
         if not _NAME.fullmatch(name):
             raise KeyProblem(
                 f"name has {len(name)} characters or unusual ones: use 1 to 64 letters, digits, "
@@ -88,7 +88,7 @@ class KeyFile:
         return self._keys
 
     def revoke(self, key_id: str) -> Key:
-        """End the key with this id at once. Revoking twice changes nothing."""
+        """Revoke the key with this id at once. Revoking twice changes nothing."""
         with self._locked():
             for key in self.list():
                 if key.id == key_id:
@@ -125,7 +125,7 @@ class KeyFile:
 
 
 class ActiveKeys(Mapping[str, str]):
-    """The keys that are good right now, as hash → tenant: a view that follows the file."""
+    """The currently valid keys, as hash → tenant: a view that follows the file."""
 
     def __init__(self, file: KeyFile) -> None:
         self._file = file
@@ -148,7 +148,7 @@ class ActiveKeys(Mapping[str, str]):
 
 
 class OperatorKeys(Collection[str]):
-    """The hashes of the operators' keys that are good right now: a view that follows the file."""
+    """The hashes of currently valid operators' keys: a view that follows the file."""
 
     def __init__(self, file: KeyFile) -> None:
         self._file = file

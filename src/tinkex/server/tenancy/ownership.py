@@ -1,4 +1,4 @@
-"""To whom things in a home belong. Asked only on behalf of the user who owns the home's files."""
+"""Who owns what in a home. Asked only on behalf of the user who owns the home's files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Belongings:
         self._store = store
 
     async def tenant(self, named: Mapping[str, Any]) -> str | None:
-        """Of the run or session among a request's path parameters."""
+        """The owner of the run or session in a request's path."""
 
         def find(db: Transaction) -> str | None:
             run_id, session_id = named.get("training_run_id"), named.get("session_id")

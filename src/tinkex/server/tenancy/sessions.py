@@ -1,8 +1,7 @@
 """Sessions: opened by a client, kept alive by heartbeats, ended by it or by long silence.
 
 An ended session stays readable and its checkpoints stay; its heartbeats are answered with `Gone`.
-
-Silence is counted in time that the server was there to listen.
+Silence counts only time in which the server was listening.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Sessions:
         self._listening = listening
 
     async def load(self) -> None:
-        """Take up the sessions that were alive when the server stopped, their silence forgiven."""
+        """Load the sessions that were alive when the server stopped; their silence starts anew."""
         now = self._clock.now()
         for row in await self._store.query(table.active):
             self._alive[row.session_id] = replace(row, seen_at=now)
@@ -80,7 +79,7 @@ class Sessions:
         return row
 
     async def alive(self, tenant: str, session_id: str) -> SessionRow:
-        """The tenant's session, for which something new is asked; it counts as a sign of life."""
+        """The tenant's session, for a new request; this counts as a sign of life."""
         row = await self.owned(tenant, session_id)
         if session_id not in self._alive:
             raise Gone(f"session {session_id!r} has ended ({row.status}): open a new one")
@@ -94,12 +93,12 @@ class Sessions:
         return self._listening.seconds - self._heard.get(session_id, 0.0)
 
     async def finish(self, tenant: str, session_id: str, reason: str, detail: str | None) -> None:
-        """End a session at its client's wish; the first reason wins."""
+        """End a session at its client's request; the first reason wins."""
         await self.owned(tenant, session_id)
         await self._end(session_id, "finished", reason, detail)
 
     async def expire_silent(self) -> list[str]:
-        """End the sessions not heard of for too long; return them."""
+        """End the sessions that were silent for too long; return them."""
         oldest = self._listening.seconds - self._settings.timings.session_expiry_s
         silent = [one for one in self._alive if self._heard.setdefault(one, 0.0) < oldest]
         for session_id in silent:

@@ -1,4 +1,4 @@
-"""Who is asking: an API key in, a tenant's id out. Keys are only ever held as hashes.
+"""Authentication: an API key in, a tenant's id out. Keys are only ever held as hashes.
 
 On loopback any well-formed key is a tenant of its own. Elsewhere keys are configured: the hash of
 the presented key is compared with every configured hash, in constant time.
@@ -14,22 +14,22 @@ from tinkex.server.refusals import Unauthorized
 from tinkex.wire.limits import API_KEY_PREFIX, KEY_PREFIXES, LOCAL_API_KEY
 
 OWNERS_PLACE = ("local", 80)
-"""What a request names as its server when it comes from a process of the user who owns the home's
-files: this one, or one at the home's socket. No network can make a request say so."""
+"""The server name of a request that comes from a process of the home's owner: this process, or one
+at the home's socket. No request over a network can have it."""
 
 _KEY_LIMIT = 8192
 
 
 class Tenants:
-    """`keys` maps key hashes to tenant ids; None admits any well-formed key as its own tenant.
-    `operators` are the hashes of those keys whose holders look after everybody's things."""
+    """`keys` maps key hashes to tenant ids; None accepts any well-formed key as its own tenant.
+    `operators` are the hashes of keys whose holders manage everything."""
 
     def __init__(self, keys: Mapping[str, str] | None, operators: Container[str] = ()) -> None:
         self._keys = keys
         self._operators = operators
 
     def identify(self, key: str | None, *, is_owner: bool = False) -> str:
-        """The tenant of a key, or `Unauthorized`. Who owns the home's files needs no known key."""
+        """The tenant of a key, or `Unauthorized`. The home's owner needs no known key."""
         if not key:
             raise Unauthorized(
                 "no API key: send it in the X-API-Key header, or as Authorization: Bearer KEY"

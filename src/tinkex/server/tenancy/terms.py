@@ -1,8 +1,7 @@
-"""Terms of single tenants: how large their share is, who goes first, and limits of their own.
+"""Terms of single tenants: weight, priority and limits of their own.
 
-Read from one small JSON file in the home, `tenants.json`, by tenants' names; changes count within
-a moment.
-A file that is wrong keeps a server from starting; while it runs, the last right one stays.
+Read from one small JSON file in the home, `tenants.json`, by tenants' names; changes apply within a
+moment. An invalid file keeps a server from starting; a running server keeps the last valid one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "tenants.json"
 LARGEST_WEIGHT = 16
 _LOOK_S = 0.2
-"""Between two looks at the file: schedulers ask many times a second."""
+"""Seconds between two looks at the file: schedulers ask many times a second."""
 LIMITS = (
     "sessions_per_tenant",
     "runs_per_tenant",

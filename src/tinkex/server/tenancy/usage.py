@@ -1,7 +1,7 @@
-"""Counts what tenants use, and writes it down a few seconds later.
+"""Counts what tenants use, and writes it to the database a few seconds later.
 
-Amounts gather in memory between flushes, so that a sample costs no write of its own; a crash loses
-at most what gathered since the last one. Knows no prices.
+Amounts accumulate in memory between flushes, so a sample costs no write of its own. A crash loses
+at most what accumulated since the last flush. Knows no prices.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TENANTS = 1024
 
 
 class Meter:
-    """What has been used since the last flush, by hour, source and measure; `totals` since the
-    start, by measure alone, and `by_tenant`, of those who used something lately."""
+    """Use since the last flush, by hour, source and measure; `totals` since the start by measure
+    alone, and `by_tenant` for recent users."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Meter:
             self.by_tenant.popitem(last=False)
 
     async def flush(self) -> None:
-        """Write down what gathered."""
+        """Write the accumulated amounts to the database."""
         amounts, self._amounts = self._amounts, {}
         if amounts:
             await self._store.write(_write, amounts)

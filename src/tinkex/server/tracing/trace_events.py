@@ -19,11 +19,11 @@ class Span:
     """One request. Times are Unix seconds; `None` means it has not come so far."""
 
     track: str  # the line it is drawn on
-    name: str  # what was asked
+    name: str  # the request
     accepted: float  # Unix seconds
-    started: float | None = None  # likewise; None: it still waits
-    finished: float | None = None  # likewise; None: it still runs
-    args: Mapping[str, object] = field(default_factory=dict)  # shown beside it
+    started: float | None = None  # Unix seconds; None: it still waits
+    finished: float | None = None  # Unix seconds; None: it still runs
+    args: Mapping[str, object] = field(default_factory=dict)  # shown with it
 
 
 def encode(session_id: str, spans: Iterable[Span], now: float) -> bytes:

@@ -1,16 +1,16 @@
-"""Admission to an engine's memory: which runs have a place in it, and who goes when others wait.
+"""Admission to an engine's memory: which runs are resident, and which leave when others wait.
 
-A run takes its place before its state is sent for and gives it back only when the engine has let it
-go, so there are never more places taken than there are. When none is left, these go first, each
-after what it has under way:
+A run takes its place before its state is loaded and gives it back only when the engine has dropped
+it, so there are never more runs than places. When none is left, these leave first, each after its
+current work:
 
-1. runs with nothing to do for a while, the longest idle first;
-2. other runs with nothing to do, of the tenant with the most places if it has more than the one
-   who waits, else of that one itself;
-3. busy runs that had their turn, chosen in the same way: nobody keeps others out by never being
-   idle, and nobody who has many places gets the few of another.
+1. runs that have been idle for a while, the longest idle first;
+2. other idle runs, of the tenant with the most places if it has more than the one who waits,
+   otherwise of the waiting tenant itself;
+3. busy runs that had their turn, chosen in the same way. So a run that is never idle blocks nobody,
+   and a tenant with many places takes none from one with few.
 
-A run that could not be let go is passed over for a while, so it keeps nobody waiting.
+A run that could not be dropped is passed over for a while, so it keeps nobody waiting.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Places:
         return self._left(self._holders).takes(self._room.size(run))
 
     def make_room(self, waiting: Sequence[Run], now: float) -> float | None:
-        """Tell as many runs to go as is needed for those that wait and no more; when to look again
-        if too few could."""
+        """Ask as many runs to leave as those that wait need, and no more. Returns when to look
+        again if too few could."""
         left, leaving = self._left([run for run in self._holders if not run.is_leaving]), 0
         for run in waiting:
             while not left.takes(self._room.size(run)):
@@ -86,7 +86,7 @@ class Places:
         return _Left(self._room, len(holders), taken)
 
     def _leaver(self, tenant: str, now: float) -> Run | None:
-        """Who goes for a run of `tenant`."""
+        """The run that leaves for a run of `tenant`."""
         able = [run for run in self._settled() if run.stays_until <= now]
         idle = [run for run in able if not run.active and not _has_work(run, now)]
         old = [run for run in idle if now - run.used_at >= _LONG_IDLE_S]
@@ -98,8 +98,8 @@ class Places:
         return min(tired, key=lambda run: run.settled_at, default=None)
 
     def _of_largest(self, runs: list[Run], tenant: str) -> list[Run]:
-        """Those of the tenant that has the most places, if it has more than `tenant`, else its own:
-        who has many places gets no more from those who have few."""
+        """The runs of the tenant with the most places, if it has more than `tenant`, else
+        `tenant`'s own: a tenant with many places gets no more from those with few."""
         mine = [run for run in runs if run.tenant == tenant]
         largest = max(runs, key=lambda run: self._counts[run.tenant], default=None)
         if largest is None or self._counts[largest.tenant] <= self._counts[tenant]:
@@ -118,7 +118,7 @@ class Places:
 
 
 class _Left(NamedTuple):
-    """What so many runs of so many bytes leave of a room."""
+    """What remains of a room after so many runs of so many bytes."""
 
     room: Room
     runs: int

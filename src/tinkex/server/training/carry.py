@@ -1,8 +1,8 @@
-"""Carries one operation: prepare, send, wait, conclude, commit, wake who waits.
+"""Carries one operation: prepare, send, wait, conclude, commit, wake the waiting polls.
 
-An operation's end is written after that of the one before it, but nothing waits for a save: it
-changes nothing of the run. What was lost with the engine is left in the log as it is, to be sent
-again once the run is restored; if that happens too often, it fails.
+An operation's end is written after that of the one before it. Only a save is not waited for,
+because it changes nothing of the run. What was lost with the engine stays in the log, to be sent
+again once the run is restored; after too many losses it fails.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class Carrier:
-    """Sees operations to their ends. `replays` counts those repeated after a loss,
-    `replay_differences` those that then came out differently."""
+    """Carries operations to their ends. `replays` counts those repeated after a loss,
+    `replay_differences` those that then gave another result."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Carrier:
                 conclusion = Conclusion(told)
         await _over(before)
         if run.residence != residence:
-            # One before it was lost with the engine; what rests on that one is not final either.
+            # An earlier one was lost with the engine, so this result is not final either.
             _abandon(prepared)
             return
         await self._conclude(run, entry, prepared, conclusion)
@@ -124,7 +124,7 @@ class Carrier:
             run.owe_snapshot()
 
     async def _check_replay(self, run: Run, entry: Entry, conclusion: Conclusion) -> None:
-        """A repeated operation must come out as it did; if not, say so loudly and carry on."""
+        """A repeated operation must give the same result. If not, log an error and go on."""
         if conclusion.outcome.failed:
             why = f"repeating {entry.request_id} failed: {told(conclusion.outcome)}"
             run.break_down(why)
@@ -161,7 +161,7 @@ def _abandon(prepared: Prepared | None) -> None:
 
 
 def _failed(entry: Entry, error: Exception) -> Conclusion:
-    """Whose failure it is, and what its client is told."""
+    """Whose failure it is, and what the client is told."""
     if isinstance(error, CommandFailed):
         category: Category = "user" if error.kind == "user" else "server"
         return Conclusion(failure(category, error.message))

@@ -1,7 +1,7 @@
-"""Reads a large body while it is on its way to the disk: one thread, and the disk works meanwhile.
+"""Decodes a large body while it is being written to the disk: one thread for both.
 
-What lies on the disk then is a draft: it belongs to nobody until an operation is accepted that
-names it, and goes if none is. Accepts nothing itself.
+The written body is a draft: it belongs to no operation until one is accepted that names it, and is
+deleted otherwise. Accepts nothing itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Intake:
         self._threads = threads
 
     async def read(self, tenant: str, body: bytes, write: bool) -> tuple[Examined, Draft | None]:
-        """What a body says and, where `write` asks for it, the draft. Raises `Refusal`."""
+        """The decoded body and, if `write` asks for it, the draft. Raises `Refusal`."""
         if not write:
             return await self._threads.run(tenant, partial(examine, body)), None
         draft = Draft(self._blobs.reserve(len(body)))
@@ -47,7 +47,7 @@ class Intake:
             raise
 
     def discard(self, draft: Draft | None) -> None:
-        """Give up a draft that nobody kept."""
+        """Delete a draft that no operation kept."""
         if draft is not None and not draft.kept:
             self._blobs.delete(draft.blob)
 

@@ -1,4 +1,4 @@
-"""An accepted operation's body: from memory while fresh, else from where it was made durable."""
+"""The body of an accepted operation: from memory while it is fresh, otherwise from storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tinkex.server.storage.store_threads import at_store
 
 
 class Bodies:
-    """Reads bodies back. The bytes are exactly those that came."""
+    """Reads bodies back. The bytes are exactly those that arrived."""
 
     def __init__(self, storage: HomeStorage) -> None:
         self._store, self._blobs = storage.store, storage.blobs

@@ -1,10 +1,9 @@
 """Placement: which engine of its model's pool a run goes to, and when it moves to another.
 
-A run that is nowhere goes where there is room, then where the fewest runs have something to do. It
-stays there while it is in that engine's memory. It is moved, by being written down and brought back
-elsewhere, when its engine is being drained, or when another one has at least two busy runs less:
-moving one then makes both better off, and nothing would move it back. Runs of an engine that died
-come back on any other at once.
+A run that is not resident goes where there is room, then where the fewest runs are busy. It stays
+while it is in that engine's memory. It is moved, by a save and a load, when its engine is drained,
+or when another engine has at least two busy runs less: then one move helps both, and nothing would
+move the run back. Runs of an engine that died continue on any other at once.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from tinkex.server.settings import Settings
 from tinkex.server.training.admission import Room
 
 Crews: TypeAlias = dict[str, list[Run]]
-"""The runs of a pool by the name of the engine they are on, or are to be brought to."""
+"""The runs of a pool by the name of the engine they are on, or will be loaded into."""
 
 BUSY_S = 10.0
-"""A run that was asked something so lately counts as busy: its client thinks, or samples."""
+"""A run that got a request this recently counts as busy: its client thinks, or samples."""
 _GAIN = 2
 """Busy runs by which two engines must differ before one is moved."""
 
 
 class Placement:
-    """Chooses; runs are brought and let go by others."""
+    """Chooses engines; other modules load and drop runs."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         self._clock = clock
@@ -40,7 +39,7 @@ class Placement:
         self._waits_for: dict[str, dict[str, str]] = defaultdict(dict)
 
     def crews(self, pool: Pool, runs: Iterable[Run]) -> Crews:
-        """Everybody's engine. A run that has nothing to do and is nowhere has none."""
+        """The runs of every engine. An idle run that is not resident has none."""
         crews: Crews = {engine.name: [] for engine in pool}
         if len(pool) == 1 and pool.takes_work:
             crews[next(iter(crews))].extend(runs)
@@ -72,7 +71,7 @@ class Placement:
             chosen.ask_to_leave(f"moving from engine {source.name} to one with less to do")
 
     def _seat(self, pool: Pool, runs: Iterable[Run], crews: Crews) -> None:
-        # Looked up once for all runs: this is done for every request of a run that is nowhere.
+        # Looked up once for all runs: this happens for every request of a run that is not resident.
         homes = {engine.residence: crews[engine.name] for engine in pool if engine.is_ready}
         afloat = []
         for run in runs:
@@ -92,8 +91,8 @@ class Placement:
                 busy[engine.name] += 1
 
     def _choose(self, pool: Pool, crews: Crews, busy: dict[str, int], run: Run) -> Engine | None:
-        """The engine for a run that is nowhere. One that waits for room keeps waiting where it
-        does, lest others are asked to go on every engine for its sake."""
+        """The engine for a run that is not resident. A run that waits for room keeps its choice, so
+        that not every engine is asked to make room for it."""
         engines = pool.open()
         roomy = [each for each in engines if self._has_room(each, crews[each.name], run)]
         waits = self._waits_for[pool.spec.name]

@@ -1,9 +1,9 @@
-"""Progress reports: tells the log what a server does for people, at a bounded rate.
+"""Progress reports: the log of what a server does, for people, at a bounded rate.
 
-Runs that begin, steps now and then with loss and speed, saves, what was refused, samples by the
-half-minute. A line about a run's steps comes at most every few seconds, the same refusal too, with
-a count of those left out, so a busy server says no more than a quiet one. No key, prompt or token
-appears, and nothing here changes what happens.
+New runs, steps now and then with loss and speed, saves, refusals with their reason, samples by the
+half-minute. Lines about one run's steps come at most every few seconds, and so do repeats of the
+same refusal, with a count of those left out. So a busy server logs no more than a quiet one. No
+key, prompt or token appears, and nothing here changes what happens.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class _Since:
     loss_tokens: float = 0.0  # that it is over
 
     def passed(self, tokens: int, metrics: Mapping[str, float]) -> None:
-        """A forward-backward pass; several may make up a step."""
+        """Count a forward-backward pass; several may make up a step."""
         self.tokens += tokens
         self.loss_sum += metrics.get("loss:sum", math.nan)
         self.loss_tokens += metrics.get("tokens:sum", 0.0)
 
     def take_loss(self) -> float | None:
-        """Of the step that ends now: per token that counts where the loss says how many do."""
+        """The loss of the step that ends now: per counted token if the loss says how many there
+        are."""
         total, tokens = self.loss_sum, self.loss_tokens
         self.loss_sum = self.loss_tokens = 0.0
         mean = total / tokens if tokens else total
@@ -56,7 +57,8 @@ class _Since:
 
 
 class Narrator:
-    """Hears of every end of an operation and every refusal; `sampled` totals tokens so far."""
+    """Is told of every end of an operation and every refusal; `sampled` is the total of tokens so
+    far."""
 
     def __init__(self, clock: Clock, sampled: Callable[[], int]) -> None:
         self._clock = clock
@@ -84,7 +86,7 @@ class Narrator:
             since.samplers += 1
 
     def refused(self, route: str, status: int, detail: str) -> None:
-        """A request was refused; `route` is a path of ours, never what the client made of it."""
+        """A request was refused. `route` is a path of ours, never the client's text."""
         left_out = self._refusals.pass_on((route, status))
         if left_out is not None:
             more = f" (and {left_out} like it)" if left_out else ""
@@ -92,7 +94,7 @@ class Narrator:
             _say("refused", text, route=route, status=status)
 
     async def live(self) -> None:
-        """Tell for ever how much was sampled, when anything was."""
+        """Report now and then how much was sampled, if anything was."""
         before = self._sampled()
         while True:
             await asyncio.sleep(SAMPLES_EVERY_S)
@@ -151,7 +153,7 @@ class Throttle:
         self._last: dict[object, tuple[float, int]] = {}
 
     def pass_on(self, kind: object) -> int | None:
-        """None to say nothing; otherwise how many of this kind were left out before."""
+        """None to stay silent; otherwise how many of this kind were left out before."""
         now = self._clock.monotonic()
         at, left_out = self._last.get(kind, (-math.inf, 0))
         if now - at < self._every_s:
@@ -164,13 +166,13 @@ class Throttle:
 
 
 def short(model_id: str) -> str:
-    """A run's id as far as people read it."""
+    """A run's id, shortened for people."""
     session, _, rest = model_id.partition(":")
     return f"{session[:8]}…:{rest}" if len(session) > 12 else model_id
 
 
 def one_line(text: str) -> str:
-    """Text of others, fit for a line of the log: no control characters, not too long."""
+    """Foreign text made safe for a line of the log: no control characters, not too long."""
     shown = "".join(char if char.isprintable() else " " for char in text[: _MESSAGE_LIMIT + 1])
     return shown if len(shown) <= _MESSAGE_LIMIT else f"{shown[:_MESSAGE_LIMIT]}…"
 

@@ -1,6 +1,6 @@
-"""Brings a run into its engine's memory, keeps a copy on disk, and lets it go again.
+"""Loads a run into its engine's memory, keeps a snapshot on disk, and drops it again.
 
-Does one errand at a time and knows nothing of when: the scheduler decides that.
+Does one errand at a time; the scheduler decides when.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 _TRIES = 3
-"""A run that could not be written down so often is let go without: the log can rebuild it."""
+"""After so many failed saves a run is dropped unsaved: the log can rebuild it."""
 
 
 class Residency:
@@ -67,7 +67,7 @@ class Residency:
         return True
 
     async def snapshot(self, run: Run, engine: Engine, sent: Callable[[], None]) -> None:
-        """Write a run down; `sent` is called as soon as the engine may get its next command."""
+        """Save the run; `sent` is called as soon as the engine may get its next command."""
         run.begin_snapshot(self._clock.monotonic())
         try:
             await self._snapshots.take(run, engine, sent)
@@ -77,11 +77,11 @@ class Residency:
             logger.error("snapshot of %s failed, it is tried again: %s", run.model_id, error)
 
     async def evict(self, run: Run, engine: Engine) -> None:
-        """Write an idle run down and free the engine's memory of it. If it cannot be written down,
-        others are asked to go first; in the end it goes without, and is rebuilt from its log."""
+        """Save an idle run and free the engine's memory of it. If it cannot be saved, others are
+        asked to leave first; in the end it is dropped unsaved, and rebuilt from its log."""
         life = run.life
         try:
-            # What was only created is made again as quickly as it is read.
+            # A run that was only created is created again as quickly as it is read.
             written = run.log.begun_through <= run.log.base or run.log.only_created
             if written or await self._written_down(run, engine):
                 await engine.submit(DropRun(f"{run.model_id}:drop", run.model_id), life=life)
@@ -115,8 +115,8 @@ class Residency:
         run.leave()
 
     async def _load(self, run: Run, snapshot: SnapshotRow, engine: Engine, life: int) -> str | None:
-        """Hand a snapshot to the engine; what is wrong with it, if anything is. An engine elsewhere
-        gets it where it is kept, and checks it; if it cannot, through the server."""
+        """Load a snapshot into the engine. Returns what is wrong with it, if anything. An engine
+        elsewhere fetches and checks it; if it cannot, it comes through the server."""
         if engine.is_away and (linked := await self._snapshots.linked(snapshot)) is not None:
             with contextlib.suppress(_OutOfReach):
                 return await self._hand_over(run, snapshot, linked, engine, life)
@@ -149,4 +149,4 @@ class Residency:
 
 
 class _OutOfReach(Exception):
-    """The engine cannot get a snapshot by its links."""
+    """The engine cannot fetch a snapshot by its links."""

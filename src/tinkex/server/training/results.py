@@ -1,10 +1,10 @@
-"""Writes down how an operation ended, then wakes who waits for it. In that order.
+"""Records how an operation ended, then wakes the waiting polls. In that order.
 
-Row and result go to the disk at the same time; a row whose result is not whole after a crash is
-taken back at the next start, since nobody was told of it.
+Row and result go to the disk at the same time. If a crash leaves a row without a whole result, the
+next start undoes it, since nobody was told of it.
 
-A full or failing disk stops nothing but time: the result is kept in memory and written again until
-it is durable, because it was computed from an accepted operation and must not be lost.
+A full or failing disk costs only time: the result is kept in memory and written again until it is
+durable, because it was computed from an accepted operation and must not be lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RETRY_S = 1.0
 
 
 class Reports(NamedTuple):
-    """Those who hear of every end."""
+    """The parts that are told of every end."""
 
     meter: Meter
     narrator: Narrator
@@ -70,7 +70,7 @@ class Endings:
     async def write(
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
     ) -> bool:
-        """Make an ending durable and known; return whether the operation failed after all."""
+        """Make an ending durable and known. Returns whether the operation failed after all."""
         while True:
             try:
                 point = await self._commit(run, entry, prepared, conclusion)
@@ -92,14 +92,14 @@ class Endings:
         return failed
 
     def tell(self, run: Run, entry: Entry, outcome: Outcome) -> None:
-        """Let those who wait know an outcome that rests on nothing but what is durable: if what is
-        left of the operation is lost, repeating it gives the same. `write` follows."""
+        """Tell waiting polls an outcome that depends only on what is durable: if the rest of the
+        operation is lost, repeating it gives the same. `write` follows."""
         self._promises.add(entry.request_id, run.tenant).resolve(outcome)
 
     async def _commit(
         self, run: Run, entry: Entry, prepared: Prepared | None, conclusion: Conclusion
     ) -> Point | None:
-        """Returns what became of the run's history."""
+        """Returns what was added to the run's history."""
         outcome, now = conclusion.outcome, self._clock.now()
         size = len(outcome.body)
         blob = self._blobs.reserve(size) if size > self._inline_bytes else None
@@ -124,7 +124,7 @@ class Endings:
                 write(db)
             return None if measured is None else measured.write(db)
 
-        # Both begin now, not when the loop has dealt with what else came in.
+        # Both begin now, not after whatever else the loop has to do.
         writes: list[Awaitable[Point | None]] = [self._store.write(work)]
         if blob is not None:
             writes.append(at_store(self._blobs.put, blob, outcome.body))
@@ -138,7 +138,7 @@ class Endings:
         return point if isinstance(point, Point) else None
 
     async def matches(self, entry: Entry, outcome: Outcome) -> bool:
-        """Whether a repeated operation came out as it was written down, if that is still known."""
+        """Whether a repeated operation gave the recorded result, if that is still known."""
         row = await self._store.query(table.get, entry.request_id)
         if row is None or row.result_kind is None:
             return True

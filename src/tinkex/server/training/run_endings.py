@@ -1,4 +1,4 @@
-"""Ends runs: one goes when it was stopped or with its session, once nothing of it is left to do."""
+"""Ends runs that were stopped or whose session has ended, once they have no work left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tinkex.server.training.snapshots import Snapshots
 
 
 class RunEndings:
-    """The way out for runs."""
+    """Ends runs."""
 
     def __init__(
         self,

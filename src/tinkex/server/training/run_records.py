@@ -1,7 +1,7 @@
-"""What a person changes about a run from outside: its name, its note, its end, its existence.
+"""Changes to a run from outside: renaming, a note, stopping, deletion.
 
-Additions of this server; the protocol has no words for them. A live run is stopped before it can be
-deleted, so that nobody's training loop loses its run to a slip of the hand.
+These are additions of this server; the protocol does not have them. A live run must be stopped
+before it can be deleted, so that a slip of the hand destroys nobody's training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tinkex.server.storage.home_storage import HomeStorage
 
 
 class RunRecords:
-    """The changing side of the runs of one home, for their owners."""
+    """Changes to the runs of one home, for their owners."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class RunRecords:
         self._recorder = recorder
 
     async def rename(self, tenant: str, model_id: str, name: str | None) -> None:
-        """Give a run a name people know it by; None takes it away."""
+        """Give a run a name; None removes it."""
         if name is not None and (not name.strip() or not name.isprintable()):
             raise Refusal("name must be one line of text that can be printed")
 
@@ -57,7 +57,7 @@ class RunRecords:
         self._recorder.changed(tenant, model_id, "changed")
 
     async def note(self, tenant: str, model_id: str, note: str | None) -> None:
-        """Keep a remark with a run; None takes it away."""
+        """Attach a note to a run; None removes it."""
 
         def work(db: Transaction) -> None:
             _owned(db, tenant, model_id)
@@ -67,7 +67,8 @@ class RunRecords:
         self._recorder.changed(tenant, model_id, "changed")
 
     async def stop(self, tenant: str, model_id: str) -> None:
-        """End a run: what waits fails, nothing new is taken, checkpoints stay. Twice is once."""
+        """Stop a run: pending work fails, nothing new is accepted, checkpoints stay. Stopping twice
+        is no error."""
 
         def work(db: Transaction) -> None:
             row = _owned(db, tenant, model_id)

@@ -1,16 +1,19 @@
 """Sends the next runnable operation of every run to its engine.
 
-`pump` is called after every change and does what can be done at once: it gives runs that are
-nowhere an engine of their model's pool (see `placement`), picks runs in an order that is fair
-between tenants by tokens, whichever engines their runs are on, and starts one errand each, as long
-as the engine's window has room. An errand restores a run whose state the engine does not have,
-takes a snapshot or evicts a run (see `residency`), or carries one operation (see `carry`).
-Operations of one run are sent in order and several may be with the engine; their ends are written
-down in order too. What reads or makes checkpoints waits for the operations before it.
+`pump` is called after every change and does everything that can be done at once:
 
-When an engine dies, what it held is sent again, to another that can take it or in its next life. An
-operation that was with the engine when it died runs alone from then on, and nothing new is begun
-beside it: others' traffic must not keep it waiting.
+1. It gives runs that are not resident an engine of their model's pool (see `placement`).
+2. It picks runs in an order that is fair between tenants by tokens, across the whole pool.
+3. It starts one errand for each, as long as the engine's window has room.
+
+An errand restores a run whose state the engine does not have, takes a snapshot or evicts a run (see
+`residency`), or carries one operation (see `carry`). Operations of one run are sent in order, and
+several may be at the engine; their ends are recorded in order too. Operations that read or make
+checkpoints wait for those before them.
+
+When an engine dies, its operations are sent again, to another engine or to its next life. An
+operation during which an engine died runs alone from then on. Nothing new is started before it, so
+that others' traffic cannot keep it waiting.
 """
 
 from __future__ import annotations
@@ -42,29 +45,31 @@ logger = logging.getLogger(__name__)
 _BYTES_PER_TOKEN = 16
 _LONG_TOKENS = 4096
 _LONG_AT_ONCE = 2
-"""Long operations that one tenant has with an engine, which gives turns to a few of them."""
+"""Long operations that one tenant may have at an engine, which runs only a few of them in turns."""
 _FIRST_ONES = 2
-"""Times `operations_in_flight` may be with an engine, counting those who have no other there."""
+"""An engine's window may grow to this multiple of `operations_in_flight` for tenants that have no
+operation there yet."""
 
 Choice: TypeAlias = tuple[float, Run, Entry | None]
-"""Since when it waits, whose it is, and the operation, or None for an errand of the run's own."""
+"""Since when it waits, its run, and the operation; None for an errand without one: a restore, a
+snapshot or an eviction."""
 
 
 @dataclass(slots=True)
 class _Window:
-    """What is with one engine now, in all and of each tenant. The tenants' turns are the whole
-    pool's."""
+    """The operations at one engine, in total and by tenant. Tenants' turns are counted for the
+    whole pool."""
 
     fairness: Fairness  # whose turn is next
-    operations: int = 0  # with the engine
+    operations: int = 0  # at the engine
     tokens: int = 0  # of those
-    alone: bool = False  # whether the one that is there may have no company
+    alone: bool = False  # whether the one there must run alone
     of: Counter[str] = field(default_factory=Counter)  # operations by tenant
-    long_of: Counter[str] = field(default_factory=Counter)  # of those the long ones
+    long_of: Counter[str] = field(default_factory=Counter)  # the long ones by tenant
 
     @property
     def is_shared(self) -> bool:
-        """Whether nobody has more than one operation here."""
+        """Whether no tenant has more than one operation here."""
         return max(self.of.values(), default=0) <= 1
 
     def add(self, tenant: str, cost: int, sign: int) -> None:
@@ -122,8 +127,8 @@ class Scheduler:
         self._arm(gaps)
 
     def attend(self, run: Run) -> None:
-        """`pump`, as far as a change of this run can matter: where it has its place, that is its
-        engine alone, however many others there are."""
+        """`pump` for a change of one run. If the run is resident, only its engine is looked at,
+        however many others there are."""
         if self._stopping:
             return
         engine = self._engines.at(run.place)
@@ -143,14 +148,14 @@ class Scheduler:
         self.pump()
 
     def release_idle(self) -> None:
-        """Ask runs to leave of which nothing was asked in a while."""
+        """Ask runs to leave that have been idle for a while."""
         oldest = self._clock.monotonic() - self._idle_s
         for run in self._runs:
             if run.used_at < oldest and not run.log.unfinished():
                 run.ask_to_leave()
 
     async def drain(self, seconds: float) -> None:
-        """Start nothing new and give what is under way so long to end."""
+        """Start nothing new, and wait at most this long for what is under way."""
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -158,7 +163,7 @@ class Scheduler:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def stop(self) -> None:
-        """End every errand where it stands; the log knows what is left to do."""
+        """Cancel every errand; the log knows what is left to do."""
         await self.drain(0.0)
         tasks = list(self._tasks)
         for task in tasks:
@@ -173,7 +178,7 @@ class Scheduler:
         return [run for run in self._runs if run.place == engine.residence]
 
     def busy_runs(self, pool: Pool) -> int:
-        """How many runs of a model have something to do."""
+        """How many runs of a model are busy."""
         return sum(bool(run.log.unfinished()) for run in self._served_by(pool))
 
     # ---- choosing
@@ -200,7 +205,7 @@ class Scheduler:
     def _choose(
         self, engine: Engine, runs: list[Run], window: _Window, gaps: list[float]
     ) -> Choice | None:
-        """What to start now: who gives up a place, what must run alone, then by tenants' turns."""
+        """What to start now: evictions first, then what must run alone, then tenants' turns."""
         now = self._clock.monotonic()
         arriving = self._arriving(runs, engine, now, gaps)
         found = [self._runnable(run, engine, now, gaps) for run in runs]
@@ -216,7 +221,7 @@ class Scheduler:
     def _arriving(
         self, runs: list[Run], engine: Engine, now: float, gaps: list[float]
     ) -> list[Choice]:
-        """Runs that are nowhere come back when something is asked of them and there is room."""
+        """Restores for runs that have work and are not resident, as far as there is room."""
         room = Room.of(self._limits.resident_runs, engine.facts)
         places = Places(runs, engine.residence, room, self._turn_s)
         waiting = [run for run in runs if self._wants_place(run, engine, now, gaps)]
@@ -237,7 +242,7 @@ class Scheduler:
         return isinstance(upcoming, Entry)
 
     def _runnable(self, run: Run, engine: Engine, now: float, gaps: list[float]) -> Choice | None:
-        """What a run would do now that the engine has its state, or that is nobody else's to do."""
+        """What a resident run would do now; or, for a run that cannot go on, giving it up."""
         if run.is_sending:
             return None
         own = (run.used_at, run, None)
@@ -262,8 +267,8 @@ class Scheduler:
         return None
 
     def _fits(self, choice: Choice, window: _Window, highest: int) -> bool:
-        """Whether there is room. What another tenant has with the engine, however much, keeps
-        nobody's first operation from a turn there, but for those of a lower class."""
+        """Whether there is room. A tenant's first operation at an engine always fits, however much
+        others have there, unless a higher class has work."""
         _, run, entry = choice
         first = not window.of[run.tenant] and self._class_of(run.tenant) <= highest
         full = window.operations >= self._limits.operations_in_flight
@@ -298,7 +303,7 @@ class Scheduler:
             self._spawn(run, errand, window, 0, self._residency.snapshot(run, engine, sent))
 
     async def _give_up(self, run: Run) -> None:
-        """A run that cannot go on fails what waits on it and keeps no place."""
+        """Fail what waits for a run that cannot go on, and free its place."""
         await self._carrier.fail_all(run)
         await self._residency.drop(run)
 
@@ -347,7 +352,7 @@ def _turns(engines: Engines, settings: Settings) -> list[tuple[Pool, Fairness]]:
 
 
 def _fairest(ready: list[Choice], window: _Window, at: str) -> Choice | None:
-    """The one that waits longest, of the tenant whose turn it is."""
+    """The longest waiting choice of the tenant whose turn it is."""
     by_tenant: dict[str, list[Choice]] = {}
     for choice in ready:
         by_tenant.setdefault(choice[1].tenant, []).append(choice)

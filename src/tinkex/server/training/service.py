@@ -1,4 +1,4 @@
-"""Training as clients ask for it: models made, operations handed in. Parses, checks, submits."""
+"""Training as clients request it: creates runs and submits operations. Parses, checks, submits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
 
 
 class Training:
-    """The incoming side of training."""
+    """Accepts training requests."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class Training:
         self._tenants = tenants
 
     async def create_model(self, tenant: str, asked: CreateModelRequest) -> Accepted:
-        """A new run with fresh adapters. The seed is chosen now, so that a replay repeats it."""
+        """A new run with fresh adapters. The seed is chosen now, so that a replay uses the same
+        one."""
         lora = _lora(asked)
         row = await self._row(
             tenant,
@@ -72,8 +73,8 @@ class Training:
     async def create_from(
         self, tenant: str, asked: LoadWeightsRequest, bearer: str | None = None
     ) -> Accepted:
-        """A new run made from a checkpoint, with the checkpoint's LoRA settings. `bearer` is whose
-        it is where whoever asks may read it without a token."""
+        """A new run made from a checkpoint, with the checkpoint's LoRA settings. `bearer` is the
+        checkpoint's owner if the client may read it without a token."""
         assert asked.session_id is not None
         assert asked.model_seq_id is not None
         path, bearer = asked.path, self._bearer(asked.weights_access_token) or bearer
@@ -100,7 +101,7 @@ class Training:
         return await self._create(row, load.CREATE_FROM, body, body)
 
     async def forward_backward(self, tenant: str, body: bytes) -> Accepted:
-        """A forward or forward-backward pass, kept as the bytes that came."""
+        """A forward or forward-backward pass; the log keeps the bytes as they arrived."""
         write = self._submissions.may_write(tenant, len(body))
         found, draft = await self._intake.read(tenant, body, write)
         header = found.header
@@ -122,7 +123,7 @@ class Training:
     async def load_weights(
         self, tenant: str, values: Mapping[str, Any], body: bytes, bearer: str | None = None
     ) -> Accepted:
-        """A load into a run. What is logged names the tenant behind a token, never the token."""
+        """A load into a run. The log names the tenant behind a token, never the token."""
         token = requests.LOAD_ADDRESS.read(values).weights_access_token
         if values.get("bearer") is not None:
             raise Refusal("bearer is not a field of this request; send weights_access_token")
@@ -167,7 +168,7 @@ class Training:
         )
 
     def _bearer(self, token: str | None) -> str | None:
-        """The tenant behind a foreign access token; the token itself goes no further."""
+        """The tenant behind a foreign access token. The token itself goes no further."""
         return None if token is None else self._tenants.identify(token)
 
     def _check_rank(self, rank: int, base_model: str) -> None:
@@ -185,7 +186,7 @@ def _lora(asked: CreateModelRequest) -> LoraConfig:
 
 
 def _optimizer(config: OptimizerConfig | None) -> str | None:
-    """An optimizer's configuration as JSON text, as it was given; None when nothing is said."""
+    """An optimizer's configuration as JSON text, as it was given; None if none was."""
     if config is None:
         return None
     if not isinstance(config, AdamOptimizerConfig | DimuonOptimizerConfig):
@@ -195,14 +196,15 @@ def _optimizer(config: OptimizerConfig | None) -> str | None:
 
 
 def _without_seed(row: RunRow) -> bytes:
-    """What a retry of the same request repeats: everything but the seed we chose for it."""
+    """What a repeated request has in common with the first: everything but the seed we chose."""
     values = json.loads(create.body_of(row))
     values["lora"]["seed"] = None
     return _canonical(values)
 
 
 def _digest(kind: OperationKind, values: Mapping[str, Any]) -> bytes:
-    """Of what a body says. A retried nameless save draws a new sampler number: no change."""
+    """Digest of a body's meaning. A repeated unnamed save draws a new sampler number: that is no
+    change."""
     kept = {name: value for name, value in values.items() if name != kind.uncounted}
     return hashlib.sha256(_canonical(kept)).digest()
 

@@ -1,10 +1,10 @@
-"""When a run's state is written down, and what that makes superfluous.
+"""Snapshots: when a run's state is saved, and what that makes superfluous.
 
-A snapshot is a save with everything in it, sent between two operations of the run. It is hashed,
-sealed and its row committed; training goes on meanwhile. The one before it stays, with the bodies
-of the operations between the two, so that a run whose newest snapshot is damaged goes back to that
-one (or to its beginning) and repeats more. What lies before the two is dropped. Where too much
-would have to be kept for that, only the newest snapshot is.
+A snapshot is a complete save, sent between two operations of the run. It is hashed, sealed and its
+row committed while training goes on. The one before it stays, with the bodies of the operations
+between the two. So a run whose newest snapshot is damaged goes back to that one (or to its
+beginning) and repeats more. Everything older is dropped. Where this would keep too much, only the
+newest snapshot stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tinkex.server.storage.store_threads import at_store
 logger = logging.getLogger(__name__)
 
 _LAST = 2**62
-"""Behind every `seq_id`."""
+"""Greater than every seq_id."""
 
 
 class Freed(NamedTuple):
@@ -49,7 +49,7 @@ class Freed(NamedTuple):
 
 
 class Snapshots:
-    """Takes and keeps the newest snapshots of every run. `damaged` counts those found so."""
+    """Takes and keeps the newest snapshots of every run. `damaged` counts those found damaged."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Snapshots:
         self._taking: set[str] = set()
 
     def is_due(self, run: Run) -> bool:
-        """Whether enough has happened since the last one to write the run down."""
+        """Whether enough has happened since the last one to take another."""
         scheduling = self._settings.scheduling
         if run.log.begun_through <= run.log.base:
             return False
@@ -80,12 +80,12 @@ class Snapshots:
         )
 
     async def take(self, run: Run, engine: Engine, on_sent: Callable[[], None]) -> bool:
-        """Write the run down as it is after everything sent so far. False if that failed; raises
+        """Save the run as it is after everything sent so far. False if that failed; raises
         `EngineLost` if the engine died meanwhile."""
         if run.log.begun_through <= run.log.base:
             return True  # nothing has happened since the last one
         if run.model_id in self._taking:
-            return False  # two at once could come to their ends in the wrong order
+            return False  # two at once could end in the wrong order
         self._taking.add(run.model_id)
         try:
             return await self._take(run, engine, on_sent)
@@ -118,7 +118,7 @@ class Snapshots:
         return True
 
     def _seal(self, draft: Path, saved: SaveResult) -> tuple[str, str]:
-        """Hash a folder and make it durable; its name and digest."""
+        """Hash a folder and make it durable. Returns its name and digest."""
         fill(draft, saved)
         digest = manifest.write(draft).digest
         return self._folders.seal(draft), digest
@@ -152,7 +152,7 @@ class Snapshots:
         await self.discard(freed)
 
     async def end(self, run: Run) -> Freed:
-        """Write down that a run is over; what was kept for it is for `discard`."""
+        """Record that a run is over; what was kept for it is for `discard`."""
         now = self._clock.now()
 
         def work(db: Transaction) -> Freed:
@@ -181,8 +181,8 @@ class Snapshots:
         return await self._folders.reference(snapshot.folder, snapshot.digest or "")
 
     async def linked(self, snapshot: SnapshotRow) -> WeightsRef | None:
-        """The same for an engine elsewhere, where the folder is not on this disk and need not come
-        to it: who fetches it checks its bytes. None where that cannot be."""
+        """The same for an engine elsewhere, if the folder is not on this disk and need not be
+        fetched to it: the engine checks its bytes. None if that is not possible."""
         if not snapshot.digest or self._folders.is_here(snapshot.folder):
             return None
         try:
@@ -207,9 +207,9 @@ class Snapshots:
         return None
 
     async def go_back(self, run: Run, problem: str) -> bool:
-        """Give a run's newest snapshot up for the one before it, or for the run's beginning. False
-        if what was done since then is no longer kept. The next snapshot replaces the damaged one,
-        which until then is found again if the server is started anew."""
+        """Replace a run's newest snapshot by the one before it, or by the run's beginning. False if
+        the operations since then are no longer kept. The next snapshot replaces the damaged one;
+        until then a restarted server finds the damage again."""
         damaged, before = run.snapshot, run.before
         assert damaged is not None
         self.damaged += 1

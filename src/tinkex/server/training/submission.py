@@ -1,9 +1,8 @@
-"""Takes operations in: once each, durable before they are acknowledged, whatever they hold.
+"""Accepts operations: each once, and durable before it is acknowledged.
 
-A submission addressed to one's own live run is always accepted; what is wrong with its content
-becomes its failed future when its turn comes, because a refused chunk would leave its client
-waiting for ever. Refused are only the same `seq_id` with another body, and what would overrun a
-quota.
+An operation for a live run of one's own is always accepted. Wrong content becomes a failed future
+when the operation's turn comes, because a refused chunk would leave its client waiting for ever.
+Refused are only a used `seq_id` with another body, and what would exceed a quota.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from tinkex.server.storage.store_threads import at_store
 from tinkex.server.training.payload_intake import Draft
 
 _FRESH = 8
-"""So many waiting operations of a run stay in memory; the bodies of more are read back later."""
+"""A run's waiting operations whose bodies stay in memory; bodies of more are read back later."""
 _FRESH_BYTES = 256 * 1024 * 1024
-"""So much the bodies of all runs may take in memory."""
+"""Memory for the bodies of all runs."""
 
 
 class Submission(NamedTuple):
-    """An operation as it came."""
+    """An operation as it arrived."""
 
     seq_id: int  # the client's number for it
     kind: Kind  # of operation
-    body: bytes  # as it came
+    body: bytes  # as it arrived
     digest: bytes  # of its meaning
-    content: object | None = None  # what was made of the body
+    content: object | None = None  # the decoded body
     draft: Draft | None = None  # the body, if it was written ahead
 
 
 class Submissions:
-    """The way into the runs' logs."""
+    """Accepts operations into the runs' logs."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class Submissions:
         request_id = f"{run.model_id}:{asked.seq_id}"
         if run.log.is_late(asked.seq_id):
             row = await self._store.read(table.get, request_id)
-            twin = row or run.log.find(asked.seq_id)  # a copy may have come meanwhile
+            twin = row or run.log.find(asked.seq_id)  # a copy may have arrived meanwhile
             if twin is not None:
                 return await self._again(request_id, twin.digest, asked)
             return await self._accept_late(run, asked)
@@ -94,7 +93,7 @@ class Submissions:
         return await self._accept(run, asked, None)
 
     def may_write(self, tenant: str, size: int) -> bool:
-        """Whether a body belongs in a file of its own and there is room, should it be accepted."""
+        """Whether a body is too large for its row and there is room for it on the disk."""
         try:
             self._check_bytes(tenant, size)
         except Busy:
@@ -141,8 +140,8 @@ class Submissions:
     async def _write(
         self, run: Run, entry: Entry, asked: Submission, new_run: RunRow | None
     ) -> None:
-        """The body, then the row that names it: both are on disk when this returns, or neither
-        counts."""
+        """Write the body, then the row that names it. Both are on disk when this returns; if it
+        raises, neither counts."""
         row = self._row(run, entry)
         inline = asked.body if entry.payload_blob is None else None
 
@@ -175,7 +174,7 @@ class Submissions:
             raise draft.error
 
     async def _accept_late(self, run: Run, asked: Submission) -> str:
-        """Record an operation whose turn has passed, as failed."""
+        """Record an operation that arrived after its turn, as failed."""
         entry = replace(
             self._entry(run, asked), state="failed", payload_blob=None, body=None, content=None
         )

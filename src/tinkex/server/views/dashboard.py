@@ -111,7 +111,7 @@ class Dashboard:
         return {"run": None, **found}
 
     async def _advice(self, viewer: Viewer) -> dict[str, list[dict[str, Any]]]:
-        """By run; made here, on the event loop, whose things it looks at."""
+        """Advice by run; made here, on the event loop that owns what it looks at."""
         found: dict[str, list[dict[str, Any]]] = {}
         for each in await self._now.advice(viewer):
             if each["run"] is not None:
@@ -201,7 +201,7 @@ def _named(db: Transaction, row: RunRow) -> str | None:
 def _names(
     db: Transaction, viewer: Viewer, ids: Iterable[str | None]
 ) -> dict[str | None, str | None]:
-    """What the runs among these that a viewer may see are called."""
+    """The names of those of these runs that a viewer may see."""
     rows = [runs.get(db, each) for each in ids if each is not None]
     return {row.model_id: _named(db, row) for row in rows if row and viewer.sees(row.tenant)}
 
@@ -238,7 +238,7 @@ def _seen(db: Transaction, viewer: Viewer, run: str) -> RunRow:
 
 
 def _metrics(db: Transaction, run: str) -> list[dict[str, Any]]:
-    """Every metric with the newest value there is of it."""
+    """Every metric with its newest value."""
     recent = points.newest(db, run, RECENT)
     newest = {name: value for point in reversed(recent) for name, value in values_of(point).items()}
     return [
@@ -253,7 +253,7 @@ def _short(value: float | None) -> float | None:
 
 
 def _children(db: Transaction, row: RunRow) -> list[dict[str, Any]]:
-    """The runs of its owner that go on from its checkpoints."""
+    """The runs of its owner that continue from its checkpoints."""
     found = runs.children(db, row.tenant, f"{SCHEME}{row.model_id}/")
     return [
         {"run": each.model_id, "name": run_name(each, None), "parent": each.parent}

@@ -121,7 +121,7 @@ class Now:
         }
 
     def memory(self, engine: Engine) -> dict[str, Any]:
-        """What is in an engine's memory, and what that is planned for."""
+        """What is in an engine's memory, and what it is planned for."""
         facts, stats = engine.facts, self._watch.stats.get(engine.name)
         if facts is None:
             return {"total_bytes": None, "parts": [], "plan": []}

@@ -1,4 +1,4 @@
-"""Who looks: a tenant sees its own, an operator everything."""
+"""Viewers: a tenant sees its own, an operator everything."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Viewer(NamedTuple):
 
     @property
     def scope(self) -> str | None:
-        """Whose things are shown: None for everybody's."""
+        """Whose things are shown; None means everybody's."""
         return None if self.operator else self.tenant
 
     def sees(self, tenant: str | None) -> bool:
-        """Whether something of a tenant's, or of nobody's, is for this viewer."""
+        """Whether something of a tenant's, or without an owner, is visible to this viewer."""
         return self.operator or tenant is None or tenant == self.tenant

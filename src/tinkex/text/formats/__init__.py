@@ -1,4 +1,4 @@
-"""What a chat model's text means: reasoning, content and tool calls, told apart as they come.
+"""Parses a chat model's text as it arrives: reasoning, content and tool calls.
 
 pieces     what is found
 tags       tags in text that arrives in parts

@@ -1,1 +1,1 @@
-"""`tinkex chat`: the command, the conversation, its answers, and what can be typed beside them."""
+"""`tinkex chat`: the command, the conversation, its answers, and its slash commands."""

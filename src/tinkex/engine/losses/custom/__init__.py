@@ -1,4 +1,4 @@
-"""Custom losses: traced by a client, uploaded as a graph, evaluated apart from the engine.
+"""Custom losses: traced by a client, uploaded as a graph, evaluated outside the engine's process.
 
 graph        the uploaded nodes, read and checked against the list of operations
 operations   that list: all that such a loss can reach

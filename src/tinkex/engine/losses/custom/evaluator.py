@@ -1,8 +1,8 @@
-"""Evaluates custom losses beside the engine: jobs in, futures out, in turns that are fair.
+"""Evaluates custom losses in other processes: jobs in, futures out, in fair turns.
 
-The jobs of a call are done one after the other, in order, so that its allowance of work does not
-depend on chance. An owner has at most `PER_OWNER` of the `AT_ONCE` places. A loss keeps its process
-until others need the place.
+The jobs of a call run one after the other, in order, so that its allowance of work does not depend
+on chance. An owner has at most `PER_OWNER` of the `AT_ONCE` places. A loss keeps its process until
+others need the place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long the engine stands still for a custom loss: for moments, and never most of the time.
+"""How long the engine waits for a custom loss: for moments, and never most of the time.
 
-A loss is usually evaluated within a few milliseconds, and waiting for it is far cheaper than doing
-the pass again. But everybody waits along. So waits are paid from an account that holds at most
-`BURST_S` and fills by `SHARE` of the time that passes otherwise.
+A loss is usually evaluated within a few milliseconds, and waiting for it is far cheaper than
+repeating the pass. But all other runs wait too. So waits are paid from an account that holds at
+most `BURST_S` and fills by `SHARE` of the remaining time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the engine asks of a loss's process and what it hears from it.
+"""Messages between the engine and a loss's process.
 
 Questions are pickled: the process trusts the engine. Answers are a text and two arrays of known
-sizes, because the engine does not trust the process. A page of memory that both see holds the node
-being evaluated, for the case that there is no answer.
+sizes, because the engine does not trust the process. A page of shared memory holds the node being
+evaluated, for the case that there is no answer.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The paged cache: keys and values, recurrent states, and who holds their places."""
+"""The paged KV cache: keys and values, recurrent states, and who holds their places."""

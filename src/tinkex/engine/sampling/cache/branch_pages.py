@@ -1,4 +1,4 @@
-"""Which pages a branch's tokens lie in: what was computed becomes findable, forks share a prompt.
+"""The pages of a branch's tokens: computed pages enter the prefix cache, forks share a prompt's.
 
 Knows branches, pages and states; nothing of draws or results.
 """
@@ -33,14 +33,14 @@ class BranchPages:
         self.imbalances = 0
 
     def keep_routes(self, branch: Branch) -> None:
-        """Note where an ended branch's tokens went, if it was asked for, while its pages are
-        there."""
+        """If asked for, keep the routes of an ended branch's tokens while its pages are there."""
         if branch.request.command.routes and self._cache.routes is not None:
             known = min(branch.computed, branch.length - 1)
             branch.routes = self._cache.routes.read(branch.pages, known)
 
     def computed(self, branch: Branch, length: int) -> None:
-        """Note that its first `length` tokens are in the cache; make full pages findable."""
+        """Note that its first `length` tokens are in the cache; its full pages enter the prefix
+        cache."""
         if not branch.started:
             self.prompt_tokens += length - branch.computed
         if self._states is not None:
@@ -61,7 +61,7 @@ class BranchPages:
                 self._fork(branch.request.branches[0], branch)
 
     def _fork(self, source: Branch, branch: Branch) -> None:
-        """Share full pages, copy the last one; without room the branch queues and starts over."""
+        """Share full pages, copy the last one. Without room the branch queues and starts over."""
         full = source.computed // PAGE_SIZE
         partial = source.pages[full : self._pool.pages_for(source.computed)]
         room = len(partial) <= self._pool.available
@@ -77,8 +77,8 @@ class BranchPages:
         self._scheduler.activate(branch)
 
     def room_ahead(self, branches: Sequence[Branch]) -> bool:
-        """Whether the step after the next can start now: nobody waits, nobody is sure to end, and
-        there are pages for all. They are taken here."""
+        """Whether the step after the next can start now: no branch waits, none is certain to end,
+        and there are pages for all. The pages are taken here."""
         if self._scheduler.waiting or len(branches) != len(self._scheduler.active):
             return False
         if any(len(b.generated) + 1 >= b.request.stopping.max_tokens for b in branches):
@@ -91,7 +91,7 @@ class BranchPages:
         return True
 
     def check_idle(self) -> None:
-        """With nothing under way every page must be free; if not, say so and start anew."""
+        """With nothing under way every page must be free; if not, log an error and reset."""
         try:
             self._pool.check_idle()
         except RuntimeError:

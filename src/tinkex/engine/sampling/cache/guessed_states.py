@@ -1,7 +1,7 @@
-"""Speculative decoding over states: tokens one by one, the state after each guess put aside.
+"""Speculative decoding with recurrent states: the state after each guess is kept aside.
 
-What a branch's place holds in the end is its state after its own last token. A guess that is
-confirmed moves it on to what was put aside; one that is refused has touched nothing.
+In the end a branch's place holds the state after its own last token. A confirmed guess moves it on
+to the state kept aside; a refused one has changed nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Keys and values of branches that decode together, kept laid out between steps.
+"""Keys and values of branches that decode together, kept contiguous between steps.
 
-Gathering every row's pages anew and attending over what lies strided in them is most of a small
-model's attention. Here rows lie side by side as matrices that batched products take, and in every
-step only what is new is put in. Rows that end before all others and rows that come after all others
-change nothing for those that stay; otherwise everything is laid out again. The pages get every
-token as well: what is here is a copy. On a CPU, where numpy and torch can look at the same memory:
-the few numbers that are moved numpy moves in less time.
+Gathering every row's pages again, and attention over strided memory, is most of a small model's
+attention. Here rows are contiguous matrices that batched products take, and every step only adds
+what is new. Rows that end before all others, and rows that come after all others, change nothing
+for those that stay; otherwise everything is laid out again. The pages get every token as well: this
+is a copy. Only on a CPU, where numpy and torch share memory: numpy moves these few numbers faster.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The accounts of a paged cache: who holds each page, and which pages may be found again.
+"""The accounts of a paged cache: who holds each page, and which pages the prefix cache can find.
 
 A page is held by any number of sequences. A full page may also be filed under a key that stands for
-every token up to its end and the weights that computed it; when nobody holds it any more it stays
-findable until its room is needed, oldest first. Knows nothing of tensors.
+every token up to its end and the weights that computed it. When no sequence holds it any more, it
+can be found until its room is needed, oldest first. Knows nothing of tensors.
 
-Page 0 is nobody's: rows that only pad a batch write there.
+Page 0 belongs to no sequence: rows that only pad a batch write there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PagePool:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew: nobody holds anything, nothing can be found."""
+        """Reset: no page is held, none can be found."""
         total = self.total
         self._free = list(range(total, 0, -1))
         self._holders: dict[int, int] = {}
@@ -38,7 +38,7 @@ class PagePool:
 
     @property
     def used(self) -> int:
-        """Pages that somebody holds."""
+        """Pages that are held."""
         return len(self._holders)
 
     @property
@@ -50,7 +50,7 @@ class PagePool:
         return -(-tokens // self.size)
 
     def take(self, count: int) -> list[int]:
-        """Hold `count` pages with nothing of use in them. The caller checks `available` first."""
+        """Hold `count` pages with no content of use. The caller checks `available` first."""
         if count > self.available:
             raise MemoryError(f"{count} pages asked for, {self.available} available")
         pages = [self._take_one() for _ in range(count)]
@@ -58,7 +58,7 @@ class PagePool:
         return pages
 
     def hold(self, pages: Iterable[int]) -> None:
-        """Hold pages once more that somebody holds or that `find` returned."""
+        """Hold pages once more that are held already or that `find` returned."""
         for page in pages:
             self._idle.pop(page, None)
             self._holders[page] = self._holders.get(page, 0) + 1
@@ -81,13 +81,14 @@ class PagePool:
         return self._holders.get(page, 0)
 
     def file(self, page: int, key: bytes) -> None:
-        """Make a full, held page findable. If another page has the key already, that one stays."""
+        """File a full, held page under its key. If another page has the key already, that one
+        stays."""
         if key not in self._page_of and page not in self._key_of:
             self._page_of[key] = page
             self._key_of[page] = key
 
     def find(self, keys: Iterable[bytes]) -> list[int]:
-        """The pages of the longest run of known keys. Not held yet: `hold` them."""
+        """The pages of the longest run of known keys. They are not held yet: `hold` them."""
         found = []
         for key in keys:
             page = self._page_of.get(key)
@@ -101,14 +102,14 @@ class PagePool:
         return sum(page in self._idle for page in pages)
 
     def forget_all(self) -> None:
-        """Make no page findable any more."""
+        """Remove all pages from the prefix cache."""
         self._free.extend(self._idle)
         self._idle.clear()
         self._page_of.clear()
         self._key_of.clear()
 
     def check_idle(self) -> None:
-        """Raise unless nobody holds anything and every page is accounted for."""
+        """Raise unless no page is held and every page is accounted for."""
         if self._holders or self.available != self.total:
             raise RuntimeError(
                 f"page accounts do not balance when idle: {len(self._holders)} held,"
@@ -123,7 +124,7 @@ class PagePool:
         return page
 
     def _forget(self, page: int) -> bytes:
-        """Make a page findable no more; returns the key it was filed under."""
+        """Remove a page from the prefix cache; returns the key it was filed under."""
         key = self._key_of.pop(page)
         del self._page_of[key]
         return key

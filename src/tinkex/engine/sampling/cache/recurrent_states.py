@@ -1,9 +1,9 @@
-"""States of sequences in recurrent layers: one place each, beside the pages of attention layers.
+"""States of sequences in recurrent layers: one place each, next to the pages of attention layers.
 
-A branch that is computed holds a place. What its state was at the end of a page can be kept as a
-snapshot, filed under that page's key: a prefix is found again only as far as there is a snapshot. A
+A branch that is computed holds a place. Its state at the end of a page can be kept as a snapshot,
+filed under that page's key: the prefix cache finds a prefix only as far as there is a snapshot. A
 branch that loses its pages loses its place too, and is computed again from a snapshot or from its
-start. Guessed tokens leave a state as it was until they are confirmed: see `guessed_states`.
+start. Guessed tokens change a state only when they are confirmed: see `guessed_states`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The experts that cached tokens were sent to, kept by page like their keys and values.
 
-A prefix that is found again, a forked sample, a page that is computed anew: each has the routes
-that go with its keys and values. About 400 bytes per token of a large mixture.
+So a cached prefix, a forked sample and a recomputed page have the routes that go with their keys
+and values. About 400 bytes per token of a large mixture.
 """
 
 from __future__ import annotations

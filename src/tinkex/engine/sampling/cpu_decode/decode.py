@@ -1,9 +1,8 @@
-"""Decode steps of a small model, in numpy: what torch adds to each operation is most of them there.
+"""Decode steps of a small model in numpy, because torch's overhead per operation is most of them.
 
 The same arithmetic as `model.decoder` for the plain kind of model that `is_plain` describes, over
-single tokens of rows whose keys are kept (`cache.kept_rows`), and over prompts (`mixing`) of which
-no more is asked than what follows them. All other models, and all other prompts, take the decoder
-itself.
+single tokens of rows whose keys are kept (`cache.kept_rows`), and over prompts (`mixing`) without
+prompt logprobs. All other models, and all other prompts, use the decoder itself.
 """
 
 from __future__ import annotations

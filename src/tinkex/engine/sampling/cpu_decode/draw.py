@@ -1,7 +1,7 @@
-"""Draws of a decode step's tokens, in numpy: the race of `sampling.draw`, over the same numbers.
+"""Draws of a decode step's tokens in numpy: the same race as `sampling.draw`, on the same numbers.
 
-For samples that draw from the model's own distribution, or from what a mask leaves of it, at some
-temperature. What shapes a draw further, or asks for more than a token and its logprob, takes the
+For samples that draw at some temperature from the model's own distribution, or from what a mask
+leaves of it. Draws with other controls, or that need more than a token and its logprob, use the
 `Drawer`.
 """
 

@@ -1,5 +1,6 @@
-"""One layer over tokens: attention, as whoever knows their keys computes it, then the MLP. Arrays
-only."""
+"""One layer over tokens: attention, computed by a function that is passed in, then the MLP. Arrays
+only.
+"""
 
 from __future__ import annotations
 

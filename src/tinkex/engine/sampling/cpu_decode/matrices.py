@@ -1,9 +1,9 @@
-"""The matrices of a small model as its decode steps take them: norms and adapters multiplied in.
+"""The matrices of a small model for its decode steps: norms and adapters multiplied in.
 
-A small model's matrix is soon made anew, and a product with one that has the weights of the norm
-before it and an adapter in it takes as long as one without. Every version has its own from its
-first such step on, so that a sample's digits do not depend on when it is asked for. What was not
-used for longest is let go beyond a budget.
+A small model's matrix is quickly made, and a product with one that includes the weights of the norm
+before it and an adapter takes as long as one without. Every version has its own from its first
+decode step on, so that a sample's digits do not depend on when it is requested. Beyond a budget the
+least recently used are dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Grammars being compiled, fairly between lanes, and those kept for the next who asks.
+"""Grammars being compiled, fairly between lanes, and those kept for the next request.
 
-A grammar is first tried in a process that can be ended, then compiled here in a thread. One at a
-time, lanes in turn: who sends a hundred hostile ones makes others wait for one of them. What was
-refused is remembered as well as what was compiled.
+A grammar is first tried in a process that can be killed, then compiled here in a thread. One at a
+time, lanes in turn: a client with a hundred hostile grammars makes others wait for one of them.
+Refusals are remembered as well as compiled grammars.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where one sample stands in its grammar: the mask of its next draw, and when it is complete.
+"""The state of one sample in its grammar: the mask of its next draw, and whether it is complete.
 
 A mask has one bit per token id, in int32 words. Tokens that end a text (the model's own and the
 request's stop ids) are allowed exactly where the grammar may end.

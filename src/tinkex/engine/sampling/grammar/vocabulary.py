@@ -1,8 +1,8 @@
 """The model's tokens as llguidance reads them, and how much one grammar may take.
 
-llguidance parses lazily: what a grammar costs is spent token by token, each step within these
-limits. Building it has limits as well but a few kinds of schema pass them by, an intersection of
-patterns above all; that is why grammars are tried in a process of their own first.
+llguidance parses lazily: a grammar costs time token by token, each step within these limits.
+Building it has limits as well, but a few kinds of schema evade them, above all an intersection of
+patterns. That is why grammars are tried in a process of their own first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks of sequences, the pieces a step is made of, and how one is cut or filled up.
+"""Chunks of sequences, which make up a step, and how one is cut or filled up with guesses.
 
 Knows tokens, lengths and pages; never sees a tensor.
 """
@@ -25,7 +25,7 @@ class Chunk:
 
     @property
     def known(self) -> int:
-        """Where the branch's own tokens end."""
+        """Where the branch's known tokens end and guesses begin."""
         return self.stop - len(self.guesses)
 
     @property
@@ -39,8 +39,8 @@ class Chunk:
 
 
 def kept_length(branch: Branch) -> int:
-    """The length at which a branch's state is worth keeping next: at the end of a page, its
-    prompt's last that a like prompt can reuse, or any once it decodes."""
+    """The next length at which a branch's state is worth a snapshot: the end of a page, either the
+    prompt's last page that another prompt can reuse, or any page once it decodes."""
     length = branch.computed if branch.started else len(branch.request.prompt) - 1
     return max(length // PAGE_SIZE, 1) * PAGE_SIZE
 
@@ -52,7 +52,7 @@ def cut_at_page(chunk: Chunk) -> Chunk:
 
 
 def with_guesses(chunks: list[Chunk], rows: int) -> list[Chunk]:
-    """If all of these are next tokens: with guesses in what they leave of so many rows."""
+    """If all chunks are single next tokens: the same, with guesses in the remaining rows."""
     spare = rows - sum(chunk.stop - chunk.start for chunk in chunks)
     if spare <= 0 or not all(chunk.branch.started and chunk.completes for chunk in chunks):
         return chunks
@@ -63,7 +63,7 @@ def with_guesses(chunks: list[Chunk], rows: int) -> list[Chunk]:
 
 
 def _guessing(chunk: Chunk, count: int) -> Chunk:
-    """With up to `count` guesses, as far as its page and the request's limit have room."""
+    """The same with up to `count` guesses, as far as its page and the request's limit have room."""
     branch = chunk.branch
     room = len(branch.pages) * PAGE_SIZE - chunk.stop
     left = branch.request.stopping.max_tokens - len(branch.generated) - 1

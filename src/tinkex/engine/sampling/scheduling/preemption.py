@@ -1,8 +1,8 @@
-"""Preemption: who gives pages back when there are too few, fairly between lanes.
+"""Preemption: which branch gives pages back when there are too few, fairly between lanes.
 
-A lane is entitled to its part of the pages, as many as any other. Whoever has more gives way to
-whoever has less; within a lane the youngest gives way. The oldest branch of all never does. Only
-says who; the scheduler does it.
+Every lane is entitled to an equal share of the pages. A lane with more gives way to one with less;
+within a lane the youngest branch gives way. The oldest branch of all never does. Only chooses; the
+scheduler acts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tinkex.engine.sampling.request import Branch
 
 
 def gives_way(active: Sequence[Branch], oldest: Branch, growing: Branch, need: int) -> Branch:
-    """Who gives way when an active branch needs so many pages more. May be itself."""
+    """The branch to preempt when an active branch needs so many more pages. May be that branch
+    itself."""
     may = [branch for branch in active if branch is not oldest] or active
     if all(branch.lane == growing.lane for branch in may):
         return may[-1]
@@ -33,11 +34,9 @@ def give_way_to(
     part: int,
     pool: PagePool,
 ) -> list[Branch]:
-    """Who gives way so that `short` pages more become free for a branch that waits.
-
-    Only lanes that have more than their `part` do; for the oldest of all, any. Empty if that is
-    not enough. `found` are pages the branch will hold, so they become free for nobody.
-    """
+    """The branches to preempt so that `short` more pages become free for a branch that waits. Only
+    from lanes with more than their `part`; for the oldest branch of all, from any. Empty if that is
+    not enough. `found` are pages that the branch will hold, so they become free for nobody."""
     least = 0 if branch is oldest else part
     victims: list[Branch] = []
     while _freed(victims, found, pool) < short:
@@ -51,7 +50,7 @@ def give_way_to(
 
 
 def holds_most_rows(active: Sequence[Branch], oldest: Branch, lane: str) -> Branch:
-    """Who gives way to a branch of `lane` where there are no more places for branches."""
+    """The branch to preempt for one of `lane` when all places for branches are taken."""
     rows = Counter(branch.lane for branch in active)
     others = [branch for branch in active if branch.lane != lane]
     may = [branch for branch in others if branch is not oldest] or others
@@ -59,7 +58,7 @@ def holds_most_rows(active: Sequence[Branch], oldest: Branch, lane: str) -> Bran
 
 
 def pages_by_lane(branches: Sequence[Branch]) -> dict[str, set[int]]:
-    """The pages each lane holds, those its branches share counted once."""
+    """The number of pages each lane holds; pages that its branches share count once."""
     held: dict[str, set[int]] = {}
     for branch in branches:
         held.setdefault(branch.lane, set()).update(branch.pages)
@@ -67,6 +66,6 @@ def pages_by_lane(branches: Sequence[Branch]) -> dict[str, set[int]]:
 
 
 def _freed(victims: Sequence[Branch], kept: Collection[int], pool: PagePool) -> int:
-    """How many pages nobody would hold any more without these branches."""
+    """How many pages would be free without these branches."""
     holds = Counter(page for victim in victims for page in victim.pages)
     return sum(page not in kept and count == pool.holders(page) for page, count in holds.items())

@@ -1,15 +1,15 @@
 """Continuous batching: decides which tokens are computed next, fairly between lanes.
 
 Works on lengths and pages; never sees a tensor. A branch that has pages is active, and every active
-branch gets its next token in every step; if they are more than the step has rows, each lane gets as
-many as any other that wants them. What is left of the step's tokens goes to prompts, in chunks,
-first to the lane that had least. Within a lane the older goes first.
+branch gets its next token in every step. If there are more of them than the step has rows, lanes
+that want rows get equal numbers of them. The rest of the step's tokens goes to prompts, in chunks,
+first to the lane that had least. Within a lane the older branch goes first.
 
-A branch becomes active when pages for all its tokens so far are available. Whoever has less than
-its lane's part of rows and pages does not wait for those of a lane that has more: that one's
-youngest branch gives its pages back and starts over later, as it does when an active branch needs a
-page and there is none. The oldest branch of all takes what it needs and never gives way, so
-everything ends.
+A branch becomes active when pages for all its tokens so far are available. A branch with less than
+its lane's share of rows and pages does not wait for a lane with more than its share: that lane's
+youngest branch is preempted, which means that it gives its pages back and starts over later. The
+same happens when an active branch needs a page and there is none. The oldest branch of all takes
+what it needs and is never preempted, so every branch ends.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tinkex.engine.sampling.scheduling.shares import Pacing, Shares
 
 
 class Scheduler:
-    """`places` bounds the active branches where each needs more than pages; else lanes that have
-    less than their part of the rows may have branches beside those of lanes that have more."""
+    """`places` bounds the active branches if each needs more than pages. Otherwise lanes with less
+    than their share of the rows may have branches besides those of lanes with more."""
 
     def __init__(
         self, pool: PagePool, max_rows: int, max_tokens: int, places: int | None = None
@@ -52,7 +52,7 @@ class Scheduler:
         insort(self.waiting, branch, key=_order)
 
     def activate(self, branch: Branch) -> None:
-        """Take in a branch that holds the pages of all its computed tokens."""
+        """Add a branch that holds the pages of all its computed tokens."""
         insort(self.active, branch, key=_order)
 
     def remove(self, branch: Branch) -> None:
@@ -89,7 +89,7 @@ class Scheduler:
         return chunks
 
     def _grow(self, branch: Branch) -> bool:
-        """Give an active branch room for all its tokens, if need be at another's cost."""
+        """Give an active branch pages for all its tokens, preempting others if need be."""
         need = self._pool.pages_for(branch.length) - len(branch.pages)
         while need > self._pool.available:
             victim = gives_way(self.active, self._oldest(), branch, need)
@@ -102,7 +102,7 @@ class Scheduler:
     # ---- prompts
 
     def _prompts(self, budget: int, drawing: set[str]) -> list[Chunk]:
-        """Chunks of what has more than one token to compute, as far as the budget reaches."""
+        """Chunks of branches with more than one token to compute, as far as the budget goes."""
         queues: dict[str, deque[Branch]] = {}
         for branch in self.active:
             if branch.pending > 1:
@@ -128,13 +128,13 @@ class Scheduler:
         return chunks
 
     def _admit(self, branch: Branch) -> bool:
-        """Activate the branch if pages for all its tokens are there, reusing what can be found."""
+        """Activate the branch if pages for all its tokens are there, reusing cached ones."""
         full = len(self.active) >= self._max_rows
         if full and not self._entitled_to_row(branch):
             return False
         found = self._reusable(branch)
         need = self._pool.pages_for(branch.length) - len(found)
-        # Each active branch may need a page any moment; admitting into those would only thrash.
+        # Each active branch may need a page at any moment; taking those would only thrash.
         reserve = self._pool.idle_among(found) + len(self.active)
         if need + reserve > self._pool.available and not self._reclaim(branch, found, need):
             return False
@@ -150,7 +150,7 @@ class Scheduler:
         return True
 
     def _reusable(self, branch: Branch) -> list[int]:
-        """Found pages, short of the last token and of the first row whose logits are needed."""
+        """Cached pages, without the last token and the first row whose logits are needed."""
         branch.keys.extend(branch.tokens(0, branch.length))
         limit = branch.length - 1
         if not branch.started:
@@ -163,13 +163,13 @@ class Scheduler:
         return len({branch.lane for branch in (*self.active, *self.waiting)})
 
     def _entitled_to_row(self, branch: Branch) -> bool:
-        """Whether the branch's lane has less than its part of the rows."""
+        """Whether the branch's lane has less than its share of the rows."""
         lanes = self._lanes()
         mine = sum(other.lane == branch.lane for other in self.active)
         return lanes > 1 and mine < max(1, self._max_rows // lanes)
 
     def _reclaim(self, branch: Branch, found: list[int], need: int) -> bool:
-        """Take pages back for a branch whose lane has less than its part, or that is the oldest."""
+        """Preempt others for a branch whose lane has less than its share, or that is the oldest."""
         lanes, oldest = self._lanes(), self._oldest()
         if lanes == 1:
             return False

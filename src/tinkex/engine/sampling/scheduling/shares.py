@@ -1,13 +1,13 @@
 """Fairness between lanes: whose prompt is computed next, and how much of the time prompts take.
 
-A lane is whoever a request is for. The lane whose prompts were served the fewest tokens goes
-first, of equals the one not served for longest. One that comes back after a pause starts level
-with the others: it neither pays for what it took when nobody else wanted it nor collects what it
-left.
+A lane is the tenant that a request is for. The lane whose prompts were served the fewest tokens
+goes first; among equals, the one not served for longest. A lane that comes back after a pause
+starts level with the others: it neither pays for what it used while others were idle nor is
+compensated for its pause.
 
-A long prompt makes a step long for everyone whose next token is in it. What a lane's prompts took
-while others drew tokens is owed to those: steps without its prompts, for as long. Knows nothing of
-pages or tensors.
+A long prompt makes a step long for every branch whose next token is in it. The time that a lane's
+prompts took while others drew tokens is owed to those: as long a time of steps without its prompts.
+Knows nothing of pages or tensors.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Shares:
 
 
 class Pacing:
-    """What lanes whose prompts held others up owe to those, in seconds."""
+    """The time in seconds that lanes whose prompts delayed others owe to those."""
 
     def __init__(self) -> None:
         self._owed: dict[str, float] = {}
@@ -64,7 +64,7 @@ class Pacing:
         return lane in self._owed and bool(drawing - {lane})
 
     def planned(self, prompts: Mapping[str, int], drawing: set[str]) -> None:
-        """Note the next step: each lane's prompt tokens, and who draws tokens in it."""
+        """Record the next step: each lane's prompt tokens, and which lanes draw tokens in it."""
         total = sum(prompts.values())
         parts = {lane: tokens / total for lane, tokens in prompts.items()}
         self._steps.append(
@@ -72,7 +72,7 @@ class Pacing:
         )
 
     def took(self, seconds: float) -> None:
-        """Note what the oldest step took of those not yet timed."""
+        """Record how long the oldest untimed step took."""
         parts = self._steps.popleft() if self._steps else {}
         for lane, part in parts.items():
             self._owed[lane] = self._owed.get(lane, 0.0) + seconds * part

@@ -1,10 +1,9 @@
 """The database: rows only, one module per table with plain SQL, all writes through one thread.
 
-A table module is functions of a transaction and frozen rows: with `Store`, which says where they
-run, they are the server's repositories. `write` returns when the work is on disk, `post` queues it
-in the same order without waiting, `read` looks up a few rows, `query` anything, `browse` what
-people want to see: none of them works on the event loop. Which database it is, only `sqlite` and
-`postgres` know.
+A table module has functions of a transaction, and frozen rows. `Store` says where they run:
+`write` returns when the work is on disk, `post` queues it in the same order without waiting,
+`read` looks up a few rows, `query` anything, `browse` what people look at. None of them works on
+the event loop. Only `sqlite` and `postgres` know which database it is.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Store:
     def write(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]:
-        """Run `work` in the next commit; its value is there once that is durable."""
+        """Run `work` in the next commit; returns its value once that is durable."""
         return self._writer.write(_bound(work, *args, **kwargs))
 
     def post(
@@ -62,8 +61,8 @@ class Store:
     async def query(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a lookup of any size on a connection and a thread of its own: however long it takes,
-        no `read` waits for it. Work that was accepted does: what people ask is for `browse`."""
+        """Run a lookup of any size on a connection and a thread of its own, so that no `read` waits
+        for it. Accepted work may wait for it; what people look at uses `browse`."""
         return await self._querier.run(_bound(work, *args, **kwargs))
 
     async def browse(
@@ -73,8 +72,8 @@ class Store:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Look up what a tenant wants to see, or with None an operator, in turn with others who
-        look. However long that takes, no work of the server's waits for it."""
+        """Look up what a tenant, or with None an operator, wants to see, in turn with others who
+        look. However long that takes, no work of the server waits for it."""
         return await self._browser.run(tenant or "", _bound(work, *args, **kwargs))
 
     async def problems(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""The one thread that writes to the database: it takes whatever queued up and commits it at once.
+"""The one thread that writes to the database: it commits everything that has queued up together.
 
-While one batch waits for the disk the next one gathers, so many small writes share one fsync. That
-is why a step's way through the server, everything synced, takes 3.8 ms, and 2.8 ms if nothing were
-(`benchmarks/durability.py`).
+While one batch waits for the disk the next one gathers, so many small writes share one fsync. A
+training step's way through the server, everything synced, takes 3.8 ms; without syncing it would be
+2.8 ms (`benchmarks/durability.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BATCH_LIMIT = 512
 
 
 class Writer(Protocol):
-    """Takes writes in order. What `write` returns is there when durable; `post` does not wait for
+    """Takes writes in order. `write` returns when its job is durable; `post` does not wait for
     that."""
 
     def write(self, work: Work) -> Awaitable[Any]: ...

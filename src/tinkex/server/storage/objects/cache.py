@@ -1,7 +1,7 @@
-"""A cache on this disk of folders that are in the object store, with a size; least recent go first.
+"""A bounded cache on this disk of folders in the object store; least recently used go first.
 
-What somebody uses is never let go. A folder is entered when the store has it, so that whatever is
-in here may be deleted at any moment nobody uses it, by this or by hand while no server runs.
+A folder in use is never dropped. A folder is entered only when the store has it, so any unused one
+may be deleted at any time, here, or by hand while no server runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Moves a home's files into an object store: again from where it stopped, verified by hashes.
+"""Moves a home's files into an object store: resumable, verified by hashes.
 
-Until everything is there and was read back, the home goes on with its files, and only then is the
-store written down as its own. Weights and snapshots stay on the disk as the store's cache.
+Until everything is there and was read back, the home uses its files. Only then is the store
+recorded as its own. Weights and snapshots stay on the disk as the store's cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which stored folders operations still to be repeated read from: a small object for each.
+"""Which stored folders are read by operations that may be repeated: a small object for each.
 
-A pinned folder stays in the store, whatever becomes of its checkpoint, and on this disk once it was
-brought here, until a snapshot covers the operation.
+A pinned folder stays in the store, whatever happens to its checkpoint, and on this disk once it was
+fetched, until a snapshot covers the operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The object store behind a home, as its keepers see it: opened, in trouble, with leftovers."""
+"""A home's object store as the server uses it: opened, its outages, its pending deletions."""
 
 from __future__ import annotations
 

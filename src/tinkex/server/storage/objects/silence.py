@@ -1,6 +1,6 @@
-"""Requests that an object store has not answered yet, and which of them should have been by now.
+"""Requests that an object store has not answered yet, and which of them are overdue.
 
-A store that takes requests and says nothing is found out by no error for a minute and more.
+A store that takes requests and never answers raises no error for a minute and more.
 """
 
 from __future__ import annotations

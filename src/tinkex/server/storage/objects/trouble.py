@@ -1,4 +1,4 @@
-"""What went wrong with an object store, in words for who has to mend it."""
+"""What is wrong with an object store, in words for whoever has to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches the object store of a home: what is left to delete there, and a log of its troubles."""
+"""Watches a home's object store: retries pending deletions and logs outages."""
 
 from __future__ import annotations
 

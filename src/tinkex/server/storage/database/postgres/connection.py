@@ -33,18 +33,18 @@ ESCAPE = "\U0010fffe"
 """No character, so that nobody writes it. PostgreSQL takes no NUL in texts, SQLite and JSON do: one
 is kept as this and a 0, this itself as this and a 1."""
 SCHEMA = "tinkex"
-"""Where our tables are, so that a database can be shared with other things."""
+"""Schema of our tables, so that a database can be shared with other things."""
 PATIENCE_S = 20.0
-"""So long work waits for a database that went away, before it is told to come back later."""
+"""Seconds that work waits for a database that is away, before it is told to come back later."""
 _RETRY_S = 0.1
 _FORGOTTEN_MS = 5000
-"""After so long the database ends a transaction of a server that stands still."""
+"""Seconds after which the database ends a transaction of a server that hangs."""
 _FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
-"""In what PostgreSQL says when it lets nobody in at the moment."""
+"""In PostgreSQL's message when it accepts no connections at the moment."""
 _ENDING = ("57P", "08")
-"""Classes of what PostgreSQL says when it ends a connection."""
+"""Classes of PostgreSQL's errors when it ends a connection."""
 _READ_ONLY = "25006"
-"""What PostgreSQL says where nothing can be written: it is a copy, or was told so."""
+"""PostgreSQL's errors where nothing can be written: it is a replica, or was set read-only."""
 _FOUNDING = 7_311_421_907
 _FOUNDATION = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
@@ -162,8 +162,8 @@ class PostgresConnection:
         return driver
 
     def is_lost(self, error: BaseException) -> bool:
-        """Whether there is no connection any more. The server says that it ends one before the
-        driver sees that it did."""
+        """Whether the connection is lost. The server reports that it ends one before the driver
+        notices."""
         state = error.diag.sqlstate if isinstance(error, psycopg.Error) else None
         if state is not None and state.startswith(_ENDING):
             self.driver.close()
@@ -174,7 +174,7 @@ class PostgresConnection:
         return self._closing.is_set()
 
     def recovered(self, error: BaseException, patience_s: float = PATIENCE_S) -> bool:
-        """Whether the connection was lost with this error and is there again."""
+        """Whether the connection was lost with this error and is back again."""
         self._leave_a_copy(error)
         if not self.is_lost(error):
             return False
@@ -220,7 +220,7 @@ class PostgresConnection:
         return True
 
     def found(self) -> None:
-        """Make the schema and what belongs to it, if nobody has."""
+        """Create the schema and what belongs to it, unless it exists."""
         with self.driver.transaction():
             self.driver.execute(f"SELECT pg_advisory_xact_lock({_FOUNDING})")
             for statement in _FOUNDATION:
@@ -310,8 +310,8 @@ def _marked(sql: str) -> Any:
 
 
 def _may_come(error: psycopg.Error) -> bool:
-    """Whether who waits may be let in: there is nobody yet, or not for now. What PostgreSQL refuses
-    for good, such as a password, it would refuse again."""
+    """Whether a waiting server should try again: the database is not there yet, or refuses for now.
+    What PostgreSQL refuses for good, such as a password, it would refuse again."""
     if not isinstance(error, psycopg.OperationalError):
         return False
     text = str(error)
@@ -319,5 +319,5 @@ def _may_come(error: psycopg.Error) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """The first line of what the database said; never the address, which may hold a password."""
+    """The first line of the database's message; never the address, which may hold a password."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 LIFETIME_S = 8.0
 RENEWED_EVERY_S = 1.0
 GONE_AFTER_S = 2.5
-"""Without being renewed, once the database sees no connection of the holder any more: it is dead,
-or it would have come back."""
+"""Seconds without renewal after which a lease ends, once the database sees no connection of its
+holder."""
 COMES_BACK_S = 5.0
-"""So long the holder has to come back to a database that was away: its lease ran out while nobody
-could renew it, and to start another server would cost its users more than to wait."""
+"""Seconds that the holder has to return to a database that was away. Its lease ran out because
+nobody could renew it, and starting another server would cost its users more than waiting."""
 ASKED_EVERY_S = 0.5
 
 
@@ -56,9 +56,9 @@ class LeaseHeld(Exception):
 
 
 class Lease:
-    """Held until `give_back`; `on_lost` is told when another server has taken it. `number` is the
-    fencing number, `home` names the files that belong to the rows; `is_new` before there are any.
-    """
+    """Held until `give_back`. `on_lost` is called when another server has taken it. `number` is the
+    fencing number, `home` names the files that belong to the rows; `is_new` if there are no rows
+    yet."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Lease:
         self._keeper.start()
 
     def follows_one_at(self, port: int) -> bool:
-        """Whether it was taken from a server of this host and port that did not give it back: that
-        may stand still, and has its port as long as it does."""
+        """Whether it was taken from a server of this host and port that did not give it back. That
+        server may hang, and then keeps its port."""
         return self._follows.endswith(f":{port}") and f"{_here()}, " in self._follows
 
     def open_store(self) -> Store:
@@ -97,19 +97,19 @@ class Lease:
         return Store(ThreadWriter(writing, pipelined.commit), reading, querying, browsing)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """What the rows say, as they are; blocks."""
+        """The lease's row; blocks."""
         with closing(PostgresConnection(self._url)) as connection:
             return work(connection)
 
     def name(self, holder: str) -> None:
-        """Tell who waits where this server answers."""
+        """Record the address of this server, for servers that wait."""
         text = describe(holder)
         self._connection.execute(
             "UPDATE lease SET holder = ? WHERE number = ?", (text, self.number)
         )
 
     def give_back(self) -> None:
-        """The next server need not wait."""
+        """Give the lease back: the next server need not wait."""
         self._stop_keeping()
         free = "UPDATE lease SET until = 'epoch' WHERE number = ?"
         try:
@@ -149,7 +149,7 @@ def take(url: str, address: str = "") -> Lease:
 
 
 def take_from_the_dead(url: str) -> Lease:
-    """The same, with the patience that it takes to tell whether the holder was killed."""
+    """The same, after waiting long enough to tell whether the holder was killed."""
     until = time.monotonic() + GONE_AFTER_S + 2 * ASKED_EVERY_S
     while True:
         try:
@@ -161,8 +161,9 @@ def take_from_the_dead(url: str) -> Lease:
 
 
 def wait(url: str, address: str, tell: Callable[[str], object]) -> Lease:
-    """Take the lease as soon as the database is there and it is free; `tell` hears why it is waited
-    for, whenever that changes. Raises `DatabaseError` where waiting would not help."""
+    """Take the lease as soon as the database is there and it is free. `tell` is called with the
+    reason for waiting, whenever that changes. Raises `DatabaseError` where waiting would not
+    help."""
     connection, told, was_away = None, "", 0.0
     try:
         while True:
@@ -216,7 +217,7 @@ def _here() -> str:
 def _taken(
     url: str, connection: PostgresConnection, holder: str, *, only_free: bool = False
 ) -> Lease:
-    """The lease, where it is free or has run out; `only_free`: where nobody has it."""
+    """Take the lease if it is free or has run out; `only_free`: if nobody has it."""
     try:
         holder_before, was_given_back = connection.execute(
             "SELECT holder, until = 'epoch' FROM lease"
@@ -258,5 +259,5 @@ def _renewed(connection: PostgresConnection, number: int) -> bool:
 
 
 def _end_process() -> NoReturn:
-    """Not a moment longer: what this process still does to files, another now answers for."""
+    """End this process at once: another server is now responsible for the files."""
     os._exit(75)
