@@ -28,18 +28,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """`inputs` are needed beside `target_tokens`, `optional` ones may be given, all shaped like it.
-
-    A cell whose `live_input` is zero has no slope; with None every cell may have one. With
+    """`inputs` are needed besides `target_tokens`, `optional` ones may be given, all shaped like
+    it. A cell whose `live_input` is zero has no slope; with None every cell may have one. With
     `whole_sequence` a cell's terms depend on the other cells of its datum, and `terms` is called
-    with one datum at a time.
-    """
+    with one datum at a time."""
 
-    name: str  # as requests give it
-    terms: Callable[[Tensor, Inputs, Config], Terms]  # what is summed, cell by cell
-    inputs: tuple[str, ...]  # that a datum must have
-    live_input: str | None  # zero where a cell has no slope
-    optional: tuple[str, ...] = ()  # that it may have
+    name: str  # its name in requests
+    terms: Callable[[Tensor, Inputs, Config], Terms]  # the function that is summed, cell by cell
+    inputs: tuple[str, ...]  # inputs that a datum must have
+    live_input: str | None  # an input that is zero where a cell has no slope
+    optional: tuple[str, ...] = ()  # inputs that it may have
     config: Config = field(default_factory=dict)  # settings and their defaults
     whole_sequence: bool = False  # whether cells of a datum depend on each other
     stats: Callable[[Tensor, Inputs, Config], dict[str, float]] | None = None

@@ -19,7 +19,7 @@ Logprobs = NDArray[np.float32]
 
 
 class NotYet(Exception):
-    """What was asked is being computed elsewhere; ask again when `answer` is there."""
+    """The result is being computed elsewhere; ask again when `answer` is there."""
 
     def __init__(self, answer: Future[Any]) -> None:
         super().__init__("not computed yet")
@@ -33,12 +33,11 @@ class Evaluation(Protocol):
     whole_sequence: bool
 
     def begin(self, data: Sequence[CheckedDatum]) -> None:
-        """Take note of all the call's datums, once, before anything is asked. May raise
-        `UserError`."""
+        """Note all of the call's datums, once, before anything else. May raise `UserError`."""
         ...
 
     def bind(self, data: Sequence[CheckedDatum], device: torch.device) -> BoundSlopes:
-        """The slopes of these datums' cells, laid end to end."""
+        """The slopes of these datums' cells, concatenated."""
         ...
 
     def metrics(
@@ -50,9 +49,8 @@ class Evaluation(Protocol):
 
 class BoundSlopes(Protocol):
     def __call__(self, first: int, last: int, logprobs: Tensor) -> Tensor:
-        """d loss / d logprob of cells [first, last); all cells at once if whole-sequence.
-
-        `NotYet` where that takes longer than everybody can wait."""
+        """d loss / d logprob of cells [first, last); all cells at once if whole-sequence. `NotYet`
+        if that takes longer than other runs can wait."""
         ...
 
 
@@ -65,7 +63,7 @@ class BuiltinEvaluation:
         self.wanted = Wanted(loss.inputs, loss.optional, loss.live_input, {})
 
     def begin(self, data: Sequence[CheckedDatum]) -> None:
-        """Nothing to note: each cell, or each datum, speaks for itself."""
+        """Nothing to note: each cell, or each datum, is independent."""
 
     def bind(self, data: Sequence[CheckedDatum], device: torch.device) -> BoundSlopes:
         inputs = {k: to_device(t, device) for k, t in _joined(data, torch.float32).items()}

@@ -44,7 +44,7 @@ class Bounds:
     limits: Limits
 
     def within(self, context: int | None) -> Bounds:
-        """The same, with sequences of at most so many tokens."""
+        """The same bounds, with at most so many tokens in a sequence."""
         if context is None or context >= self.max_context:
             return self
         return replace(self, max_context=context)
@@ -52,7 +52,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which inputs a loss takes beside `target_tokens`. `ranks` are those of a custom loss."""
+    """The inputs of a loss besides `target_tokens`. `ranks` are those of a custom loss."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...]
@@ -61,7 +61,7 @@ class Wanted:
 
 
 def check_data(data: tuple[Datum, ...], wanted: Wanted, bounds: Bounds) -> list[CheckedDatum]:
-    """Every datum checked; `UserError` names the first that is wrong and what would be right."""
+    """Check every datum; `UserError` names the first wrong one and what would be right."""
     if not data:
         raise UserError("data: the list is empty; a call needs at least one datum")
     if len(data) > bounds.limits.max_data:

@@ -22,7 +22,7 @@ from tinkex.engine.to_device import to_device
 
 
 class Counts:
-    """The tokens that penalties are about: each once, and how often it was drawn."""
+    """The tokens that penalties apply to: each once, with how often it was drawn."""
 
     def __init__(self, seen: NDArray[np.int64], drawn: NDArray[np.float32]) -> None:
         self._ids, self._drawn = seen, drawn
@@ -52,7 +52,7 @@ class Counts:
             self._length += 1
 
     def followed_by(self, tokens: Sequence[int]) -> Counts:
-        """As if these had been drawn too."""
+        """The counts if these had been drawn too."""
         if not tokens:
             return self
         counts = Counts(self.ids.copy(), self.drawn.copy())
@@ -61,7 +61,7 @@ class Counts:
 
 
 class Steering:
-    """The controls of one request, as what they do to logits."""
+    """The controls of one request in the form in which they change logits."""
 
     def __init__(self, controls: SamplingControls, prompt: NDArray[np.int32]) -> None:
         self.controls = controls
@@ -71,11 +71,12 @@ class Steering:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether they do more than leave tokens out."""
+        """Whether they do more than exclude tokens."""
         return self.counts or bool(self.controls.logit_bias)
 
     def none_counted(self) -> Counts:
-        """Before anything is drawn. A repetition penalty is about the prompt's tokens too."""
+        """Counts before anything is drawn. A repetition penalty applies to the prompt's tokens
+        too."""
         seen = self._seen.copy()
         return Counts(seen, np.zeros(len(seen), np.float32))
 
@@ -91,7 +92,7 @@ class Steering:
 
     @functools.cached_property
     def allowed(self) -> NDArray[np.int32] | None:
-        """A bit for each token up to the last that is allowed; None if all are."""
+        """One bit for each token up to the last allowed one; None if all are allowed."""
         if self.controls.allowed_tokens is None:
             return None
         bits = np.zeros(max(self.controls.allowed_tokens) // 32 * 32 + 32, np.uint8)
@@ -101,8 +102,8 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one draw's logits are changed by: fixed controls, how often tokens were drawn before it,
-    and the mask of what may be drawn, with a bit for each token; 0 beyond its end."""
+    """How one draw's logits are changed: fixed controls, how often tokens were drawn before it, and
+    the mask of allowed tokens, one bit each; 0 beyond its end."""
 
     steering: Steering
     counts: Counts | None = None
@@ -181,7 +182,7 @@ def _penalise(logits: Tensor, changes: Sequence[Changes]) -> None:
 
 
 def _penalties(change: Changes, counts: Counts) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """For each counted token: what its logit is divided by, and what is taken off."""
+    """For each counted token: what divides its logit, and what is subtracted."""
     controls, drawn = change.steering.controls, counts.drawn
     factor = np.full(len(drawn), controls.repetition_penalty, np.float32)
     once = np.where(drawn > 0, np.float32(controls.presence_penalty), np.float32(0))
@@ -189,6 +190,6 @@ def _penalties(change: Changes, counts: Counts) -> tuple[NDArray[np.float32], ND
 
 
 def _cells(ids: Mapping[int, NDArray[np.int64]], logits: Tensor) -> Tensor:
-    """Where these ids of each row lie in the flattened logits."""
+    """The places of these ids of each row in the flattened logits."""
     placed = [row * logits.shape[1] + own for row, own in ids.items()]
     return to_device(torch.from_numpy(np.concatenate(placed)), logits.device)

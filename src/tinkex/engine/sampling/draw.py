@@ -28,7 +28,7 @@ COLDEST = 1e-5
 """Below this temperature scaled logits leave float32's range; the draw is greedy by then anyway."""
 
 HIGHEST = 0xFFFFFE
-"""Of the bits that noise is made of."""
+"""Highest value of the random bits that noise is made of."""
 
 _FIRST_CANDIDATES = 1024
 _KEYS_AT_ONCE = 64
@@ -37,10 +37,10 @@ _MASK = (1 << 64) - 1
 
 
 Key: TypeAlias = tuple[int, int]
-"""Two 32-bit numbers (signed), the low and the high one, that name one draw."""
+"""Two 32-bit numbers (signed), low and high, that name one draw."""
 
 Keys: TypeAlias = Sequence[Key] | NDArray[np.int32]
-"""One for each row."""
+"""One key for each row."""
 
 
 def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
@@ -50,7 +50,7 @@ def draw_key(seed: int, stream: int, index: int, position: int) -> Key:
 
 
 def key_state(seed: int, stream: int, index: int) -> int:
-    """What all draws of one sample share of their keys; `draw_keys` takes it from there."""
+    """What the keys of one sample's draws have in common; `draw_keys` continues from it."""
     state = _mix64(seed & _MASK)
     for part in (stream, index):
         state = _mix64(state ^ _mix64(part & _MASK))
@@ -59,7 +59,7 @@ def key_state(seed: int, stream: int, index: int) -> int:
 
 @functools.lru_cache(maxsize=256)
 def rule_of(temperature: float, top_k: int, top_p: float, min_p: float) -> Rule:
-    """The same object for the same numbers, so that a batch's rules are told apart at once."""
+    """The same object for the same numbers, so that a batch's rules are compared quickly."""
     return Rule(temperature, top_k, top_p, min_p)
 
 
@@ -121,7 +121,7 @@ class Drawer:
         return drawn
 
     def totals(self, logits: Tensor) -> Tensor:
-        """Of float32 `logits` [R, V]: the logarithm of each row's sum of exponentials [R]."""
+        """The logarithm of each row's sum of exponentials [R], of float32 `logits` [R, V]."""
         return logsumexp(logits)
 
     def scored(self, logits: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class Drawer:
 
 
 def _likely_enough(scores: Tensor, parts: Sequence[float]) -> Tensor:
-    """Minus infinity for ids less likely than that part of the row's likeliest."""
+    """Minus infinity for ids less likely than that fraction of the row's likeliest."""
     if not any(parts):
         return scores
     least = [math.log(part) if part else -math.inf for part in parts]

@@ -49,18 +49,18 @@ class Forward:
 
     @property
     def free_rows(self) -> int:
-        """A pass of so many tokens takes no longer than one of a single token."""
+        """Tokens up to which a pass takes no longer than for a single token."""
         return self._frozen.free_rows
 
     def prepare(self) -> bool:
-        """Do a piece of what the first pass would have to do; False if nothing is left."""
+        """Prepare a piece of what the first pass needs; False if nothing is left."""
         if self._frozen.prepare():
             return True
         return self._prompts is not None and self._prompts.prepare()
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Of the chunks' tokens end to end, rows after them that only pad. Fills their pages. What
-        it gives may be written over by the next pass."""
+        """Hidden states of the concatenated chunks' tokens, then rows that only pad. Fills their
+        pages. The next pass may overwrite the result."""
         captured = None if self._prompts is None else self._prompts.hidden(chunks)
         if captured is not None:
             return captured
@@ -81,7 +81,7 @@ class Forward:
         )
 
     def logits(self, hidden: Tensor, versions: Sequence[Version]) -> Tensor:
-        """Float32 logits of rows whose versions lie side by side."""
+        """Float32 logits of rows; rows of one version must be next to each other."""
         count = len(hidden)
         short = self._frozen.min_rows - count
         if short > 0:
@@ -118,7 +118,7 @@ class Forward:
 
 
 def cpu_decode(decoder: Decoder, cache: KeyValueCache) -> CpuDecode | None:
-    """None where the model is not of the kind that has it."""
+    """The numpy decode steps; None for a model that cannot use them."""
     keeps = can_keep(decoder.config, decoder.device, decoder.dtype)
     return CpuDecode(decoder, cache) if keeps and is_plain(decoder) else None
 
@@ -127,7 +127,7 @@ def decode_graphs(
     decoder: Decoder, cache: KeyValueCache, drawer: Drawer, rows: int, context: int,
     states: SequenceStates | None,
 ) -> DecodeGraphs | None:  # fmt: skip
-    """None where there is no GPU, or no Triton for it."""
+    """The captured decode steps; None without a GPU or Triton."""
     if decoder.device.type != "cuda":
         return None
     try:
@@ -140,7 +140,7 @@ def decode_graphs(
 def _prompt_graphs(
     decoder: Decoder, cache: KeyValueCache, context: int, states: SequenceStates | None
 ) -> PromptGraphs | None:
-    """None where there are no graphs, and where a pass is more than they do."""
+    """The captured prompt passes; None without graphs, or for a pass that is too large for them."""
     if decoder.device.type != "cuda" or decoder.steady or states is not None:
         return None
     try:
@@ -151,7 +151,7 @@ def _prompt_graphs(
 
 
 def _laid_out(chunks: Sequence[Chunk], lengths: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:
-    """The chunks' tokens end to end and their positions, filled up to so many rows."""
+    """The chunks' tokens concatenated, and their positions, padded to so many rows."""
     pad = [0] * (rows - sum(lengths))
     if len(chunks) == sum(lengths):
         tokens = [chunk.branch.token(chunk.start) for chunk in chunks]

@@ -27,10 +27,11 @@ from tinkex.engine.sampling.adapters import Version
 from tinkex.engine.sampling.slot_products import Part
 
 STACK_FROM = 3
-"""Versions from which one batched product beats a product each."""
+"""Number of versions from which one batched product beats a product each."""
 
 STACKED_ROWS = 16
-"""Rows of a version up to which padding all versions to the longest is worth a batched product."""
+"""Rows of a version up to which padding all versions to the longest makes a batched product
+worthwhile."""
 
 KEPT_STACKS = 2
 """A step's tokens and the rows it draws from may be of different versions."""
@@ -49,7 +50,7 @@ class Span:
 
 
 class Projection(Lora):
-    """For one step."""
+    """The products of one step."""
 
     def __init__(
         self, frozen: FrozenProducts, spans: Sequence[Span], stacks: Stacks, device: torch.device
@@ -154,7 +155,7 @@ def _add(y: Tensor, left: Tensor, right: Tensor, scaling: float = 1.0) -> None:
 
 
 class Stacks:
-    """Factors of versions that lately shared a batch, stacked: [versions, …], ranks padded."""
+    """Stacked factors of versions that recently shared a batch: [versions, …], ranks padded."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[Version, ...], _Stack] = OrderedDict()
@@ -171,8 +172,8 @@ class Stacks:
 
 
 def spans_of(versions: Sequence[Version], lengths: Sequence[int] | None = None) -> list[Span]:
-    """Spans of rows whose versions are these, `lengths` of each (1 if not given); equal ones lie
-    side by side."""
+    """Spans of rows by version, `lengths` of each (1 if not given); neighbours of one version are
+    joined."""
     if versions and versions[0] is versions[-1]:
         rows = len(versions) if lengths is None else sum(lengths)
         return [Span(0, rows, versions[0])]
@@ -189,8 +190,8 @@ def spans_of(versions: Sequence[Version], lengths: Sequence[int] | None = None) 
 
 
 def _is_short(span: Span) -> bool:
-    """Whether it can be stacked. One whose factors stay as they lie is never: whether others are
-    there must not change its sums."""
+    """Whether it can be stacked. A version whose factors are used as they lie is never stacked:
+    other versions must not change its sums."""
     return span.stop - span.start <= STACKED_ROWS and not span.version.as_it_lies
 
 
@@ -206,7 +207,7 @@ def _factors(version: Version, layer: int, slot: str) -> _Factors | None:
 
 
 def _rectangle(spans: Sequence[Span]) -> slice | None:
-    """The rows of the spans, if these are of one length and lie side by side."""
+    """The rows of the spans, if these have one length and are neighbours."""
     first, width = spans[0].start, spans[0].stop - spans[0].start
     for index, span in enumerate(spans):
         start = first + index * width

@@ -19,15 +19,15 @@ from tinkex.engine.adapters.layout import AdapterWeights
 from tinkex.engine.model.slots import PlacedSlot, Slot
 
 LARGE_BYTES = 16 << 20
-"""Of an adapter's factors, from which they stay as they lie. About where a step of SmolLM2, whose
-adapters of rank 16 are 20 MB, takes as long either way: with more, zeros beside the factors cost
-more than products do."""
+"""Bytes of an adapter's factors from which they are used as they lie. About where a step of
+SmolLM2, whose adapters of rank 16 are 20 MB, takes as long either way: beyond it, zeros next to the
+factors cost more than products do."""
 
 Key: TypeAlias = tuple[int, str]
 """Layer and slot."""
 
 Blocks: TypeAlias = tuple[tuple[int, int], ...]
-"""For each of a slot's modules: the first of its ranks and their number."""
+"""For each of a slot's modules: the offset and the number of its ranks."""
 
 
 class Part(NamedTuple):
@@ -50,8 +50,8 @@ def side_by_side(
     weights: AdapterWeights, slots: Mapping[str, PlacedSlot], device: torch.device,
     dtype: torch.dtype, step: int,
 ) -> tuple[Products, dict[Key, Blocks]]:  # fmt: skip
-    """One part for every slot, and where in it its modules' ranks are. Of slots without experts.
-    Ranks are filled up to a multiple of `step`."""
+    """One part for every slot without experts, and where its modules' ranks are in it. Ranks are
+    padded to a multiple of `step`."""
     found: Products = {}
     blocks: dict[Key, Blocks] = {}
     for name, placed in slots.items():
@@ -70,7 +70,7 @@ def side_by_side(
 def as_they_lie(
     weights: AdapterWeights, slots: Mapping[str, PlacedSlot]
 ) -> tuple[Products, dict[Key, Blocks]]:
-    """A part for every module, of the very factors. Of slots without experts."""
+    """A part for every module, with its own factors, for slots without experts."""
     found: Products = {}
     blocks: dict[Key, Blocks] = {}
     for name, placed in slots.items():

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _WIDTHS = (2, 1)
-"""How many tokens at the end are looked for earlier on: what matches more is followed first."""
+"""How many of the last tokens are looked up earlier in the sequence; the longer match comes
+first."""
 
 _WRONG_FOR_A_RIGHT = 4
-"""Wrong guesses that one that came true makes up for, and that there may be to begin with."""
+"""Wrong guesses that one right guess pays for, and the initial allowance."""
 
 
 class Past:
@@ -39,7 +40,7 @@ class Past:
             self._tokens.append(token)
 
     def guess(self, count: int) -> tuple[int, ...]:
-        """The next `count` tokens, or none if the end reads like nothing before."""
+        """The next `count` tokens, or none if the last ones did not occur before."""
         for width in _WIDTHS if self._trust else _WIDTHS[:1]:
             place = self._after.get(tuple(self._tokens[-width:]))
             if place is not None:
@@ -49,7 +50,7 @@ class Past:
         return ()
 
     def _judge(self, token: int) -> None:
-        """Learn from what came where something was guessed."""
+        """Compare the last guess with the token that came."""
         if self._guessed is not None:
             right = token == self._guessed
             change = _WRONG_FOR_A_RIGHT if right else -1
@@ -57,7 +58,7 @@ class Past:
             self._guessed = None
 
     def _continued(self, place: int, count: int) -> tuple[int, ...]:
-        """What stands from `place` on; past the end the guesses themselves are read again."""
+        """The tokens from `place` on; past the end the guesses themselves are read again."""
         found = self._tokens[place : place + count]
         while len(found) < count:
             found.append(found[len(found) - (len(self._tokens) - place)])

@@ -15,13 +15,13 @@ from tinkex.engine.sampling.request import Branch
 from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 _TopK: TypeAlias = tuple[list[int], list[float]]
-"""The likeliest ids in a token's place and their logprobs."""
+"""The likeliest ids at a token's place and their logprobs."""
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A draw of the token after `position`. The last of the tokens up to there may be `guesses`
-    that no draw has put there yet."""
+    """A draw of the token after `position`. The last tokens up to there may be `guesses` that no
+    draw has confirmed yet."""
 
     branch: Branch
     position: int
@@ -34,12 +34,12 @@ class Turn:
 
     @property
     def changes(self) -> Changes:
-        """What the request's controls change about the logits of this draw."""
+        """How the request's controls change the logits of this draw."""
         return self.branch.changes(self.guesses)
 
     @property
     def place(self) -> int:
-        """Which of the sample's tokens is drawn."""
+        """The index of the drawn token in the sample."""
         return self.position + 1 - len(self.branch.request.prompt)
 
     @property
@@ -64,8 +64,8 @@ def turns_after(
 
 
 def confirmed(turns: Iterable[Turn], drawn: Iterable[int]) -> list[int]:
-    """Which of these draws count, as far as the draws themselves tell: a guess only right after
-    the draw that confirms it. Turns of one branch lie side by side, in order."""
+    """Which of these draws count, judged by the draws alone: a guess only right after the draw that
+    confirms it. Turns of one branch are neighbours, in order."""
     rows: list[int] = []
     before: int | None = None
     for row, (turn, token) in enumerate(zip(turns, drawn, strict=True)):
@@ -88,8 +88,8 @@ def drawer_for(decoder: Decoder) -> Drawer:
 def drawn(
     drawer: Drawer, turns: Sequence[Turn], logits: Tensor
 ) -> Iterator[tuple[Turn, int, float, _TopK | None]]:
-    """What each of these draws from its row: the token, its logprob, the likeliest if asked for.
-    Draws after guesses that did not come true are left out."""
+    """The result of each of these draws from its row: the token, its logprob, the likeliest if
+    asked for. Draws after refused guesses are left out."""
     rules = [turn.branch.request.rule for turn in turns]
     any_steered = any(turn.branch.steered for turn in turns)
     scores = steered(logits, [turn.changes for turn in turns]) if any_steered else logits
@@ -103,7 +103,7 @@ def drawn(
 
 
 def _likeliest(turns: Sequence[Turn], logprobs: Tensor) -> list[_TopK | None]:
-    """The likeliest of each row, as many as its request asks for."""
+    """The likeliest tokens of each row, as many as its request asks for."""
     widths = [turn.branch.request.command.topk_sample_logprobs for turn in turns]
     if not any(widths):
         return [None] * len(turns)

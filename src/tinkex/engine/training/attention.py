@@ -26,12 +26,12 @@ from tinkex.engine.training.packing import rectangles
 logger = logging.getLogger(__name__)
 
 LONG = 16384
-"""Tokens from which attention is what a sequence's pass takes longest for. Alone it then goes to
-cuDNN: nearly twice as fast, but it plans every length anew, which shorter ones would feel."""
+"""Tokens from which attention takes most of a sequence's pass. A sequence alone then goes to cuDNN:
+nearly twice as fast, but it plans every length anew, which would slow down shorter ones."""
 
 
 class PackedAttention:
-    """An `Attend` for sequences of these lengths laid end to end; `whole` lets cuDNN take a long
+    """An `Attend` for concatenated sequences of these lengths; `whole` lets cuDNN take a long
     one."""
 
     def __init__(
@@ -45,7 +45,7 @@ class PackedAttention:
             self._rectangles = rectangles(sorted(lengths))
             self._order = _sorted_rows(lengths, device)
         self.refused = ""
-        """Why cuDNN did not take what it was given, if it did not."""
+        """Why cuDNN refused what it was given, if it did."""
         self._longest = max(lengths)
         self._alone = whole and len(lengths) == 1 and lengths[0] >= LONG
         self._bounds = to_device(np.array([0, *accumulate(lengths)], dtype=np.int32), device)
@@ -65,7 +65,7 @@ class PackedAttention:
         return self._by_rectangle(q if sinks is None else sink_queries(q, sinks), k, v, window)
 
     def _whole_or_varlen(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What cuDNN cannot do at this length after all, the other kernel does, from here on."""
+        """Attention by cuDNN; if that fails at this length, the other kernel from here on."""
         try:
             return _whole(q, k, v)
         except torch.OutOfMemoryError:

@@ -27,10 +27,10 @@ from tinkex.engine.to_device import to_device
 from tinkex.engine.training.steady_attention import PackedTiles, SteadyAttention
 
 BUCKETS = (64, 128, 256, 512, 1024)
-"""Tokens of a captured pass. Larger ones keep the device busy without it."""
+"""Sizes of captured passes in tokens. Larger passes keep the device busy without capture."""
 
 GROUPS = (1, 8, 32)
-"""Adapters of a captured pass."""
+"""Sizes of captured passes in adapters."""
 
 _TOKENS, _POSITIONS, _SEQUENCES = range(3)
 
@@ -71,7 +71,7 @@ class CapturedPass:
 
 class CapturedPasses:
     def __init__(self, decoder: Decoder, max_rows: int) -> None:
-        """`max_rows` bounds the memory that the largest bucket keeps for good."""
+        """`max_rows` bounds the memory that the largest bucket keeps permanently."""
         self._decoder = decoder
         self._buckets = [size for size in BUCKETS if size <= max_rows]
         self._found: dict[Bucket, _Captured] = {}
@@ -83,7 +83,7 @@ class CapturedPasses:
         return rows <= max(self._buckets, default=0) and segments <= GROUPS[-1]
 
     def bucket(self, rows: int, segments: Sequence[Segment]) -> Bucket | None:
-        """The bucket of so many tokens; None if it is none for captured graphs."""
+        """The bucket for so many tokens; None if there is none."""
         if not self.takes(rows, len(segments)):
             return None
         return Bucket(
@@ -114,7 +114,7 @@ class CapturedPasses:
         return CapturedPass(captured, count)
 
     def prepare(self) -> bool:
-        """Capture one more pass that is likely to be asked for; False if all are."""
+        """Capture one more pass that is likely to be needed; False if all are captured."""
         for groups in GROUPS[:2]:
             for rows in self._buckets:
                 bucket = Bucket(rows, groups, Shape(LEAST_RANK, True))

@@ -19,7 +19,7 @@ class ExpertLoads:
         self._counts: dict[int, Tensor] = {}
 
     def note(self, layer: int, experts: Tensor) -> None:
-        """Take in a layer's choices of the pass under way; a layer computed again says the same."""
+        """Note a layer's choices in the current pass; a recomputed layer repeats the same."""
         self._routes[layer] = experts
 
     def settle(self, shares: Iterable[tuple[int, tuple[int, int]]]) -> None:
@@ -36,7 +36,7 @@ class ExpertLoads:
             self._counts[call] = counts + self._counts.get(call, 0)
 
     def metrics(self, call: int) -> dict[str, float]:
-        """Of a call by name; none where there are no experts."""
+        """Metrics of a call by name; none without experts."""
         if call not in self._counts:
             return {}
         counts = self._counts[call].cpu().double()

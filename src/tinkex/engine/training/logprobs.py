@@ -47,7 +47,7 @@ class Cells:
 
     @classmethod
     def of(cls, data: Sequence[CheckedDatum]) -> Cells:
-        """Of these sequences, laid end to end."""
+        """The cells of these sequences, concatenated."""
         widths = np.concatenate(
             [np.full(len(d.tokens), d.targets.size // len(d.tokens)) for d in data]
         )
@@ -170,7 +170,7 @@ def _normed(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _product(left: Tensor, right: Matrix, into: Tensor) -> None:
-    """left @ right. Few rows are filled up with zeros: see `SOLO_TOKENS`."""
+    """left @ right. Few rows are padded with zeros: see `SOLO_TOKENS`."""
     missing = SOLO_TOKENS - len(left)
     if missing > 0:
         left = F.pad(left, (0, 0, 0, missing))
@@ -178,7 +178,8 @@ def _product(left: Tensor, right: Matrix, into: Tensor) -> None:
 
 
 def _logit_gradient(block: _Block, slope: Tensor) -> Tensor:
-    """Of Σ slope · logprob by the logits, written over them: slope · (one-hot − softmax)."""
+    """The gradient of Σ slope · logprob by the logits, written over them: slope · (one-hot −
+    softmax)."""
     if runs_triton(block.logits):
         from tinkex.engine.kernels import logprobs as head_kernel
 
@@ -207,7 +208,7 @@ def _keep(
 
 
 def _kept_segments(segments: Sequence[Segment], kept: NDArray[np.int64]) -> list[Segment]:
-    """What is left of them with only the tokens `kept`."""
+    """What is left of the segments with only the tokens `kept`."""
     bounds = kept.tolist()
     found = [
         replace(s, start=bisect_left(bounds, s.start), stop=bisect_left(bounds, s.stop))

@@ -26,14 +26,14 @@ Params = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No weight and no number of the mean is larger than this, in absolute value."""
+    """No weight and no element of the mean is larger than this, in absolute value."""
 
     weights: float
     mean: float
 
 
 class Optimizer(Protocol):
-    """`tensors` is the whole state beside the step count; it is saved and restored as it is."""
+    """`tensors` is the whole state besides the step count; it is saved and restored as it is."""
 
     name: str
     tensors: dict[str, Tensor]
@@ -46,7 +46,7 @@ class Optimizer(Protocol):
         ...
 
     def bounds_after(self, bounds: Bounds, gradient: float, step: int, params: Params) -> Bounds:
-        """What a step can come to at most, from what it starts with and the gradient's norm."""
+        """Upper bounds after a step, from those before it and the gradient's norm."""
         ...
 
 
@@ -138,7 +138,7 @@ def check_family(name: str) -> None:
 
 
 def check_params(name: str, params: Params) -> None:
-    """All fields of the family are there, none else, each in its range."""
+    """Check that all fields of the family are given, no others, and each in its range."""
     fields = _FIELDS[name]
     for key in sorted(params.keys() ^ set(fields)):
         state = "missing" if key in fields else f"no setting of {name}"

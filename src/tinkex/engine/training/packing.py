@@ -25,8 +25,8 @@ MicroBatch = tuple[Piece, ...]
 
 
 SOLO_TOKENS = 16
-"""A call's share with fewer tokens is a micro-batch of its own. Matrix libraries sum the rows of so
-small a product in another order than those of a larger one, and who else is in a batch must not
+"""A call's share with fewer tokens is a micro-batch of its own. Matrix libraries sum the rows of
+such a small product in another order than those of a larger one, and the rest of a batch must not
 change a call's bits."""
 
 
@@ -49,7 +49,7 @@ def pack(pieces: Iterable[Piece], token_budget: int) -> list[MicroBatch]:
 
 
 def _join(parts: Iterable[Sequence[Piece]], token_budget: int) -> list[list[Piece]]:
-    """Neighbours put together as long as they stay within the budget."""
+    """Neighbours joined while they stay within the budget."""
     joined: list[list[Piece]] = []
     room = 0
     for part in parts:

@@ -28,12 +28,12 @@ from tinkex.engine.messages import CustomLoss
 AT_ONCE = 8
 PER_OWNER = 2
 KEPT = 8
-"""Processes that wait for their loss's next call."""
+"""Processes that are kept for their loss's next call."""
 
 
 @dataclass(slots=True)
 class Account:
-    """One call of a loss: what it may do, what it has done, and whether it is at it."""
+    """One call of a loss: its allowance, what it has used, and whether it is running."""
 
     loss: CustomLoss
     graph: Graph
@@ -74,7 +74,7 @@ class Evaluator:
         data: Sequence[Mapping[str, NDArray[np.generic]]],
         slopes: bool,
     ) -> Future[Reply]:
-        """The answer about some datums of a call, in time."""
+        """A future of the answer about some datums of a call."""
         task = _Task(account, places, data, slopes)
         with self._lock:
             self._waiting.append(task)
@@ -82,7 +82,7 @@ class Evaluator:
         return task.future
 
     def get_ready(self) -> None:
-        """Load what evaluating needs, in the background: a loss was uploaded."""
+        """Start what evaluating needs, in the background: a loss was uploaded."""
         threading.Thread(target=self._living_nursery, daemon=True).start()
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class Evaluator:
         try:
             return LossProcess(self._living_nursery(), account.loss, account.graph)
         except (Closed, OSError):
-            # Somebody ended the nursery; the next one is as good.
+            # The nursery was ended; the next one is as good.
             return LossProcess(self._living_nursery(renew=True), account.loss, account.graph)
 
     def _put_back(self, loss: CustomLoss, process: LossProcess) -> None:
@@ -172,7 +172,7 @@ def _key(loss: CustomLoss) -> tuple[str, bytes]:
 
 @functools.cache
 def evaluator() -> Evaluator:
-    """The one of this process: starting its first process takes seconds."""
+    """This process's evaluator: starting its first process takes seconds."""
     made = Evaluator()
     atexit.register(made.close)
     return made

@@ -18,7 +18,7 @@ from tinkex.engine.model.linear.stretches import Stretches
 from tinkex.engine.model.passes import Recur
 
 Stores = dict[int, Tensor]
-"""By layer, [places, …]."""
+"""States by layer, [places, …]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class GuessedRecurrence(Recur):
         return out
 
     def confirm(self, member: int, guesses: int) -> None:
-        """Move the state of a chunk's branch on, past so many of its guesses."""
+        """Move the state of a chunk's branch past so many confirmed guesses."""
         row = self._members[guesses].index(member)
         place = self._places[member]
         for (layer, kind), aside in self._aside.items():

@@ -25,13 +25,13 @@ from tinkex.engine.sampling.scheduling.chunks import Chunk
 Floats: TypeAlias = NDArray[np.float32]
 
 MAX_BYTES = 64 << 20
-"""Of all layers together; longer or more rows are gathered step by step."""
+"""Bytes of all layers together; longer or more rows are gathered in every step."""
 
 _SPARE_TOKENS = 4 * PAGE_SIZE
-"""That may come before everything is laid out again."""
+"""Tokens that may come before everything is laid out again."""
 
 _SPARE_ROWS = 8
-"""That may come, or as many as there are already if those are more."""
+"""Rows that may come, or as many as there are already if those are more."""
 
 _SHORT = 8 * PAGE_SIZE
 """Rows up to this long are taken together; longer ones if none is over twice as long as another."""
@@ -45,22 +45,22 @@ def can_keep(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> b
 
 @dataclass(slots=True)
 class _Layout:
-    """Room for so many rows of so many tokens, and the branches whose rows they are, from the
-    place `first` on."""
+    """Room for so many rows of so many tokens, and the branches whose rows they are, from place
+    `first` on."""
 
     rows: int
     tokens: int
     branches: list[Branch]
     first: int = 0
     layers: dict[int, Floats] = field(default_factory=dict)
-    """By layer the keys and values [2, rows, heads, tokens, head size]."""
+    """Keys and values by layer: [2, rows, heads, tokens, head size]."""
 
 
 class KeptRows:
-    """`put` may be called in steps that `follow` has said can be taken."""
+    """`put` may be called in steps that `follow` has accepted."""
 
     places: NDArray[np.int64]
-    """Of the step's tokens, in the cache."""
+    """Places of the step's tokens in the cache."""
 
     def __init__(self, cache: KeyValueCache, config: ModelConfig) -> None:
         self._cache = cache
@@ -85,8 +85,8 @@ class KeptRows:
         return self._layout is not None
 
     def put(self, layer: int, pairs: Floats) -> tuple[Floats, Floats]:
-        """Keep the newest keys and values [rows, 2, kv heads, head size]; all keys and all values
-        of the layer, each [matrices, tokens, head size]."""
+        """Keep the newest keys and values [rows, 2, kv heads, head size]. Returns all keys and all
+        values of the layer, each [matrices, tokens, head size]."""
         layout, size = self._kept, self._size
         self._cache.tokens(layer).numpy()[self.places] = pairs
         room = layout.layers.get(layer)
@@ -102,8 +102,8 @@ class KeptRows:
 
     @property
     def mask(self) -> Floats | None:
-        """What is added to every row's scores [matrices, 1, tokens]: minus infinity after its end.
-        None if all rows are of one length."""
+        """The mask added to every row's scores [matrices, 1, tokens]: minus infinity after its end.
+        None if all rows have one length."""
         if min(self._lengths) == self._tokens:
             return None
         ends = np.repeat(self._lengths, self._heads)[:, None, None]
@@ -116,8 +116,8 @@ class KeptRows:
         return self._layout
 
     def _goes_on(self, branches: list[Branch], starts: list[int]) -> bool:
-        """Whether what is laid out can be gone on with: the first rows may have left, and others
-        come after the last. Notes how many there were before."""
+        """Whether the layout can continue: the first rows may have left, and others come after the
+        last. Notes how many there were before."""
         layout = self._layout
         if layout is None or branches[0] not in layout.branches:
             return False
@@ -141,7 +141,7 @@ class KeptRows:
         return _Layout(min(wanted, MAX_BYTES // one), tokens, branches)
 
     def _point(self, layout: _Layout) -> None:
-        """Find where this step's tokens go."""
+        """Find the places of this step's tokens."""
         rows = zip(layout.branches, self._lengths, strict=True)
         self.places = np.array([place_of(branch.pages, length - 1) for branch, length in rows])
         self._tokens = max(self._lengths)
@@ -153,7 +153,7 @@ class KeptRows:
         self._cells = np.stack([newest, newest + values], axis=1).reshape(-1)
 
     def _gather(self, layer: int, layout: _Layout, room: Floats) -> None:
-        """Fetch the keys and values of rows that are new; what lies after their ends is finite."""
+        """Fetch the keys and values of new rows; what lies after their ends is finite."""
         branches, lengths = layout.branches[self._known :], self._lengths[self._known :]
         width = -(-max(lengths) // PAGE_SIZE)
         pages = [branch.pages[:width] for branch in branches]
@@ -165,5 +165,5 @@ class KeptRows:
 
 
 def _alike(lengths: list[int]) -> bool:
-    """Whether few of the keys are read for nothing if all are read up to the longest."""
+    """Whether few keys are read needlessly if all rows are read up to the longest."""
     return max(lengths) <= max(2 * min(lengths), _SHORT)

@@ -19,7 +19,7 @@ PAGE_SIZE = 16
 
 
 def page_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """What one page takes over all layers."""
+    """Bytes of one page over all layers."""
     return len(_attending(config)) * PAGE_SIZE * 2 * config.attention.kv_size * dtype.itemsize
 
 
@@ -30,11 +30,11 @@ class PageTable:
     rows: int
     width: int
     pages: Tensor | slice
-    """Numbers to gather by, or, for one sequence whose pages lie side by side, where they lie."""
+    """Indices to gather by; or, for one sequence whose pages are contiguous, a slice."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], device: torch.device) -> PageTable:
-        """Of lists of one length."""
+        """A table of lists of one length."""
         count, width = len(rows), len(rows[0])
         first = rows[0][0]
         if count == 1 and list(rows[0]) == list(range(first, first + width)):
@@ -43,7 +43,7 @@ class PageTable:
 
     @property
     def tokens(self) -> int:
-        """Of each sequence, the places after its end included."""
+        """Tokens of each sequence, including the places after its end."""
         return self.width * PAGE_SIZE
 
 
@@ -72,7 +72,7 @@ class KeyValueCache:
         self._tokens[layer].index_copy_(0, places, pair.transpose(0, 1))
 
     def read(self, layer: int, table: PageTable) -> tuple[Tensor, Tensor]:
-        """Keys and values, each [rows, kv heads, tokens, head size]; perhaps the cache's own."""
+        """Keys and values, each [rows, kv heads, tokens, head size]; may be views of the cache."""
         found = (
             self._pages[layer][table.pages]
             if isinstance(table.pages, slice)
@@ -92,7 +92,7 @@ class KeyValueCache:
             self.routes.copy_page(source, target)
 
     def note_routes(self, places: Tensor) -> Routed | None:
-        """Keeps the choices of tokens at these places; None where there are none."""
+        """Keeps the routes of tokens at these places; None without experts."""
         return None if self.routes is None else self.routes.noting(places)
 
 
@@ -110,7 +110,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
 
 
 def place_of(pages: list[int], position: int) -> int:
-    """Where the token at `position` of a sequence with these pages is kept."""
+    """The place of the token at `position` of a sequence with these pages."""
     return pages[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE
 
 

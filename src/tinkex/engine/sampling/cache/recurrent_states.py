@@ -28,7 +28,7 @@ from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 
 def state_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """What one place takes over all layers."""
+    """Bytes of one place over all layers."""
     return sum(
         (mixer.conv_width - 1) * mixer.channels * dtype.itemsize
         + mixer.value_heads * mixer.key_dim * mixer.value_dim * torch.float32.itemsize
@@ -37,7 +37,7 @@ def state_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
 
 
 def states_for(decoder: Decoder, rows: int, snapshots: int) -> SequenceStates | None:
-    """None where no layer keeps any."""
+    """The states; None if no layer keeps any."""
     if not decoder.config.recurrent:
         return None
     return SequenceStates(decoder.config, rows, snapshots, decoder.device, decoder.dtype)
@@ -52,11 +52,11 @@ class SequenceStates:
     ) -> None:  # fmt: skip
         places = rows + snapshots
         self.scratch = places
-        """One more place, for rows of a step that only pad."""
+        """Includes one more place, for rows of a step that only pad."""
         self.windows: dict[int, Tensor] = {}
         self.matrices: dict[int, Tensor] = {}
         self._stores: list[Tensor] = []
-        """All of them, [layers, places, …], so that a place is copied at once."""
+        """All places, [layers, places, …], so that a place is copied at once."""
         for mixer in dict.fromkeys(config.recurrent.values()):
             layers = [layer for layer, own in config.recurrent.items() if own == mixer]
             front = (len(layers), places + 1)
@@ -97,7 +97,7 @@ class SequenceStates:
         return StepRecurrence(self, places, lengths, self._device)
 
     def confirm(self, branch: Branch, length: int) -> None:
-        """So many of the branch's tokens stand, guesses of the last step among them."""
+        """Confirm so many of the branch's tokens, guesses of the last step included."""
         if self._guessed is None or self._reach.get(branch, length) >= length:
             return
         recurrence, chunks = self._guessed
@@ -106,11 +106,11 @@ class SequenceStates:
         self._reach[branch] = length
 
     def holds(self, chunk: Chunk) -> bool:
-        """Whether the branch's state is that before the chunk."""
+        """Whether the branch's state is the one before the chunk."""
         return self._reach.get(chunk.branch) == chunk.start and chunk.branch in self._place
 
     def advance(self, branches: Sequence[Branch], ahead: int) -> list[int]:
-        """The places of branches that get their next token; `ahead` of what is known of them."""
+        """The places of branches that get their next token; `ahead` tokens beyond what is known."""
         self._reach.update((branch, branch.length + ahead) for branch in branches)
         return [self._place[branch] for branch in branches]
 
@@ -125,11 +125,9 @@ class SequenceStates:
         return True
 
     def keep(self, branch: Branch, key: bytes, held: Callable[[bytes], bool]) -> None:
-        """Keep the branch's state as it is now under a page's key, if there is room.
-
-        Of the states that a branch passes as it decodes only the latest is kept. `held` tells of a
-        key whether somebody uses its page: those are not made room of.
-        """
+        """Keep the branch's current state under a page's key, if there is room. Of the states that
+        a branch passes while it decodes only the latest is kept. `held` says whether a key's page
+        is in use: those snapshots are not dropped."""
         if branch.started:
             before = self._trail.pop(branch, None)
             if before is not None:
@@ -142,7 +140,7 @@ class SequenceStates:
             self._trail[branch] = key
 
     def drop(self, key: bytes) -> None:
-        """Forget a snapshot, if there is one."""
+        """Drop a snapshot, if there is one."""
         place = self._snapshots.pop(key, None)
         if place is not None:
             self._spare.append(place)
@@ -152,7 +150,7 @@ class SequenceStates:
             self.drop(key)
 
     def _enter(self, chunk: Chunk) -> int:
-        """The place of a chunk's branch, its state being that before the chunk."""
+        """The place of a chunk's branch, with its state before the chunk."""
         branch = chunk.branch
         if chunk.start and self._reach.get(branch) == chunk.start:
             return self._place[branch]

@@ -20,7 +20,7 @@ from tinkex.engine.to_device import to_device
 
 class RouteCache:
     def __init__(self, config: ModelConfig, pages: int, size: int, device: torch.device) -> None:
-        """Of so many pages beside the scratch page, of `size` tokens each."""
+        """For so many pages besides the scratch page, of `size` tokens each."""
         mixtures = config.mixtures
         (first, *_) = mixtures.values()
         self._dtype = torch.uint8 if first.routed <= 256 else torch.int16
@@ -46,7 +46,7 @@ class RouteCache:
         pages[:, target].copy_(pages[:, source])
 
     def read(self, pages: Sequence[int], tokens: int) -> Routes:
-        """Of the first tokens of a sequence with these pages."""
+        """Routes of the first tokens of a sequence with these pages."""
         starts = np.asarray(pages[: -(-tokens // self._size)], np.int64) * self._size
         places = (starts[:, None] + np.arange(self._size)).reshape(-1)[:tokens]
         found = self._store.index_select(1, to_device(places, self._device))

@@ -59,7 +59,7 @@ def _is_plain(layer: Layer) -> bool:
 
 
 class CpuDecode:
-    """Of one model."""
+    """The decode steps of one model."""
 
     _product: Product
 
@@ -73,8 +73,8 @@ class CpuDecode:
         self._turns, self._draw = _Turns(decoder), CpuDraw(decoder.config.vocab_size)
 
     def parted(self, chunks: Sequence[Chunk]) -> tuple[Sequence[Chunk], Sequence[Chunk]]:
-        """The chunks whose logits can be asked for here, and the rest. Equal versions lie side by
-        side."""
+        """The chunks whose logits can be computed here, and the rest. Equal versions are next to
+        each other."""
         single = [c.branch.started and c.stop - c.start == 1 and c.completes for c in chunks]
         if all(single):
             return (chunks, ()) if self._takes(chunks) else ((), chunks)
@@ -84,14 +84,14 @@ class CpuDecode:
         return singles, [chunk for chunk, one in zip(chunks, single, strict=True) if not one]
 
     def logits(self, chunks: Sequence[Chunk]) -> Floats:
-        """Those after the tokens that were parted. Fills their pages."""
+        """Logits after the tokens of the chunks from `parted`. Fills their pages."""
         tokens = [chunk.branch.token(chunk.start) for chunk in chunks]
         x = self._stream(tokens, [c.start for c in chunks], self._product, KeptMix(self._rows))
         return self._unembedded(x, self._product)
 
     def prompt_logits(self, chunks: Sequence[Chunk]) -> Floats | None:
-        """Those after the last token of each of these. Fills their pages. None, and nothing done,
-        where they are not to be computed here."""
+        """Logits after the last token of each of these prompts. Fills their pages. None, with
+        nothing done, if they are not to be computed here."""
         lengths = [chunk.stop - chunk.start for chunk in chunks]
         product = self._product_of(chunks, lengths) if takes_prompts(chunks) else None
         last = self._product_of(chunks, [1] * len(chunks))
@@ -105,7 +105,7 @@ class CpuDecode:
     def drawn(
         self, branches: Sequence[Branch], logits: Floats
     ) -> tuple[list[int], list[float]] | None:
-        """What these draw next, and the logprobs; None if they draw from other than the model's
+        """The next token of each, and its logprob; None if any draws from other than the model's
         own distribution, or a part of it."""
         if any(branch.request.shaped for branch in branches):
             return None
@@ -113,10 +113,10 @@ class CpuDecode:
             return self._draw.drawn(branches, logits)
 
     def _stream(self, tokens: Integers, positions: Integers, product: Product, mix: Mix) -> Floats:
-        """After the last layer, [tokens, hidden]."""
+        """The stream after the last layer, [tokens, hidden]."""
         x: Floats = self._embed[tokens]
         turns = self._turns.at(positions)
-        with np.errstate(all="ignore"):  # what is not finite is told by its logprob
+        with np.errstate(all="ignore"):  # numbers that are not finite show in the logprob
             for layer, turn in zip(self._layers, turns, strict=True):
                 layer.add_to(x, product, turn, mix)
         return x
@@ -126,7 +126,8 @@ class CpuDecode:
             return product(normed(x, self._eps), (UNEMBED_LAYER, UNEMBED))
 
     def _takes(self, chunks: Sequence[Chunk]) -> bool:
-        """Not where there are too many versions, or rows too long to be kept."""
+        """Whether these can be computed here: not with too many versions, or rows too long to be
+        kept."""
         product = self._product_of(chunks)
         if product is None or not self._rows.follow(chunks):
             return False
@@ -136,14 +137,14 @@ class CpuDecode:
     def _product_of(
         self, chunks: Sequence[Chunk], lengths: Sequence[int] | None = None
     ) -> Product | None:
-        """With each chunk's own matrices; None where there are too many versions."""
+        """The product with each chunk's own matrices; None if there are too many versions."""
         spans = spans_of([chunk.branch.request.version for chunk in chunks], lengths)
         matrices = self._matrices.of([span.version for span in spans])
         return None if matrices is None else Product(matrices, [span.stop for span in spans])
 
 
 class _Turns:
-    """Cosines and sines by layer and position, made for twice as many as were asked for."""
+    """Cosines and sines by layer and position, made for twice as many as were needed."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder

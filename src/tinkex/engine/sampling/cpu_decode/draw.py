@@ -20,7 +20,7 @@ from tinkex.engine.sampling.request import Branch
 
 
 class CpuDraw:
-    """For one vocabulary."""
+    """Draws for one vocabulary."""
 
     def __init__(self, vocab_size: int) -> None:
         self._ids = Drawer(vocab_size, torch.device("cpu")).ids.numpy().view(np.uint32)

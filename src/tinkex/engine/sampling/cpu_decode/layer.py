@@ -27,7 +27,7 @@ class Mix(Protocol):
 
 
 class Product:
-    """x @ matrix, of each span of rows with its own."""
+    """x @ matrix, with its own matrix for each span of rows."""
 
     def __init__(self, matrices: Sequence[Matrices], stops: Sequence[int]) -> None:
         self._matrices = matrices
@@ -101,7 +101,7 @@ def attend(queries: Floats, keys: Floats, values: Floats, mask: Floats | None) -
 
 
 def normed(x: Floats, eps: float) -> Floats:
-    """x / |x| over the last dimension, the root of whose size is left to what comes after."""
+    """x / |x| over the last dimension; the factor √size is left to the next matrix."""
     scale: Floats = np.add.reduce(x * x, axis=-1, keepdims=True)
     scale += np.float32(eps * x.shape[-1])
     np.sqrt(scale, out=scale)

@@ -23,7 +23,7 @@ from tinkex.engine.model.slots import UNEMBED, UNEMBED_LAYER
 from tinkex.engine.sampling.adapters import Version
 
 MAX_BYTES = 64 << 20
-"""Of all versions together."""
+"""Bytes for all versions together."""
 
 Key: TypeAlias = tuple[int, str]
 """Layer and slot."""
@@ -33,7 +33,7 @@ Matrices: TypeAlias = dict[Key, NDArray[np.float32]]
 
 
 class MergedMatrices:
-    """Of one model's versions."""
+    """The merged matrices of one model's versions."""
 
     def __init__(self, weights: Weights) -> None:
         self._norms = _norms(weights)
@@ -46,7 +46,7 @@ class MergedMatrices:
         self._found: OrderedDict[tuple[int, int], Matrices] = OrderedDict()
 
     def of(self, versions: Sequence[Version]) -> list[Matrices] | None:
-        """Those of each of these; None if they are too many to be kept at once."""
+        """The matrices of each of these versions; None if they are too many to be kept at once."""
         if len(versions) > self._most:
             return None
         return [self._of(version) for version in versions]

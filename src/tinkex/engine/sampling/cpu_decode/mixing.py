@@ -19,11 +19,12 @@ from tinkex.engine.sampling.cpu_decode.layer import attend
 from tinkex.engine.sampling.scheduling.chunks import Chunk
 
 LONGEST = 512
-"""Tokens of a sequence up to which all scores are made, those a causal mask hides among them."""
+"""Tokens of a sequence up to which all scores are computed, including those that the causal mask
+hides."""
 
 
 def takes_prompts(chunks: Sequence[Chunk]) -> bool:
-    """Whether these are prompts, or parts of some, of which only what follows them is asked."""
+    """Whether these are prompts, or parts of some, without prompt logprobs."""
     return all(
         chunk.stop <= LONGEST and not chunk.guesses and not _scored(chunk) for chunk in chunks
     )
@@ -34,7 +35,7 @@ def _scored(chunk: Chunk) -> bool:
 
 
 class KeptMix:
-    """A `Mix` for single tokens whose rows are kept, in a step that these follow."""
+    """A `Mix` for single tokens whose rows are kept, in a step of these."""
 
     def __init__(self, rows: KeptRows) -> None:
         self._rows, self._mask = rows, rows.mask
@@ -46,13 +47,13 @@ class KeptMix:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Chunks side by side of the same positions."""
+    """Neighbouring chunks with the same positions."""
 
     rows: slice  # in the batch
-    count: int  # of the chunks
+    count: int  # number of the chunks
     first: int  # position where each begins
     stop: int  # and ends
-    table: PageTable | None  # what was computed before is read from there
+    table: PageTable | None  # pages of what was computed before
     mask: Floats  # [tokens, all tokens up to the end]
 
     def attended(self, cache: KeyValueCache, layer: int, q: Floats, pairs: Floats) -> Floats:
@@ -73,7 +74,7 @@ class _Group:
 
 
 class PromptMix:
-    """A `Mix` for chunks laid end to end."""
+    """A `Mix` for concatenated chunks."""
 
     def __init__(self, cache: KeyValueCache, chunks: Sequence[Chunk]) -> None:
         self._cache, self._places = cache, _places(chunks)

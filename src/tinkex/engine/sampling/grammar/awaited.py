@@ -22,7 +22,7 @@ class AwaitedGrammars:
         return agree(done) if self._waiting else False
 
     def add(self, request: Request, promised: Promised, wake: Callable[[], None]) -> None:
-        """Have the request wait; `wake` is called, by another thread, when that ends."""
+        """Let the request wait; another thread calls `wake` when that ends."""
         self._waiting[request.command.op] = request, promised
         promised.add_done_callback(lambda _: wake())
 
@@ -30,7 +30,7 @@ class AwaitedGrammars:
         self._waiting.pop(request.command.op, None)
 
     def done(self) -> Iterator[tuple[Request, BaseException | None]]:
-        """Those who wait no more: they have their grammar, or here is why there is none."""
+        """Requests that wait no more: their grammar is compiled, or here is why it is not."""
         if not self._waiting:
             return
         for op in agree([op for op, (_, promised) in self._waiting.items() if promised.done()]):

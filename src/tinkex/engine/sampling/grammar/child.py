@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def tried(vocabulary: Vocabulary, grammar: str) -> bytes:
-    """The answer of a copy, or what its end says."""
+    """The answer of a forked copy, or how it ended."""
     reading, writing = os.pipe()
     copy = os.fork()
     if copy == 0:

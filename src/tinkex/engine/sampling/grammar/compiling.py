@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A grammar at its start, to be copied by each sample; how its vocabulary spells bytes."""
+    """A grammar at its start, copied by each sample, and how its vocabulary spells bytes."""
 
     matcher: LLMatcher
     tokens: LLTokenizer
@@ -38,11 +38,11 @@ Promised: TypeAlias = Future[Compiled]
 KEPT_BYTES = 256 << 20
 KEPT_REFUSALS = 256
 _LEAST_BYTES = 1 << 16
-"""What a grammar counts at least: small ones fit into memory the process had already."""
+"""Least bytes that a grammar counts: small ones fit into memory that the process had already."""
 
 
 class Grammars:
-    """Of one model."""
+    """The grammars of one model."""
 
     def __init__(self, tokenizer: Tokenizer | None, size: int, eos: tuple[int, ...]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, eos
@@ -55,7 +55,7 @@ class Grammars:
         self._closed = False
 
     def compiled(self, wanted: Grammar, lane: str) -> Promised:
-        """It compiled, sooner or later. Raises UserError where it never will be."""
+        """A future of the compiled grammar. Raises UserError if it can never be compiled."""
         self._check_possible()
         grammar = written(wanted, self._added)
         if len(grammar) > MAX_CHARACTERS:
@@ -72,7 +72,7 @@ class Grammars:
             return future
 
     def close(self) -> None:
-        """Let the thread and the process end. Safe to call again."""
+        """End the thread and the process. Safe to call again."""
         with self._lock:
             self._closed = True
             self._lock.notify()
