@@ -49,6 +49,12 @@ class Entry:
     arrived: float
     # What its body takes on the disk.
     payload_bytes: int = 0
+    # What the routes take there that it replayed.
+    routes_bytes: int = 0
+    # Where they lie.
+    routes_blob: str | None = None
+    # Those of its first turn, read back for a repetition.
+    routes: bytes | None = None
     # Where it lies if not in its row.
     payload_blob: str | None = None
     # How far it is.
@@ -69,6 +75,11 @@ class Entry:
         return self.state in ("accepting", "waiting")
 
     @property
+    def stored_bytes(self) -> int:
+        """What it takes on the disk."""
+        return self.payload_bytes + self.routes_bytes
+
+    @property
     def held_bytes(self) -> int:
         """What it takes in memory."""
         return 0 if self.body is None else len(self.body)
@@ -84,7 +95,7 @@ class Gap(NamedTuple):
 class RunLog:
     """The operations of one run after its last snapshot, which covers everything up to `base`.
 
-    `retained_bytes` is what their bodies take on disk, `held_bytes` what of them is in memory.
+    `retained_bytes` is what they take on disk, `held_bytes` what of their bodies is in memory.
     """
 
     def __init__(
@@ -109,7 +120,7 @@ class RunLog:
     def admit(self, entry: Entry) -> None:
         """Put a new entry in line. It runs only once it is no longer `accepting`."""
         self.entries[entry.seq_id] = entry
-        self.retained_bytes += entry.payload_bytes
+        self.retained_bytes += entry.stored_bytes
         self.held_bytes += entry.held_bytes
         if entry.state in ("done", "failed"):
             self._high = max(self._high, entry.seq_id)
@@ -121,7 +132,7 @@ class RunLog:
     def withdraw(self, entry: Entry) -> None:
         """Take an entry out, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
-        self.retained_bytes -= entry.payload_bytes
+        self.retained_bytes -= entry.stored_bytes
         self.held_bytes -= entry.held_bytes
 
     def next(self, now: float) -> Entry | Gap | None:
@@ -178,7 +189,12 @@ class RunLog:
         entry.state = "failed" if failed else "done"
         entry.replay, entry.deaths = False, 0
         self.held_bytes -= entry.held_bytes
-        entry.body = entry.content = None
+        entry.body = entry.content = entry.routes = None
+
+    def keep_routes(self, entry: Entry, blob: str, size: int) -> None:
+        """The routes it replayed are durable: a repetition takes them again."""
+        entry.routes_blob, entry.routes_bytes = blob, size
+        self.retained_bytes += size
 
     def lose(self, entry: Entry) -> int:
         """The engine died while it ran this; return how often that has happened."""
