@@ -58,6 +58,7 @@ class Prepared:
     commands: tuple[Command, ...]  # sent in order
     conclude: Callable[[Result], Awaitable[Conclusion]]  # takes the answer to the last one
     tokens: int = 0  # tokens trained on, for usage and reports
+    routes: bytes | None = None  # replayed routes, kept for a repetition after a loss
     abandon: Callable[[], None] = _nothing  # cleans up when `conclude` is never reached
     # Told once the first is answered: the rest only makes it durable.
     early: Callable[[], Awaitable[Outcome]] | None = None

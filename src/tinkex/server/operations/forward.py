@@ -12,7 +12,7 @@ from tinkex.server.engines.model_names import context_limit
 from tinkex.server.operations.base import Around, Conclusion, OperationKind, Prepared
 from tinkex.server.operations.custom_losses import Losses
 from tinkex.server.operations.log import Entry
-from tinkex.server.operations.route_replay import with_routes
+from tinkex.server.operations.route_replay import encoded_routes, with_routes
 from tinkex.server.operations.run import Run
 from tinkex.server.operations.sampled_data import signals
 from tinkex.server.operations.sampler_gap import SamplerGap, measure
@@ -36,7 +36,9 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
     assert isinstance(request, ForwardRequest)
     _check_number(around, run, request)
     model = around.engines.model_of(run.row.base_model)
-    request = await with_routes(request, around.routes, run.tenant, model)
+    request = await with_routes(request, entry, around.routes, run.tenant, model)
+    repeated = entry.kind.is_repeated and not entry.replay
+    routes = await encoded_routes(request) if repeated else None
     command = ForwardBackward(
         op=entry.request_id,
         run=run.model_id,
@@ -64,7 +66,7 @@ async def _prepare(around: Around, run: Run, entry: Entry, body: bytes) -> Prepa
         example = next(zip(request.data, result.outputs, strict=True), None)
         return Conclusion(outcome, trained, seen, datums=len(request.data), example=example)
 
-    return Prepared((command,), conclude, request.tokens)
+    return Prepared((command,), conclude, request.tokens, routes=routes)
 
 
 FORWARD = OperationKind(

@@ -49,6 +49,12 @@ class Entry:
     arrived: float
     # Size of its body on the disk.
     payload_bytes: int = 0
+    # Size of the routes on the disk that it replayed.
+    routes_bytes: int = 0
+    # The blob with them.
+    routes_blob: str | None = None
+    # Those of the first time, read back for a repetition.
+    routes: bytes | None = None
     # The blob with the body, if it is not in the row.
     payload_blob: str | None = None
     # Its progress.
@@ -69,6 +75,11 @@ class Entry:
         return self.state in ("accepting", "waiting")
 
     @property
+    def stored_bytes(self) -> int:
+        """Size of its body and its routes on the disk."""
+        return self.payload_bytes + self.routes_bytes
+
+    @property
     def held_bytes(self) -> int:
         """Size of its body in memory."""
         return 0 if self.body is None else len(self.body)
@@ -84,7 +95,8 @@ class Gap(NamedTuple):
 class RunLog:
     """The operations of one run after its last snapshot, which covers everything up to `base`.
 
-    `retained_bytes` is the size of their bodies on disk, `held_bytes` of those kept in memory.
+    `retained_bytes` is their size on disk, bodies and replayed routes; `held_bytes` is the size of
+    the bodies kept in memory.
     """
 
     def __init__(
@@ -109,7 +121,7 @@ class RunLog:
     def admit(self, entry: Entry) -> None:
         """Add a new entry. It runs only once it is no longer `accepting`."""
         self.entries[entry.seq_id] = entry
-        self.retained_bytes += entry.payload_bytes
+        self.retained_bytes += entry.stored_bytes
         self.held_bytes += entry.held_bytes
         if entry.state in ("done", "failed"):
             self._high = max(self._high, entry.seq_id)
@@ -121,7 +133,7 @@ class RunLog:
     def withdraw(self, entry: Entry) -> None:
         """Remove an entry, for instance because it could not be made durable."""
         del self.entries[entry.seq_id]
-        self.retained_bytes -= entry.payload_bytes
+        self.retained_bytes -= entry.stored_bytes
         self.held_bytes -= entry.held_bytes
 
     def next(self, now: float) -> Entry | Gap | None:
@@ -180,7 +192,12 @@ class RunLog:
         entry.state = "failed" if failed else "done"
         entry.replay, entry.deaths = False, 0
         self.held_bytes -= entry.held_bytes
-        entry.body = entry.content = None
+        entry.body = entry.content = entry.routes = None
+
+    def keep_routes(self, entry: Entry, blob: str, size: int) -> None:
+        """Note that the routes it replayed are durable. A repetition takes them again."""
+        entry.routes_blob, entry.routes_bytes = blob, size
+        self.retained_bytes += size
 
     def lose(self, entry: Entry) -> int:
         """The engine died while it ran this. Returns how often that has happened."""

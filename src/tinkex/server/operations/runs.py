@@ -112,5 +112,7 @@ class Runs:
             arrived=self._clock.monotonic(),
             payload_bytes=row.payload_bytes,
             payload_blob=row.payload_blob,
+            routes_bytes=row.routes_bytes,
+            routes_blob=row.routes_blob,
             state="waiting" if row.state == "accepted" else row.state,
         )

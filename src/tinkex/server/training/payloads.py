@@ -1,4 +1,6 @@
-"""The body of an accepted operation: from memory while it is fresh, otherwise from storage."""
+"""The body of an accepted operation: from memory while it is fresh, otherwise from storage. And the
+routes it replayed, for a repetition.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +26,10 @@ class Bodies:
         body = await self._store.query(table.inline_payload, entry.request_id)
         assert body is not None, f"the body of {entry.request_id} is gone"
         return body
+
+    async def routes_of(self, entry: Entry) -> bytes | None:
+        """Those that a repeated operation replayed the first time."""
+        if not entry.replay or entry.routes_blob is None:
+            return None
+        get, blob = self._blobs.get, entry.routes_blob
+        return await patiently(lambda: at_store(get, blob))

@@ -104,6 +104,8 @@ class Endings:
         size = len(outcome.body)
         blob = self._blobs.reserve(size) if size > self._inline_bytes else None
         tokens = 0 if prepared is None or outcome.failed else prepared.tokens
+        routes = None if prepared is None or outcome.failed else prepared.routes
+        routes_blob = None if routes is None else self._blobs.reserve(len(routes))
         finish = Finish(
             request_id=entry.request_id,
             state="failed" if outcome.failed else "done",
@@ -113,6 +115,8 @@ class Endings:
             result_bytes=size,
             finished_at=now,
             tokens=tokens,
+            routes_blob=routes_blob,
+            routes_bytes=0 if routes is None else len(routes),
         )
 
         measured = self._reports.recorder.measured(run, entry, prepared, conclusion)
@@ -126,14 +130,17 @@ class Endings:
 
         # Both begin now, not after whatever else the loop has to do.
         writes: list[Awaitable[Point | None]] = [self._store.write(work)]
-        if blob is not None:
-            writes.append(at_store(self._blobs.put, blob, outcome.body))
+        parts = [(blob, outcome.body), (routes_blob, routes)]
+        blobs = [(name, body) for name, body in parts if name is not None and body is not None]
+        writes += [at_store(self._blobs.put, name, body) for name, body in blobs]
         results = await asyncio.gather(*writes, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         if errors:
-            if blob is not None:
-                self._blobs.delete(blob)
+            for name, _ in blobs:
+                self._blobs.delete(name)
             raise errors[0]
+        if routes_blob is not None and routes is not None:
+            run.log.keep_routes(entry, routes_blob, len(routes))
         point = results[0]
         return point if isinstance(point, Point) else None
 

@@ -135,7 +135,7 @@ class Snapshots:
 
     async def _commit(self, run: Run, row: SnapshotRow) -> None:
         through, former = row.seq_id, run.snapshot
-        spare = sum(e.payload_bytes for number, e in run.log.entries.items() if number <= through)
+        spare = sum(e.stored_bytes for number, e in run.log.entries.items() if number <= through)
         room = self._settings.scheduling.fallback_payload_bytes
         keeps = self._runs.spare_bytes - run.spare_bytes + spare <= room
         before = former if keeps else None

@@ -198,6 +198,15 @@ def _recorded_runs(connection: Connection) -> None:
     )
 
 
+def _replayed_routes(connection: Connection) -> None:
+    """Which experts an operation's tokens were sent to, where that was not the router's choice."""
+    _run(
+        connection,
+        "ALTER TABLE operations ADD COLUMN routes_blob TEXT",
+        "ALTER TABLE operations ADD COLUMN routes_bytes INTEGER NOT NULL DEFAULT 0",
+    )
+
+
 def _run(connection: Connection, *statements: str) -> None:
     for statement in statements:
         connection.define(statement)
@@ -212,4 +221,5 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _two_hashed_snapshots,
     _described_runs,
     _recorded_runs,
+    _replayed_routes,
 ]

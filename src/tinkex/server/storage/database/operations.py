@@ -1,8 +1,8 @@
 """The `operations` table: what each run was asked, in `seq_id` order, and what came of it.
 
 A small body or result sits in its row; a large one is a blob whose name the row keeps. The body
-goes away once a run can no longer fall back behind it; the result once it is fetched and old, or
-too old.
+goes away once a run can no longer fall back behind it, and with it the routes that were replayed;
+the result once it is fetched and old, or too old.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ ResultKind = Literal["json", "protobuf"]
 
 _LIGHT = (
     "request_id, model_id, seq_id, tenant, kind, digest, payload_blob, payload_bytes, state, "
-    "result_blob, result_bytes, result_kind, tokens, accepted_at, finished_at"
+    "result_blob, result_bytes, result_kind, tokens, accepted_at, finished_at, routes_blob, "
+    "routes_bytes"
 )
 _HAS_BODY = "(payload IS NOT NULL OR payload_blob IS NOT NULL)"
 
@@ -42,6 +43,8 @@ class OperationRow:
     result_kind: ResultKind | None = None  # how the result is encoded
     tokens: int = 0  # trained on
     finished_at: float | None = None  # when its result was committed
+    routes_blob: str | None = None  # where the routes lie that it replayed
+    routes_bytes: int = 0  # of them
 
 
 def insert(db: Transaction, row: OperationRow, payload: bytes | None) -> None:
@@ -114,12 +117,15 @@ class Finish(NamedTuple):
     result_bytes: int  # either way
     finished_at: float  # on the clock of the server
     tokens: int = 0  # trained on
+    routes_blob: str | None = None  # where the routes lie that it replayed
+    routes_bytes: int = 0  # of them
 
 
 def finish(db: Transaction, end: Finish) -> None:
     db.execute(
         """UPDATE operations SET state = ?, result_kind = ?, result = ?, result_blob = ?,
-            result_bytes = ?, finished_at = ?, tokens = ? WHERE request_id = ?""",
+            result_bytes = ?, finished_at = ?, tokens = ?, routes_blob = ?, routes_bytes = ?
+            WHERE request_id = ?""",
         (
             end.state,
             end.result_kind,
@@ -128,6 +134,8 @@ def finish(db: Transaction, end: Finish) -> None:
             end.result_bytes,
             end.finished_at,
             end.tokens,
+            end.routes_blob,
+            end.routes_bytes,
             end.request_id,
         ),
     )
@@ -141,23 +149,24 @@ def mark_all_fetched(db: Transaction, request_ids: Iterable[str], fetched_at: fl
 
 
 def drop_payloads(db: Transaction, model_id: str, through: int) -> list[str]:
-    """Forget the bodies up to `through`; return the names of the blobs that held some."""
-    where = "WHERE model_id = ? AND seq_id <= ? AND state != 'accepted'"
-    blobs = db.execute(
-        f"SELECT payload_blob FROM operations {where} AND payload_blob IS NOT NULL",
-        (model_id, through),
+    """Forget the bodies up to `through`; return the names of the blobs that held some, and the
+    routes replayed."""
+    where = f"WHERE model_id = ? AND seq_id <= ? AND state != 'accepted' AND {_HAS_BODY}"
+    rows = db.execute(
+        f"SELECT payload_blob, routes_blob FROM operations {where}", (model_id, through)
     ).fetchall()
     db.execute(
-        f"UPDATE operations SET payload = NULL, payload_blob = NULL {where} AND {_HAS_BODY}",
+        f"UPDATE operations SET payload = NULL, payload_blob = NULL, routes_blob = NULL {where}",
         (model_id, through),
     )
-    return [name for (name,) in blobs]
+    return [name for row in rows for name in row if name is not None]
 
 
 def delete_run(db: Transaction, model_id: str) -> list[str]:
     """Forget all operations of a run; return the names of the blobs that held parts of them."""
     rows = db.execute(
-        "SELECT payload_blob, result_blob FROM operations WHERE model_id = ?", (model_id,)
+        "SELECT payload_blob, result_blob, routes_blob FROM operations WHERE model_id = ?",
+        (model_id,),
     ).fetchall()
     db.execute("DELETE FROM operations WHERE model_id = ?", (model_id,))
     return [name for row in rows for name in row if name is not None]
@@ -185,7 +194,7 @@ def kept(db: Transaction, kinds: Collection[str]) -> list[str]:
 def kept_bytes(db: Transaction, model_id: str, after: int, through: int) -> int:
     """The size of a run's bodies in a range that are kept though a snapshot covers them."""
     (size,) = db.execute(
-        f"""SELECT COALESCE(SUM(payload_bytes), 0) FROM operations
+        f"""SELECT COALESCE(SUM(payload_bytes + routes_bytes), 0) FROM operations
             WHERE model_id = ? AND seq_id > ? AND seq_id <= ? AND {_HAS_BODY}""",
         (model_id, after, through),
     ).fetchone()
@@ -229,20 +238,22 @@ def accepted_blobs(db: Transaction) -> list[tuple[str, str]]:
 
 
 def done_blobs(db: Transaction) -> list[tuple[str, str]]:
-    """(request id, result blob) of every done operation that no snapshot covers."""
+    """(request id, blob) of the result, and of the routes replayed, of every done operation that no
+    snapshot covers."""
     rows = db.execute(
-        f"""SELECT request_id, result_blob FROM operations AS done WHERE state = 'done'
-            AND result_blob IS NOT NULL AND {_HAS_BODY} AND seq_id > COALESCE(
+        f"""SELECT request_id, result_blob, routes_blob FROM operations AS done WHERE state = 'done'
+            AND {_HAS_BODY} AND seq_id > COALESCE(
             (SELECT MAX(seq_id) FROM snapshots WHERE model_id = done.model_id), -1)"""
     )
-    return [(request_id, blob) for request_id, blob in rows]
+    return [(request, blob) for request, *blobs in rows for blob in blobs if blob is not None]
 
 
 def reopen_all(db: Transaction, request_ids: Iterable[str]) -> None:
     """Make done operations accepted again: their results never reached the disk, nor anyone."""
     db.executemany(
         """UPDATE operations SET state = 'accepted', result_blob = NULL, result_kind = NULL,
-            result_bytes = NULL, finished_at = NULL WHERE request_id = ?""",
+            result_bytes = NULL, finished_at = NULL, routes_blob = NULL, routes_bytes = 0
+            WHERE request_id = ?""",
         [(request_id,) for request_id in request_ids],
     )
 
@@ -270,7 +281,8 @@ def blob_names(db: Transaction) -> set[str]:
     """Every blob the table still needs."""
     rows = db.execute(
         """SELECT payload_blob FROM operations WHERE payload_blob IS NOT NULL
-            UNION SELECT result_blob FROM operations WHERE result_blob IS NOT NULL"""
+            UNION SELECT result_blob FROM operations WHERE result_blob IS NOT NULL
+            UNION SELECT routes_blob FROM operations WHERE routes_blob IS NOT NULL"""
     )
     return {name for (name,) in rows}
 
