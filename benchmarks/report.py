@@ -64,26 +64,31 @@ HEADINGS = ("what", "ours", "the alternative", "better by", "target")
 
 
 def write(name: str, title: str, rows: Sequence[Row], note: str = "") -> None:
-    """Print the table and keep it, with what is needed to judge and repeat it."""
+    """Print the table and keep it, with what is needed to judge and repeat it. What was written by
+    hand below it stays."""
     write_table(name, title, HEADINGS, [row.cells() for row in rows], note)
 
 
 def update(name: str, title: str, rows: Sequence[Row], note: str = "", whole: bool = True) -> None:
-    """The same, but what was written by hand below stays, from its first heading on; and unless
-    this is the `whole` of it, so do rows that were not taken now."""
-    path = RESULTS / f"{name}.md"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    by_hand = before.partition("\n## ")
+    """The same, but unless this is the `whole` of the table, rows that were not taken now stay."""
     taken = {row.what: row.cells() for row in rows}
-    kept = {} if whole else {cells[0]: cells for cells in _table_cells(by_hand[0])}
+    written, _ = _kept(name)
+    kept = {} if whole else {cells[0]: cells for cells in _table_cells(written)}
     order = list(kept)
     for last, what in zip(["", *taken], taken, strict=False):
         if what not in kept:
             order.insert(order.index(last) + 1 if last else len(order), what)
     found = kept | taken
     write_table(name, title, HEADINGS, [found[what] for what in order], note)
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(by_hand[1:]))
+
+
+def _kept(name: str) -> tuple[str, str]:
+    """The page as it is: what a script wrote, and what was written by hand, from its first heading
+    on."""
+    path = RESULTS / f"{name}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    written, heading, by_hand = text.partition("\n## ")
+    return written, heading + by_hand
 
 
 def _table_cells(text: str) -> list[tuple[str, ...]]:
@@ -101,7 +106,8 @@ def write_table(
     if note:
         text += f"\n{note.strip()}\n"
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    _, by_hand = _kept(name)
+    (RESULTS / f"{name}.md").write_text(text + by_hand, encoding="utf-8")
     print(text)
 
 
