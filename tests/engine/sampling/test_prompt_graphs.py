@@ -21,12 +21,14 @@ from support.sampling import (
     prompt_of,
     results_of,
     sample,
+    tiny_folder,
     tokens_of,
     write_random_adapter,
 )
 from tinkex.engine.messages import Sample, SampleResult
 from tinkex.engine.model.decoder import Decoder
 from tinkex.engine.model.loading import load_decoder
+from tinkex.engine.process.building import widen_stream
 
 Fresh = Callable[..., Any]
 
@@ -180,3 +182,24 @@ def test_every_family_reads_prompts_the_same_captured_or_not(
     commands = [scored("s" * n, length) for n, length in enumerate((1, 45, 70, 16, 15), start=1)]
     found = results_of(captured({}, decoder, tmp_path), *commands)
     assert_same(found, results_of(without_graphs({}, decoder, tmp_path), *commands))
+
+
+@here
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_model_of_16_bits_gives_nearly_what_float32_gives_whatever_its_stream(
+    captured: Fresh, tmp_path: Path, wide: bool
+) -> None:
+    """A wide stream is added to by products that are narrow, the adapters' too."""
+    folders = {"w": write_random_adapter(tmp_path / "w", 1, 8)}
+    commands = [scored("bb", 15, weights="w"), scored("ccc", 2)]
+    narrow = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
+    decoder = load_decoder(tiny_folder(), DEVICE, narrow)
+    if wide:
+        widen_stream(decoder)
+    sampler = captured(folders, decoder, ranks=(0, 32))
+    found, wanted = (results_of(each, *commands) for each in (sampler, without_graphs(folders)))
+    assert sampler.replays
+    for one, other in zip(found, wanted, strict=True):
+        assert one.prompt_logprobs is not None
+        assert other.prompt_logprobs is not None
+        np.testing.assert_allclose(one.prompt_logprobs, other.prompt_logprobs, atol=0.03)
