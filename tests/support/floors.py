@@ -115,7 +115,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "dashboard": "checkpoints clock refusals",
         "promises": "",
         "protocol": "promises refusals settings",
-        "tracing": "clock refusals storage",
+        "tracing": "clock fair_threads refusals storage",
         "sampling": (
             "budgets checkpoints clock engines listening promises protocol refusals settings "
             "storage tenancy tracing"

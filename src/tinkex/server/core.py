@@ -85,6 +85,8 @@ from tinkex.server.views.token_texts import TokenTexts
 
 DOWNLOADS_AT_ONCE = 8
 """Work of one tenant that waits for an object store at one time; others' saves run alongside."""
+LARGE_AT_ONCE = 4
+"""Answers of one tenant that may take megabytes until its client has taken them."""
 
 
 class Core:
@@ -142,7 +144,7 @@ class Core:
         self.samples = SampleRing(self.store, self.events, clock, recording=settings.record_samples)
         self.recorder = Recorder(self.store, self.events, self.samples, clock)
         self.narrator = Narrator(clock, lambda: int(self.meter.totals.get("sampling_sample", 0)))
-        self.traces = Traces(self.store, clock)
+        self.traces = Traces(self.store, clock, self.reading)
         self.engines = Engines(settings, self._launch, clock)
         self.listening = Listening(clock)
         self.sessions = Sessions(self.store, clock, self.listening, settings)
@@ -247,6 +249,7 @@ class Core:
         self.signer = Signer.from_file(home.root / "signing.key")
         self.links = Links(self.signer, clock)
         self.downloads = Turns(DOWNLOADS_AT_ONCE)
+        self.large_answers = Turns(LARGE_AT_ONCE)
         self.visits = Visits(self.signer, clock)
         self.invitations, self.guesses = Invitations(clock), Guesses(clock)
 

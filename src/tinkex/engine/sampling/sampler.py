@@ -81,9 +81,8 @@ class Sampler:
         self._block = max(1, limits.logit_elements // config.vocab_size)  # rows of logits at once
         self.grammars = Grammars(ending.tokenizer, config.vocab_size, ending.eos)
         self._compiling = AwaitedGrammars()
-        rows, context = limits.rows, self.context
         self._graphs = decode_graphs(
-            decoder, self._cache, self._drawer, rows, context, self._states
+            decoder, self._cache, self._drawer, limits.rows, self.context, self._states
         )
         self._ahead: DecodeStep | None = None
         self._requests: dict[str, Request] = {}
@@ -196,6 +195,7 @@ class Sampler:
 
     def _computed(self, chunks: Sequence[Chunk]) -> list[Event]:
         """Compute these chunks and draw every next token that they allow."""
+        self._pages.begin(chunks)
         singles, rest = ((), chunks) if self._decode is None else self._decode.parted(chunks)
         branches = [chunk.branch for chunk in singles]
         logits = self._decode.logits(singles) if self._decode is not None and singles else None

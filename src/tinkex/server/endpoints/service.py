@@ -16,9 +16,9 @@ from tinkex.server.endpoints.draws import Draws
 from tinkex.server.endpoints.errors import Unfit
 from tinkex.server.endpoints.targets import Target, Targets
 from tinkex.server.endpoints.texts import Texts
-from tinkex.server.endpoints.written import written
 from tinkex.server.http.bodies import received
 from tinkex.server.http.exchange import bearer_of, core_of, tenant_of
+from tinkex.server.protocol.written import written
 from tinkex.text.errors import TokenizerError
 from tinkex.types.tinker_path import SCHEME
 from tinkex.wire.limits import JSON_TYPE

@@ -7,8 +7,10 @@ samples are not logged. `trace_events` knows the file's form, this module where 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from functools import partial
 
 from tinkex.server.clock import Clock
+from tinkex.server.fair_threads import FairThreads
 from tinkex.server.refusals import NotFound
 from tinkex.server.storage.database import Store, operations, sessions
 from tinkex.server.storage.database.transactions import Transaction
@@ -23,9 +25,10 @@ MOST_OPERATIONS = 50_000
 class Traces:
     """The spans of this server's sessions."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, threads: FairThreads) -> None:
         self._store = store
         self._clock = clock
+        self._threads = threads
         self._samples: OrderedDict[str, deque[Span]] = OrderedDict()
 
     def sample(self, session_id: str, span: Span) -> None:
@@ -37,10 +40,11 @@ class Traces:
             self._samples.popitem(last=False)
 
     async def encode(self, tenant: str, session_id: str) -> bytes:
-        """The trace file of a tenant's session."""
+        """The trace file of a tenant's session, made in the tenant's turn."""
         trained = await self._store.browse(tenant, _operations, tenant, session_id)
-        samples = list(self._samples.get(session_id, ()))
-        return trace_events.encode(session_id, [*trained, *samples], self._clock.now())
+        spans = [*trained, *self._samples.get(session_id, ())]
+        made = partial(trace_events.encode, session_id, spans, self._clock.now())
+        return await self._threads.run(tenant, made)
 
 
 def _operations(db: Transaction, tenant: str, session_id: str) -> list[Span]:

@@ -13,7 +13,7 @@ from tinkex.engine.sampling.cache.pages import PagePool
 from tinkex.engine.sampling.cache.recurrent_states import SequenceStates
 from tinkex.engine.sampling.cache.state_pages import StatefulPagePool
 from tinkex.engine.sampling.request import Branch
-from tinkex.engine.sampling.scheduling.chunks import kept_length
+from tinkex.engine.sampling.scheduling.chunks import Chunk, kept_length, opened_pages
 from tinkex.engine.sampling.scheduling.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ class BranchPages:
         self._scheduler = scheduler
         self.prompt_tokens = 0
         self.imbalances = 0
+
+    def begin(self, chunks: Sequence[Chunk]) -> None:
+        """Have nothing in the pages of these chunks that others left there."""
+        self._cache.clear(opened_pages(chunks))
 
     def keep_routes(self, branch: Branch) -> None:
         """If asked for, keep the routes of an ended branch's tokens while its pages are there."""

@@ -51,7 +51,8 @@ class KeyValueCache:
     """One tensor per model: [attention layers, pages, page size, key or value, heads, head size].
 
     A token's keys and values lie side by side, so that one write and one gather serve both. Pages
-    start as zeros: rows read beyond a sequence's end are masked, and must be finite for that.
+    start as zeros and are cleared for whoever has them next: on a CPU, rows beyond a sequence's end
+    are read and masked, and NaN or infinity, as weights that diverged leave them, show through.
     """
 
     def __init__(
@@ -85,6 +86,11 @@ class KeyValueCache:
         """A layer's keys and values by place: [places, 2, kv heads, head size]."""
         found: Tensor = self._tokens[layer]
         return found
+
+    def clear(self, pages: Sequence[int]) -> None:
+        """Forget what these hold. A GPU's kernels read nothing beyond a sequence's end."""
+        if pages and self._store.device.type == "cpu":
+            self._store.index_fill_(1, torch.tensor(pages), 0)
 
     def copy_page(self, source: int, target: int) -> None:
         self._store[:, target].copy_(self._store[:, source])

@@ -5,6 +5,7 @@ Knows tokens, lengths and pages; never sees a tensor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +37,15 @@ class Chunk:
     def tokens(self) -> NDArray[np.int32]:
         own = self.branch.tokens(self.start, self.known)
         return np.append(own, np.array(self.guesses, np.int32)) if self.guesses else own
+
+
+def opened_pages(chunks: Sequence[Chunk]) -> list[int]:
+    """The pages that these are the first to write to and do not fill."""
+    return [
+        chunk.branch.pages[last]
+        for chunk in chunks
+        if (last := chunk.stop // PAGE_SIZE) * PAGE_SIZE >= chunk.start and chunk.stop % PAGE_SIZE
+    ]
 
 
 def kept_length(branch: Branch) -> int:

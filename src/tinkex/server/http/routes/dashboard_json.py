@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tinkex.server.http.exchange import answer, core_of
+from tinkex.server.http.large_answers import large, large_json
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import dashboard_route as route
 from tinkex.server.http.viewing import viewing
@@ -37,7 +35,8 @@ async def now(request: Request) -> Response:
 async def list_runs(request: Request) -> Response:
     """Runs with sparklines, newest request first."""
     viewer, asked = viewing(request), _runs_asked(Query(request.query_params))
-    return await _encoded(await core_of(request).dashboard.runs(viewer, *asked))
+    core = core_of(request)
+    return await large_json(core, viewer.tenant, partial(core.dashboard.runs, viewer, *asked))
 
 
 async def get_run(request: Request) -> Response:
@@ -49,14 +48,17 @@ async def get_run(request: Request) -> Response:
 async def run_history(request: Request) -> Response:
     """A run's curves, any range at any resolution."""
     viewer, wanted = viewing(request), _history_asked(Query(request.query_params))
-    run = request.path_params["run"]
-    return await _encoded(await core_of(request).dashboard.history(viewer, run, wanted))
+    core, run = core_of(request), request.path_params["run"]
+    find = partial(core.dashboard.history, viewer, run, wanted)
+    return await large_json(core, viewer.tenant, find)
 
 
 async def server_history(request: Request) -> Response:
     """The server's own curves, over time."""
     viewer, wanted = viewing(request), _server_history_asked(Query(request.query_params))
-    return await _encoded(await core_of(request).dashboard.server_history(viewer, wanted))
+    core = core_of(request)
+    find = partial(core.dashboard.server_history, viewer, wanted)
+    return await large_json(core, viewer.tenant, find)
 
 
 async def list_checkpoints(request: Request) -> Response:
@@ -68,7 +70,8 @@ async def list_checkpoints(request: Request) -> Response:
 async def list_samples(request: Request) -> Response:
     """Recent samples and training examples, newest first."""
     viewer, asked = viewing(request), _samples_asked(Query(request.query_params))
-    return await _encoded(await core_of(request).dashboard.samples(viewer, *asked))
+    core = core_of(request)
+    return await large_json(core, viewer.tenant, partial(core.dashboard.samples, viewer, *asked))
 
 
 async def usage(request: Request) -> Response:
@@ -80,14 +83,10 @@ async def usage(request: Request) -> Response:
 async def trace(request: Request) -> Response:
     """A session's timeline, for Perfetto."""
     core, session_id = core_of(request), request.path_params["session_id"]
-    owner = await core.dashboard.session_owner(viewing(request), session_id)
-    return Response(await core.traces.encode(owner, session_id), media_type=TRACE)
-
-
-async def _encoded(values: Mapping[str, Any]) -> Response:
-    """A large answer, made into text off the event loop."""
-    body = await asyncio.to_thread(json.dumps, values, separators=(",", ":"), allow_nan=False)
-    return Response(body, media_type="application/json")
+    viewer = viewing(request)
+    owner = await core.dashboard.session_owner(viewer, session_id)
+    make = partial(core.traces.encode, owner, session_id)
+    return await large(core, viewer.tenant, make, TRACE)
 
 
 # ---- what may be asked

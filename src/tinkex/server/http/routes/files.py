@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import iterate_in_threadpool
@@ -20,6 +21,7 @@ from tinkex.server.checkpoints.service import Checkpoints
 from tinkex.server.checkpoints.signing import LINK_FIELDS, SignatureRefused
 from tinkex.server.http.answers import Refused
 from tinkex.server.http.exchange import core_of
+from tinkex.server.http.large_answers import large
 from tinkex.server.http.queries import Query
 from tinkex.server.http.routing import route
 from tinkex.server.refusals import NotFound, Refusal
@@ -90,8 +92,8 @@ def _tar(
 async def session_trace(request: Request) -> Response:
     core = core_of(request)
     tenant = _tenant(request)
-    body = await core.traces.encode(tenant, request.path_params["session_id"])
-    return Response(body, media_type=trace_events.CONTENT_TYPE)
+    make = partial(core.traces.encode, tenant, request.path_params["session_id"])
+    return await large(core, tenant, make, trace_events.CONTENT_TYPE)
 
 
 async def _row(request: Request, tenant: str) -> CheckpointRow:

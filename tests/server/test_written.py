@@ -10,7 +10,7 @@ import pytest
 
 from tinkex.engine.messages import SampleResult, Sequence, TopK
 from tinkex.server.endpoints.draws import Best, News, cells
-from tinkex.server.endpoints.written import written
+from tinkex.server.protocol.written import written
 
 ROW = {"token": "é", "top": [{"x": 1.5}, None]}
 
