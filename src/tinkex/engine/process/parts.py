@@ -1,4 +1,4 @@
-"""Parts of a file: got at the same time, each from its start on, hashed in their order as they come.
+"""Parts of a file: got at the same time, hashed in their order as they come.
 
 What comes goes from a small buffer straight into the file, and is hashed where it then lies in
 memory, while the rest is on its way. No byte is written twice: what was hashed is what lies there.
