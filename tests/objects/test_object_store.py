@@ -247,7 +247,8 @@ async def test_while_the_store_is_down_it_says_so_and_nothing_is_lost(
     manifest.write(draft)
     with pytest.raises(StoreDown, match="the object store does not answer: "):
         made.seal(draft)
-    assert store.trouble is not None
+    address = f"http://127.0.0.1:{service.proxy.port}"
+    assert str(store.trouble).endswith(f": error sending request (PUT to {address})")
     made.delete(name)
     waiting = asyncio.create_task(
         store_module.patiently(lambda: asyncio.to_thread(made.seal, draft))
