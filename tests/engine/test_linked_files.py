@@ -79,7 +79,7 @@ def test_a_file_that_breaks_off_is_hashed_as_it_lies_there_whatever_the_next_try
     contents = iter([CONTENT, CONTENT, bytes(len(CONTENT))])
 
     class Changing(dict[str, bytes]):
-        def get(self, *_: object) -> bytes:  # type: ignore[override]  # fewer forms than a dict
+        def get(self, *_: object) -> bytes:
             return next(contents)
 
     behaviour.files = Changing()
