@@ -49,5 +49,5 @@ def test_the_link_opens_once_and_is_printed(core: Core, tmp_path: Path) -> None:
 def test_without_a_server_it_says_what_to_type(tmp_path: Path) -> None:
     ran = CommandLine()("dashboard", "--home", str(tmp_path / "none"))
     assert ran.code == 1
-    assert "tinkex serve" in ran.err
+    assert "Next: tinkex serve, or --home FOLDER" in ran.err
     assert not (tmp_path / "none").exists()

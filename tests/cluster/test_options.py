@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tinkex.cluster.placement import Placement, actor_options, in_words
 from tinkex.cluster.served_folders import NotServed, ServedFolders, content_of
+from tinkex.engine.model.known import KNOWN
 from tinkex.engine.settings import WorkerConfig
 from tinkex.server.engines import launching
 from tinkex.server.hosting.serve import ServeOptions, serve
@@ -66,6 +68,20 @@ def test_an_engine_asks_for_what_its_device_needs(
     assert options["num_cpus"] == 1
     assert options["resources"] == {"accelerator_a": 0.5}
     assert options["memory"] >= 1 << 29
+
+
+def test_an_engine_that_keeps_experts_in_mxfp4_asks_for_the_memory_they_take(
+    tmp_path: Path,
+) -> None:
+    """Left to itself it widens them wherever they fit, so it asks for the room."""
+    (tmp_path / "config.json").write_text(json.dumps(KNOWN["openai/gpt-oss-20b"]))
+
+    def asked(packed: int | None) -> float:
+        config = WorkerConfig(str(tmp_path), device="cuda", packed_experts=packed)
+        return Placement(config, "1", "home").needs(True)["memory"] / 2**30
+
+    assert 39 < asked(None) == asked(0) < 41
+    assert 13 < asked(1) < 15
 
 
 def test_needs_are_said_in_words() -> None:

@@ -255,6 +255,17 @@ def test_a_node_that_is_cut_off_is_not_waited_for_and_not_heard_when_it_is_back(
     assert set(_weights(server.home)) == set(calm.weights), "nothing was saved twice or differs"
 
 
+def test_an_engine_that_is_killed_is_told_from_a_node_that_is_lost(
+    cluster: RayCluster, server: LiveServer
+) -> None:
+    """In one line of ours, where Ray would print a page of its own into the server's log."""
+    _wait_until(server, "ready: ", look=_engines)
+    cluster.crash()
+    _wait_until(server, "has lost the engine's process", look=lambda _: server.output)
+    _wait_until(server, "ready: ", look=_engines)
+    assert "(raylet)" not in server.output
+
+
 def test_an_engine_that_is_not_needed_any_more_gives_its_place_back(server: LiveServer) -> None:
     _wait_until(server, "asleep: ", "ready: ", look=_engines)
 

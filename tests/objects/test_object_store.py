@@ -175,6 +175,21 @@ async def test_the_cache_lets_go_of_the_least_recently_used_and_never_of_what_is
     assert (await made.here(two)).is_dir()
 
 
+async def test_the_cache_gives_way_while_the_disk_is_short_of_room_whatever_its_own_limit(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Or copies of what is in the store would keep a server from writing what is not."""
+    root = tmp_path / "w"
+    cache = Cache(ROOM, lambda: len(list(root.iterdir())) <= 2)
+    made = ObjectFolders(root, store, "weights", cache)
+    names = [seal(made, b"x", name) for name in ("one", "two", "three")]
+    assert [made.is_here(name) for name in names] == [False, True, True]
+    with made.using("two"):
+        seal(made, b"x", "four")
+        assert [made.is_here(name) for name in (*names, "four")] == [False, True, False, True]
+    assert (await made.here("one")).is_dir()
+
+
 async def test_a_pinned_folder_outlives_its_checkpoint_until_it_is_dropped(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -247,7 +262,8 @@ async def test_while_the_store_is_down_it_says_so_and_nothing_is_lost(
     manifest.write(draft)
     with pytest.raises(StoreDown, match="the object store does not answer: "):
         made.seal(draft)
-    assert store.trouble is not None
+    address = f"http://127.0.0.1:{service.proxy.port}"
+    assert str(store.trouble).endswith(f": error sending request (PUT to {address})")
     made.delete(name)
     waiting = asyncio.create_task(
         store_module.patiently(lambda: asyncio.to_thread(made.seal, draft))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from tinkex.engine.model.known import KNOWN
 from tinkex.server.engines import model_needs as needs
 from tinkex.server.engines.fleet import (
     FleetProblem,
@@ -109,14 +111,26 @@ def test_engines_whose_weights_are_more_than_the_memory_are_refused_before_they_
     weights = model_needs(tiny_llama, Machine("cpu", 1)).memory
     each = weights + needs.PROCESS_BYTES
     monkeypatch.setattr(needs, "cpu_machine", lambda: Machine("cpu", 3 * each))
-    check_memory(3, [tiny_llama], "auto")
+    check_memory(3, [tiny_llama], "auto", None)
     with pytest.raises(FleetProblem, match="give --engines 3 or less"):
-        check_memory(4, [tiny_llama], "auto")
+        check_memory(4, [tiny_llama], "auto", None)
     with pytest.raises(FleetProblem, match="give --engines 1 or less"):
-        check_memory(2, [tiny_llama, tiny_llama], "auto")
+        check_memory(2, [tiny_llama, tiny_llama], "auto", None)
+
+
+def test_experts_that_stay_in_mxfp4_in_an_engines_share_are_counted_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(KNOWN["openai/gpt-oss-20b"]))
+    monkeypatch.setattr(needs, "cpu_machine", lambda: Machine("cpu", 40 << 30))
+    check_memory(2, [tmp_path], "auto", None)
+    with pytest.raises(FleetProblem, match="give --engines 2 or less"):
+        check_memory(3, [tmp_path], "auto", 1)
+    with pytest.raises(FleetProblem, match="their processes and weights take 157 GiB"):
+        check_memory(2, [tmp_path], "auto", 0)
 
 
 def test_engines_of_a_small_model_count_as_processes() -> None:
-    check_memory(2, [], "auto")
+    check_memory(2, [], "auto", None)
     with pytest.raises(FleetProblem, match=r"--engines 9999: their processes and weights"):
-        check_memory(9999, [Path("nothing tells")], "auto")
+        check_memory(9999, [Path("nothing tells")], "auto", None)

@@ -1,8 +1,9 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
 `python -m support.ray_cluster` prints the cluster's address and then does what it is told, a line
-each: `add CPUS CACHE`, `kill` (a node with an engine), `freeze` (one, as if it were cut off),
-`thaw` (and wait until the engine on it is gone), `behead`. Tests never load Ray.
+each: `add CPUS CACHE`, `kill` (a node with an engine), `crash` (an engine alone), `freeze` (a node
+with an engine, as if it were cut off), `thaw` (and wait until the engine on it is gone), `behead`.
+Tests never load Ray.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ class RayCluster:
     """The test's side. Starts with a head that has no room for an engine."""
 
     def __init__(self) -> None:
+        sources = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.ray_cluster"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **_AS_OTHERS, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, **_AS_OTHERS, "PYTHONPATH": os.pathsep.join(filter(None, sources))},
         )
         self.address = self._read()
 
@@ -45,6 +47,10 @@ class RayCluster:
     def kill(self) -> None:
         """`kill -9` of all processes of a node that has an engine."""
         self._tell("kill")
+
+    def crash(self) -> None:
+        """`kill -9` of the process of an engine."""
+        self._tell("crash")
 
     def freeze(self) -> None:
         """A node with an engine stands still, all its processes: nobody can tell it from one that
@@ -137,6 +143,9 @@ def main() -> None:
                 node = next(filter(_engines, cluster.worker_nodes))
                 _signal(node, signal.SIGKILL)
                 cluster.worker_nodes.remove(node)
+            case ["crash"]:
+                node = next(filter(_engines, cluster.worker_nodes))
+                os.kill(_engines(node)[0], signal.SIGKILL)
             case ["freeze"]:
                 frozen = next(filter(_engines, cluster.worker_nodes))
                 _signal(frozen, signal.SIGSTOP)

@@ -160,6 +160,9 @@ class EngineActor:
         except (EngineError, OSError, ImportError, ValueError, RuntimeError) as error:
             self._emit(Failed(STARTUP_OP, "server", f"the engine could not start: {error}"))
             return
+        except BaseException as error:
+            self._emit(Failed(STARTUP_OP, "server", f"the engine could not start: {error!r}"))
+            raise
         try:
             self._worker.run()
         except BaseException as error:

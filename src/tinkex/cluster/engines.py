@@ -105,6 +105,7 @@ class Gateway:
                     [*command, self.address],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # Ray's pages about a death that we tell in a line
                     process_group=0,
                 )
         return self._control

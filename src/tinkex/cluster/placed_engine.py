@@ -140,7 +140,7 @@ class PlacedEngine:
         except (ray.exceptions.ActorUnavailableError, ray.exceptions.ObjectLostError):
             raise Lost(f"{self._place()} cannot be reached") from None
         except ray.exceptions.ActorDiedError as error:
-            gone = "node" in str(error) and "died" in str(error)
+            gone = "its node has died" in str(error)
             what = "is gone" if gone else "has lost the engine's process"
             raise Lost(f"{self._place()} {what}") from None
         except ray.exceptions.RayError as error:

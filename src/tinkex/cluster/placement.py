@@ -46,7 +46,8 @@ class Placement:
 
     def _host_memory(self, on_gpu: bool) -> float:
         machine = Machine("gpu" if on_gpu else "cpu", 1 << 62)
-        needs = model_needs(Path(self.config.model), machine)
+        packed = bool(self.config.packed_experts)
+        needs = model_needs(Path(self.config.model), machine, packed=packed)
         weights = 0 if needs is None else needs.memory
         return float(round(weights * (1.0 if on_gpu else _HALVES)) + PROCESS_BYTES)
 

@@ -94,6 +94,26 @@ def test_a_server_that_wakes_up_notices_by_itself_that_it_was_replaced(database:
     first.give_back()
 
 
+def test_a_database_that_is_away_is_told_in_the_log_once_and_once_that_it_is_back(
+    database: str, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(words: str) -> bool:
+        deadline = time.monotonic() + 30
+        while words not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return words in caplog.text
+
+    caplog.set_level("INFO")
+    held = lease.take(database)
+    postgres.crash()
+    assert said("the database takes no writes: ")
+    time.sleep(3 * lease.RENEWED_EVERY_S)
+    postgres.start()
+    assert said("the database takes writes again")
+    assert caplog.text.count("the database takes") == 2
+    held.give_back()
+
+
 def test_a_holder_comes_back_to_a_database_that_was_away_longer_than_its_lease(
     database: str,
 ) -> None:

@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from tinkex.cli.commands.home import existing
+from tinkex.cli.commands.home import START_OR_NAME, existing
 from tinkex.cli.commands.keys import HOME
 from tinkex.cli.errors import CliError
 from tinkex.cli.line.context import CommandContext
 from tinkex.cli.line.options import command
 from tinkex.cli.outside.server_floor import require_server
 from tinkex.cli.terminal.output import LineOutput
-
-_START = "Next: tinkex serve"
 
 
 class Invited(LineOutput):
@@ -60,5 +58,5 @@ def _invitation(root: Path) -> str:
         try:
             return str(ask(taken, "POST", DASHBOARD_INVITATION)["url"])
         except (HomeTaken, OSError) as error:
-            raise CliError(f"There is no link: {error}", next_step=_START) from error
-    raise CliError(f"No server runs in {root}", next_step=_START)
+            raise CliError(f"There is no link: {error}", next_step=START_OR_NAME) from error
+    raise CliError(f"No server runs in {root}", next_step=START_OR_NAME)

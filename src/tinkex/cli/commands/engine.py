@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tinkex.cli.commands.home import existing
+from tinkex.cli.commands.home import START_OR_NAME, existing
 from tinkex.cli.commands.keys import HOME
 from tinkex.cli.errors import CliError
 from tinkex.cli.line.context import CommandContext
@@ -141,4 +141,4 @@ def _asked(home: Path | None, method: str, path: str, engine: str | None = None)
             raise CliError(refusal.detail, next_step="Next: tinkex engine list") from refusal
         except (HomeTaken, OSError) as error:
             raise CliError(f"The server could not be asked: {error}") from error
-    raise CliError(f"No server runs in {root}", next_step="Next: tinkex serve")
+    raise CliError(f"No server runs in {root}", next_step=START_OR_NAME)

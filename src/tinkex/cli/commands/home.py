@@ -166,9 +166,13 @@ def migrate(
         raise CliError(f"The home could not be moved: {error}") from error
 
 
+START_OR_NAME = "Next: tinkex serve, or --home FOLDER for a server that has another home"
+"""What to type where no server runs."""
+
+
 def existing(home: Path | None) -> Path:
     """The home that is meant; looking must not make one."""
     root = (home or default_home()).expanduser().absolute()
     if not (root / "lock").is_file():
-        raise CliError(f"{root} is no home of a server yet", next_step="Next: tinkex serve")
+        raise CliError(f"{root} is no home of a server yet", next_step=START_OR_NAME)
     return root

@@ -102,7 +102,8 @@ def _write_facts(stream: TextIO, columns: list[str], rows: list[list[str]]) -> N
     widths = _widths(columns, rows)[:-1]
     stream.write(bold.format(_GAP.join(padded(columns[:-1], widths)).rstrip()) + "\n")
     for row in rows:
-        stream.write(_GAP.join(padded(row[:-1], widths)).rstrip() + f"\n{_INDENT}{row[-1]}\n")
+        last = f"{_INDENT}{row[-1]}\n" if row[-1] else ""
+        stream.write(_GAP.join(padded(row[:-1], widths)).rstrip() + f"\n{last}")
 
 
 def _facts_width(columns: list[str], rows: list[list[str]]) -> int:

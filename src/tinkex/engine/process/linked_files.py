@@ -1,7 +1,7 @@
 """Files by their links: a large one in parts at the same time, where its service gives parts.
 
 Some services send the part that was asked for with the status of a whole file, 200; what counts is
-the range that an answer says it has. A part that breaks off is asked for again, alone.
+the range that an answer says it has. A part that breaks off is asked for from there on, alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.error import HTTPError
 
-from tinkex.engine.process.parts import PART_BYTES, Write, assemble
+from tinkex.engine.process.parts import PART_BYTES, Write, assemble, in_parts
 
 T = TypeVar("T")
 
@@ -45,28 +45,41 @@ def download(url: str, size: int, target: Path) -> str:
     """Fetch a file of known size; returns the SHA-256 of its content. Raises `LinkBroken`, and
     `FileNotFoundError` if it does not exist."""
     if size > PART_BYTES and gives_parts(url):
-        return assemble(target, size, partial(_bring_part, url), PART_BYTES)
-    return assemble(target, size, partial(_bring_whole, url), max(size, 1))
+        return assemble(target, size, in_parts(size), partial(_bring_part, url))
+    return assemble(target, size, [range(size)], partial(_bring_whole, url))
 
 
 def _bring_part(url: str, start: int, length: int, write: Write) -> None:
-    def try_once() -> None:
-        with _open(url, start, length) as answer:
-            if not _is_part(answer, start, length):
+    come = 0
+
+    def go_on() -> None:
+        nonlocal come
+        with _open(url, start + come, length - come) as answer:
+            if not _is_part(answer, start + come, length - come):
                 raise OSError("its service has sent something else than the part asked for")
-            _hand_on(answer, start, length, write)
+            for block in _blocks(answer, start + come, length - come):
+                write(block)
+                come += len(block)
 
-    _persistently(try_once)
+    _persistently(go_on)
 
 
-def _bring_whole(url: str, start: int, length: int, write: Write) -> None:
-    def try_once() -> None:
+def _bring_whole(url: str, _: int, length: int, write: Write) -> None:
+    """Each try gets all of it, and writes what those before it did not."""
+    come = 0
+
+    def go_on() -> None:
+        nonlocal come
         with _open(url) as answer:
-            _hand_on(answer, start, length, write)
+            for _known in _blocks(answer, 0, come):
+                pass
+            for block in _blocks(answer, come, length - come):
+                write(block)
+                come += len(block)
             if answer.read(1):
                 raise OSError(f"it is longer than the {length} bytes that were saved")
 
-    _persistently(try_once)
+    _persistently(go_on)
 
 
 def _open(url: str, start: int = 0, length: int | None = None) -> HTTPResponse:
@@ -87,13 +100,14 @@ def _is_part(answer: HTTPResponse, start: int, length: int) -> bool:
     return said.startswith(f"bytes {start}-{start + length - 1}/")
 
 
-def _hand_on(answer: HTTPResponse, start: int, length: int, write: Write) -> None:
+def _blocks(answer: HTTPResponse, start: int, length: int) -> Iterator[memoryview]:
+    """The next bytes of an answer; each is good until the next one is asked for."""
     block, done = memoryview(bytearray(min(_BLOCK, length))), 0
     while done < length:
         count = answer.readinto(block[: length - done])
         if not count:
             raise OSError(f"it ended after {start + done} bytes")
-        write(start + done, block[:count])
+        yield block[:count]
         done += count
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -109,17 +111,25 @@ def choose_fleet(
     return count, tuple(f"cuda:{number}" for number in firsts) if gpus > 1 else ()
 
 
-def check_memory(engines: int, folders: Sequence[Path], dtype: str) -> None:
+def check_memory(engines: int, folders: Sequence[Path], dtype: str, packed: float | None) -> None:
     """Raises `FleetProblem` if the engines cannot hold even their weights together. Each has its
-    own copy, and a machine that runs out of memory takes down more than this server."""
+    own copy, and a machine that runs out of memory takes down more than this server. `packed` tells
+    whether experts in MXFP4 stay packed; with None, where widened ones do not fit into an engine's
+    share."""
     if engines == 1:  # a model that is too large for the machine says so itself
         return
     from tinkex.server.engines.model_needs import PROCESS_BYTES, cpu_machine, model_needs
 
     machine = cpu_machine()
-    found = [model_needs(folder, machine) for folder in folders]
+    share = machine.memory // (engines * max(1, len(folders)))
+    given = replace(machine, memory=share if packed is None else sys.maxsize)
+    found = [model_needs(folder, given, packed=bool(packed)) for folder in folders]
     width = 2 if dtype == "bfloat16" else machine.width
-    weights = width * sum(needs.parameters for needs in found if needs is not None)
+    weights = sum(
+        needs.memory if needs.packed_experts else width * needs.parameters
+        for needs in found
+        if needs is not None
+    )
     each = weights + PROCESS_BYTES * len(folders)
     if engines * each > machine.memory:
         raise FleetProblem(

@@ -105,8 +105,9 @@ def cpu_machine() -> Machine:
     return Machine("cpu", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def model_needs(folder: Path, machine: Machine) -> Needs | None:
-    """None for a folder whose files do not say."""
+def model_needs(folder: Path, machine: Machine, *, packed: bool = False) -> Needs | None:
+    """None for a folder whose files do not say. With `packed`, experts in MXFP4 stay packed even
+    where widened ones fit."""
     try:
         config = json.loads((folder / "config.json").read_text())
         family = config.get("model_type")
@@ -114,7 +115,7 @@ def model_needs(folder: Path, machine: Machine) -> Needs | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     counted = Needs(family, parameters, parameters * machine.width, None)
-    return _planned(counted, config, machine)
+    return _planned(counted, config, machine, packed=packed)
 
 
 def known_needs(machine: Machine) -> dict[str, Needs]:
@@ -133,13 +134,14 @@ def published_names(name: str) -> list[str]:
     return [full for full in known if full.rpartition("/")[2] == name]
 
 
-def _planned(counted: Needs, config: Any, machine: Machine) -> Needs:
+def _planned(counted: Needs, config: Any, machine: Machine, *, packed: bool = False) -> Needs:
     """The plan on one device, else on as few as have to share the model. Experts in MXFP4 are
     widened if that fits, since packed ones make slower products."""
     sizes = _sizes(config)
     if sizes is None:  # not one of ours
         return _judged(counted, machine)
-    alone = _judged(_with_sizes(counted, sizes, machine), machine)
+    packed = packed and sizes.packable > 0
+    alone = _judged(_with_sizes(counted, sizes, machine, packed=packed), machine)
     if alone.reason is None:
         return alone
     for ranks, whole in itertools.product(range(2, machine.devices + 1), (False, True)):

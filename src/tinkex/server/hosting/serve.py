@@ -224,7 +224,8 @@ def _settings(
         options.engines, len(catalog.models), options.device, gpus, ranks
     )
     if not (ray or gpus):
-        check_memory(engines, [model.folder for model in catalog.models], options.dtype)
+        folders = [model.folder for model in catalog.models]
+        check_memory(engines, folders, options.dtype, options.engine.get("packed_experts"))
     return Settings(
         home=home,
         models=tuple(

@@ -43,7 +43,7 @@ class DiskWatch:
             total, _, free = shutil.disk_usage(self._root)
         except OSError:
             return
-        if free >= min(_LOW_BYTES, _LOW_SHARE * total):
+        if free >= _low(total):
             self._warned = None
             return
         now = self._clock.monotonic()
@@ -52,6 +52,18 @@ class DiskWatch:
             text = "the disk of %s has %.1f GiB left of %.0f: tinkex home du shows what takes room"
             logger.warning(text, self._root, free / GIB, total / GIB)
         await self._relieve()
+
+
+def _low(total: int) -> float:
+    """Of so many bytes of a disk, how few are left when it is low."""
+    return min(_LOW_BYTES, _LOW_SHARE * total)
+
+
+def has_spare_room(folder: Path) -> bool:
+    """Whether a folder's disk has so much left that what can be done without may stay. Twice as
+    much as where it is low: nobody needs to be warned of that."""
+    total, _, free = shutil.disk_usage(folder)
+    return free >= 2 * _low(total)
 
 
 def free_bytes(root: Path) -> int:

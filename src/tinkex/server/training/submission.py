@@ -121,9 +121,8 @@ class Submissions:
             run.log.withdraw(entry)
             if new_run is not None:
                 self._runs.remove(run)
-            refusal = Unavailable(
-                f"the request could not be written to disk or object store: {error}", 5.0
-            )
+            where = "the database" if isinstance(error, DatabaseError) else "disk or object store"
+            refusal = Unavailable(f"the request could not be written to {where}: {error}", 5.0)
             written.set_exception(refusal)
             written.exception()
             raise refusal from error

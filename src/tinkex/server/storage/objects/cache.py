@@ -1,4 +1,5 @@
-"""A bounded cache on this disk of folders in the object store; least recently used go first.
+"""A bounded cache on this disk of folders in the object store; least recently used go first. Where
+the disk is short of room, the cache is smaller.
 
 A folder in use is never dropped. A folder is entered only when the store has it, so any unused one
 may be deleted at any time, here, or by hand while no server runs.
@@ -20,9 +21,10 @@ logger = logging.getLogger(__name__)
 class Cache:
     """`held` names further folders in use, whenever room is made."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, has_room: Callable[[], bool] = lambda: True) -> None:
+        """`has_room` says whether this disk has enough left for everything else."""
         self.held: Callable[[], Collection[str]] = frozenset
-        self._limit = limit_bytes
+        self._limit, self._has_room = limit_bytes, has_room
         self._sizes: dict[Path, int] = {}
         self._users: Counter[Path] = Counter()
         self._lock = threading.Lock()
@@ -75,11 +77,14 @@ class Cache:
             self._users += Counter()  # forgets the zeros
         self._make_room()
 
+    def _is_over(self) -> bool:
+        return self.size_bytes > self._limit or not self._has_room()
+
     def _make_room(self) -> None:
-        names = self.held() if self.size_bytes > self._limit else ()
+        names = self.held() if self._is_over() else ()
         with self._lock:
             for folder in list(self._sizes):
-                if self.size_bytes <= self._limit:
+                if not self._is_over():
                     return
                 if not self._users[folder] and folder.name not in names:
                     del self._sizes[folder]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from tinkex.server.storage.database import Store
+from tinkex.server.storage.disk_watch import has_spare_room
 from tinkex.server.storage.home_storage import HomeStorage
 from tinkex.server.storage.objects.blobs import ObjectBlobs
 from tinkex.server.storage.objects.cache import Cache
@@ -18,8 +20,8 @@ PAYLOADS, WEIGHTS, SNAPSHOTS, PINS = "payloads", "weights", "snapshots", "pins"
 
 
 def object_storage(store: Store, objects: ObjectStore, root: Path, room: int) -> HomeStorage:
-    """Storage whose cache lies in `root` and takes up to `room` bytes."""
-    cache = Cache(room)
+    """Storage whose cache lies in `root` and takes up to `room` bytes, less on a short disk."""
+    cache = Cache(room, partial(has_spare_room, root))
     blobs = ObjectBlobs(objects, PAYLOADS)
     weights = ObjectFolders(root / WEIGHTS, objects, WEIGHTS, cache)
     snapshots = ObjectFolders(root / SNAPSHOTS, objects, SNAPSHOTS, cache)

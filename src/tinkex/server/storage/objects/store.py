@@ -158,18 +158,16 @@ class ObjectStore:
         if size <= self._parts.PART_BYTES:
             digest = self._try(lambda: self._stream(key, target), size)
         elif self._has_ranges(key):
-            part = self._parts.PART_BYTES
-            digest = self._parts.assemble(target, size, partial(self._bring, key), part)
+            parts = self._parts.in_parts(size)
+            digest = self._parts.assemble(target, size, parts, partial(self._bring, key))
         else:
             digest = self._by_link(key, size, target)
         self.traffic.moved("received", size)
         return digest
 
-    def _bring(
-        self, key: str, start: int, length: int, write: Callable[[int, Buffer], None]
-    ) -> None:
+    def _bring(self, key: str, start: int, length: int, write: Callable[[Buffer], None]) -> None:
         get = self._api.get_range
-        write(start, self._try(lambda: get(self._store, key, start=start, length=length), length))
+        write(self._try(lambda: get(self._store, key, start=start, length=length), length))
 
     def _by_link(self, key: str, size: int, target: Path) -> str:
         """From a service whose parts obstore does not take as such, as it is got elsewhere."""

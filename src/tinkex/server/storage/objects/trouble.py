@@ -9,6 +9,12 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
 _AND_SETTINGS = re.compile(r", max_retries: \d+, retry_timeout: [\w.]+")
 """What obstore adds to the number of its tries."""
+_REQUEST = re.compile(
+    r"Generic \w+ error: Error performing (\w+) (\w+://[^/\s]+)\S* in [\d.]+\w+"
+    r"(?:, after \d+ retries)? - (?:HTTP error: )?"
+)
+"""What stands before the reason: a key that says nothing to a reader, and times that differ with
+each try."""
 _ROLE = "169.254.169.254"
 """Where cloud machines find their own credentials."""
 _CREDENTIALS = "the credentials in its environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, …)"
@@ -20,7 +26,10 @@ def short(error: BaseException) -> str:
     if code := _CODE.search(words):
         status = _STATUS.search(words)
         return f"{status[1]}, {code[1]}" if status else code[1]
-    return _AND_SETTINGS.sub("", words)[:300] or type(error).__name__
+    words = _AND_SETTINGS.sub("", words)
+    if request := _REQUEST.match(words):
+        words = f"{words[request.end() :]} ({request[1]} to {request[2]})"
+    return words[:300] or type(error).__name__
 
 
 def in_words(error: BaseException, kinds: Any) -> str:

@@ -8,6 +8,7 @@ PostgreSQL under other names is defined once, with the schema.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 import time
@@ -27,6 +28,8 @@ from tinkex.server.storage.database.transactions import (
     Rows,
     Values,
 )
+
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it warns of, the next statement raises
 
 _VALUE = re.compile(r"\?|(?<![:\w]):([a-z_]+)")
 ESCAPE = "\U0010fffe"

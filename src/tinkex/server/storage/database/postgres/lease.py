@@ -124,13 +124,20 @@ class Lease:
             self._keeper.join()
 
     def _keep(self) -> None:
+        is_away = False
         while not self._over.wait(RENEWED_EVERY_S):
             try:
                 if not _renewed(self._connection, self.number):
                     self._lost()
                     return
+                if is_away:
+                    logger.info("the database takes writes again")
+                is_away = False
             except psycopg.Error as error:
-                self._connection.recovered(error, RENEWED_EVERY_S)
+                why = self._connection.translated(error)
+                if not self._connection.recovered(error, RENEWED_EVERY_S) and not is_away:
+                    logger.warning("the database takes no writes: %s; clients wait", why)
+                    is_away = True
 
     def _lost(self) -> None:
         self._over.set()
