@@ -41,10 +41,13 @@ class ModelText:
         self.backend = self.tokenizer._backend
         self.pieces = TokenBytes(self.backend)
         self._alone: dict[int, int] = {}
-        self.special = frozenset(self.tokenizer.all_special_ids)
+        added = self.backend.get_added_tokens_decoder().items()
+        self.special = frozenset(token for token, what in added if what.special)
         self.template: str | None = self.tokenizer.chat_template
-        self.format: Format = format_of(self.template)
-        self.variables = variables_of(self.template) if self.template else frozenset()
+        self._with_tools = self.tokenizer.template_for(())
+        self.format: Format = format_of(self._with_tools)
+        templates = {self.template, self._with_tools} - {None}
+        self.variables = frozenset[str]().union(*map(variables_of, templates))
         self._literals = Literals(self.pieces.text(token) for token in self.special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -63,7 +66,7 @@ class ModelText:
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
         if len(tokens) <= _LONG:
-            return str(self.tokenizer.decode(list(tokens), skip_special_tokens))
+            return str(self.backend.decode(list(tokens), skip_special_tokens))
         (text,) = self.backend.decode_batch([tokens], skip_special_tokens=skip_special_tokens)
         return str(text)
 
@@ -101,11 +104,12 @@ class ModelText:
         continued: bool,
         variables: Any,
     ) -> tuple[str, str]:
-        if self.template is None:
+        template = self._with_tools if tools else self.template
+        if template is None:
             raise TokenizerError(
                 f"model {self.name!r} has no chat template: send token ids or text to completions"
             )
-        if "tools" not in self.variables:
+        if "tools" not in variables_of(template):
             messages, tools = untaught.with_tools(messages, tools), ()
         given = {"messages": list(messages), "tools": list(tools) or None, **variables}
         marked, mark = self._literals.mark(given)
@@ -113,7 +117,7 @@ class ModelText:
             marked = {**marked, "messages": _with_end(marked["messages"], 2 * mark)}
         special = self.tokenizer.special_tokens_map
         given = {**special, **marked, "add_generation_prompt": not continued}
-        text = render_chat(self.template, **given)
+        text = render_chat(template, **given)
         return (self._up_to_end(text, 2 * mark) if continued else text), mark
 
     def _up_to_end(self, text: str, end: str) -> str:
