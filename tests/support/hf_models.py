@@ -123,7 +123,8 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         MOE
         | {"num_experts": 33, "num_experts_per_tok": 5, "norm_topk_prob": False}
-        | {"mlp_only_layers": [0], "tie_word_embeddings": True},
+        | {"mlp_only_layers": [0], "tie_word_embeddings": True}
+        | {"use_sliding_window": True, "sliding_window": 16},
     ),
     "qwen3.5": ("Qwen3_5TextConfig", HYBRID),
     "qwen3.5-tied": (
