@@ -51,6 +51,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm2": ("LlamaConfig", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
     "mistral": ("MistralConfig", {"sliding_window": 16, "head_dim": 16}),
+    "ministral": (
+        "MinistralConfig",
+        {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+        | {"head_dim": 16},
+    ),
     "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
     "qwen2-window-yarn": (
         "Qwen2Config",
