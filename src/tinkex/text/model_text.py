@@ -15,6 +15,7 @@ from tinkex.text.detokenizer import Detokenizer
 from tinkex.text.errors import TokenizerError
 from tinkex.text.formats import thinking, untaught
 from tinkex.text.formats.chosen import Format, format_of
+from tinkex.text.formats.told_reasoning import with_reasoning
 from tinkex.text.light_tokenizer import Tokenizer
 from tinkex.text.literals import Literals
 from tinkex.text.token_bytes import TokenBytes
@@ -111,6 +112,7 @@ class ModelText:
             )
         if "tools" not in variables_of(template):
             messages, tools = untaught.with_tools(messages, tools), ()
+        messages = with_reasoning(messages, template)
         given = {"messages": list(messages), "tools": list(tools) or None, **variables}
         marked, mark = self._literals.mark(given)
         if continued:
