@@ -94,6 +94,8 @@ USES: dict[str, Callable[[Any], Any]] = {
     "ids": lambda t: t.encode(TEXT),
     "ids of several": lambda t: [list(ids) for ids in t([TEXT, "a"])["input_ids"]],
     "text": lambda t: t.decode(t.encode(TEXT)),
+    "text as it is": lambda t: t.decode(t.encode(TEXT), clean_up_tokenization_spaces=False),
+    "text tidied": lambda t: t.batch_decode([t.encode(TEXT)], clean_up_tokenization_spaces=True),
     "special tokens": lambda t: (t.special_tokens_map, t.all_special_ids, t.eos_token_id),
     "a chat": lambda t: t.apply_chat_template(MESSAGES, tokenize=False),
     "a chat's ids": lambda t: list(t.apply_chat_template(MESSAGES, return_dict=False)),

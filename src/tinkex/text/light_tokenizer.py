@@ -149,16 +149,25 @@ class Tokenizer:
             return full.encode(text, text_pair, add_special_tokens=add_special_tokens, **options)
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
-    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> Any:
+    def decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        tidy = clean_up_tokenization_spaces
         if options:
+            options = {"clean_up_tokenization_spaces": tidy, **options}
             full = self._complete("decode")
             return full.decode(token_ids, skip_special_tokens=skip_special_tokens, **options)
         ids = _plain(token_ids)
         ids = [ids] if isinstance(ids, int) else ids
         if ids and isinstance(ids[0], list):
-            return self.batch_decode(ids, skip_special_tokens)
+            return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces=tidy)
         text: str = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
-        return _tidied(text) if self._config.get("clean_up_tokenization_spaces") else text
+        tidy = self._config.get("clean_up_tokenization_spaces") if tidy is None else tidy
+        return _tidied(text) if tidy else text
 
     def batch_decode(
         self, sequences: Any, skip_special_tokens: bool = False, **options: Any

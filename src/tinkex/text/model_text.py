@@ -23,6 +23,8 @@ from tinkex.text.token_bytes import TokenBytes
 MOST_CHARACTERS = 4 * 2**20
 """Of a text that is made tokens: more than a million of them, and a gigabyte while that is done."""
 _LONG = 8 * 1024
+_TAIL = 8
+"""Tokens of what comes before that may say how the next ones are spelt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,19 @@ class ModelText:
         (text,) = self.backend.decode_batch([tokens], skip_special_tokens=skip_special_tokens)
         return str(text)
 
-    def detokenizer(self, show_special: bool = False, visible: Collection[str] = ()) -> Detokenizer:
-        """For one sequence that is being drawn; of the special tokens only `visible` ones show."""
-        if show_special:
-            return Detokenizer(self.backend, alone=self._alone)
+    def detokenizer(
+        self,
+        show_special: bool = False,
+        visible: Collection[str] = (),
+        after: Sequence[int] = (),
+    ) -> Detokenizer:
+        """For one sequence that is being drawn; of the special tokens only `visible` ones show.
+        Its text goes on with that of the tokens it comes `after`."""
         shown = {token for token in self.special if self.pieces.text(token) in visible}
-        return Detokenizer(self.backend, self.special - shown, self._alone)
+        hidden = () if show_special else self.special - shown
+        before = [token for token in after[-_TAIL:] if token not in self.special]
+        raw = self.pieces.raw
+        return Detokenizer(self.backend, hidden, self._alone, raw=raw, after=before)
 
     def chat(
         self,
