@@ -78,6 +78,18 @@ def test_bytes_of_sentencepiece_make_the_text_however_they_are_cut(kind: str) ->
         assert said == backend.decode(ids)
 
 
+@pytest.mark.parametrize("size", [1, 2, 20])
+def test_a_byte_of_sentencepiece_that_is_no_character_spoils_no_other(size: int) -> None:
+    backend = build_sentencepiece("stripped")
+    number = backend.token_to_id
+    bytes_of = {text: backend.encode(text).ids[1:] for text in ("😀", "€", "x")}
+    ids = [number("<0x41>"), number("<0xE6>"), *bytes_of["€"], number("<0x8D>"), *bytes_of["😀"]]
+    ids += [number("<0xE2>"), *bytes_of["x"], number("<0xF0>"), number("<0x9F>")]
+    voice = Detokenizer(backend, raw=TokenBytes(backend).raw)
+    parts = [voice.add(ids[start : start + size]) for start in range(0, len(ids), size)]
+    assert "".join([*parts, voice.end()]) == "A\ufffd€\ufffd😀\ufffdx\ufffd"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_goes_on_with_what_it_comes_after(kind: str) -> None:
     backend = build_sentencepiece(kind)

@@ -9,7 +9,7 @@ missing or too much: they are decoded by whole characters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _UNFINISHED = "\ufffd"
@@ -38,17 +38,58 @@ class Detokenizer:
         self._hidden = hidden
         self._alone = {} if alone is None else alone
         self._raw = {} if raw is None else raw
-        self._ids: list[int] = list(after[-_LONGEST - 1 :])
+        self._ids: list[int] = []
         self._said = 0
         self._begun: list[int] = []
-        if after:
-            self._forget()
+        self.add(after)
 
     def add(self, tokens: Iterable[int]) -> str:
         """What can be said after these tokens and could not before."""
-        new = [*self._begun, *(token for token in tokens if token not in self._hidden)]
-        whole = len(new) - _unfinished(new, self._raw)
-        new, self._begun = new[:whole], new[whole:]
+        shown = [token for token in tokens if token not in self._hidden]
+        if not self._raw:
+            return self._decoded(shown)
+        return "".join(
+            part if isinstance(part, str) else self._decoded(part) for part in self._parts(shown)
+        )
+
+    def _parts(self, tokens: Sequence[int]) -> Iterator[list[int] | str]:
+        """Tokens that spell whole characters, each that is written in bytes for itself, and what
+        stands for bytes that are none."""
+        plain: list[int] = []
+        for token in tokens:
+            if token in self._raw:
+                if plain:
+                    yield plain
+                    plain = []
+                yield from self._with_byte(token)
+            else:
+                yield from self._broken_off()
+                plain.append(token)
+        if plain:
+            yield plain
+
+    def _with_byte(self, token: int) -> Iterator[list[int] | str]:
+        self._begun.append(token)
+        try:
+            bytes(self._raw[each] for each in self._begun).decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return
+            first = len(self._begun) == 1
+            yield from self._broken_off()
+            if not first:
+                yield from self._with_byte(token)
+        else:
+            whole, self._begun = self._begun, []
+            yield whole
+
+    def _broken_off(self) -> Iterator[str]:
+        """One for a character of which not all bytes came."""
+        if self._begun:
+            self._begun = []
+            yield _UNFINISHED
+
+    def _decoded(self, new: list[int]) -> str:
         if not new:
             return ""
         self._ids += new
@@ -64,7 +105,7 @@ class Detokenizer:
 
     def end(self) -> str:
         """What was still held back: the remains of a character that will not be finished."""
-        return self._say(self._text()) + (_UNFINISHED if self._begun else "")
+        return self._say(self._text()) + "".join(self._broken_off())
 
     def _forget(self) -> None:
         """Keep the last character's tokens only."""
@@ -102,13 +143,3 @@ def _last(tokens: Sequence[int], raw: Mapping[int, int]) -> int:
         if byte >= 0xC0:
             return count
     return 1
-
-
-def _unfinished(tokens: Sequence[int], raw: Mapping[int, int]) -> int:
-    """How many of the last tokens are the bytes with which a character begins, but not all."""
-    if not tokens or tokens[-1] not in raw:
-        return 0
-    count = _last(tokens, raw)
-    byte = raw[tokens[-count]]
-    length = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-    return count if count < length else 0
