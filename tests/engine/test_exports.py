@@ -6,9 +6,9 @@ Loaded in the wrong way an adapter is silently dropped, so each also must differ
 from __future__ import annotations
 
 import json
-import shutil
 import logging
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
