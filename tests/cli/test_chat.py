@@ -32,7 +32,7 @@ from tinkex.client.errors import RequestFailedError, TinkerError
 class Tokenizer:
     """One token per character; a template that shows its roles."""
 
-    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, tokens: list[int], **_options: bool) -> str:
         return "".join(chr(token) for token in tokens)
 
     def apply_chat_template(self, messages: Any, **_options: Any) -> list[int]:

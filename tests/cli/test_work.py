@@ -220,7 +220,7 @@ def test_streamed_text_waits_for_whole_characters() -> None:
     from tinkex.cli.commands.run.streaming import TextSoFar
 
     class Bytes:
-        def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        def decode(self, tokens: list[int], **_options: bool) -> str:
             return bytes(tokens).decode("utf-8", errors="replace")
 
     text = TextSoFar(Bytes())
@@ -228,6 +228,19 @@ def test_streamed_text_waits_for_whole_characters() -> None:
     assert pieces == ["n", "", "é", "!"]
     assert text.add([0xC3]) == ""
     assert text.rest() == "\ufffd"
+
+
+def test_streamed_text_lacks_nothing_where_a_folder_has_spaces_taken_out(tmp_path: Path) -> None:
+    from tinkex.cli.commands.run.streaming import TextSoFar
+    from tinkex.engine.builtin import tiny_tokenizer
+    from tinkex.text.light_tokenizer import Tokenizer
+
+    tiny_tokenizer.write_tokenizer(tmp_path, template="", max_length=64)
+    file = tmp_path / "tokenizer_config.json"
+    asked = json.loads(file.read_text()) | {"clean_up_tokenization_spaces": True}
+    file.write_text(json.dumps(asked))
+    text = TextSoFar(Tokenizer(tmp_path, "t"))
+    assert "".join(text.add([byte]) for byte in b"it 's . ") + text.rest() == "it 's . "
 
 
 def streaming(pieces: Any) -> Service:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,17 @@ def test_a_merged_model_of_many_files_computes_what_the_run_computes(
     ours = our_logprobs(base, archive)
     np.testing.assert_allclose(their_logprobs(load(tmp_path / "out")), ours, atol=1e-3)
     assert np.abs(their_logprobs(load(base)) - ours).max() > 0.1
+
+
+def test_a_merged_model_keeps_every_chat_template_of_its_base(tmp_path: Path) -> None:
+    base = shutil.copytree(tiny_folder(), tmp_path / "base")
+    others = base / "additional_chat_templates"
+    others.mkdir()
+    for file in (base / "chat_template.jinja", others / "tool_use.jinja"):
+        file.write_text(file.stem)
+    exported(random_adapter(base, tmp_path / "archive"), base, "merged", tmp_path / "out")
+    assert (tmp_path / "out/chat_template.jinja").read_text() == "chat_template"
+    assert (tmp_path / "out/additional_chat_templates/tool_use.jinja").read_text() == "tool_use"
 
 
 def test_experts_in_four_bits_are_merged_widened(tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_smollm3_is_served_as_it_is_published() -> None:
 
 
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize("family", ["mistral", "ministral", "smollm3"])
+def test_layers_that_are_listed_as_sliding_slide_and_no_others(family: str) -> None:
+    listed = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+    assert parse_config({**SHAPE, "model_type": family, **listed}).windows == (16, None)
+
+
 OLMO = {**SHAPE, "model_type": "olmo3", "layer_types": ["sliding_attention", "full_attention"]}
 
 

@@ -17,7 +17,7 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
-    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, tokens: list[int], **_options: bool) -> str:
         return "".join(chr(token) for token in tokens)
 
     def apply_chat_template(self, messages: Any, **_options: Any) -> list[int]:

@@ -51,6 +51,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm2": ("LlamaConfig", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
     "mistral": ("MistralConfig", {"sliding_window": 16, "head_dim": 16}),
+    "ministral": (
+        "MinistralConfig",
+        {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+        | {"head_dim": 16},
+    ),
     "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
     "qwen2-window-yarn": (
         "Qwen2Config",
@@ -123,7 +128,8 @@ BLOCK_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         MOE
         | {"num_experts": 33, "num_experts_per_tok": 5, "norm_topk_prob": False}
-        | {"mlp_only_layers": [0], "tie_word_embeddings": True},
+        | {"mlp_only_layers": [0], "tie_word_embeddings": True}
+        | {"use_sliding_window": True, "sliding_window": 16},
     ),
     "qwen3.5": ("Qwen3_5TextConfig", HYBRID),
     "qwen3.5-tied": (

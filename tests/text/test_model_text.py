@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tinkex.engine.builtin.tiny_tokenizer import write_tokenizer
 from tinkex.server.engines.model_sources import default_cache, resolve
 from tinkex.text.errors import TokenizerError
 from tinkex.text.model_text import MOST_CHARACTERS, ModelText
@@ -103,3 +104,38 @@ def test_a_template_that_leaves_answers_out_cannot_continue_one(
     monkeypatch.setattr(model, "template", "{% for m in messages %}{{ m.role }}{% endfor %}")
     with pytest.raises(TokenizerError, match="cannot be continued"):
         model.chat([{"role": "assistant", "content": "x"}], [], continued=True)
+
+
+HARMONY = (
+    "{% set told = tools %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if 'tool_calls' in m %}"
+    "{% if m.content and m.thinking %}{{ raise_exception('one of both') }}{% endif %}"
+    "analysis: {{ m.content or m.thinking }}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+"""As gpt-oss's template reads them."""
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"content": "", "reasoning_content": "hm"}, "analysis: hm"),
+        ({"content": "Let me see.", "reasoning_content": "hm"}, "analysis: hm\n\nLet me see."),
+        ({"content": "Let me see."}, "analysis: Let me see."),
+    ],
+)
+def test_what_gpt_oss_thought_before_a_call_is_told_by_its_name(
+    tmp_path: Path, said: dict[str, str], read: str
+) -> None:
+    write_tokenizer(tmp_path, template=HARMONY, max_length=64)
+    calls = [{"id": "1", "type": "function", "function": {"name": "add", "arguments": {}}}]
+    text = ModelText(tmp_path, "oss")
+    found = text.chat([{"role": "assistant", **said, "tool_calls": calls}], [])
+    assert text.decode(found.tokens).endswith(f"assistant\n{read}")
+
+
+def test_reasoning_keeps_the_name_that_most_templates_read(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.reasoning_content }}{{ 'thinking' }}{% endfor %}"
+    write_tokenizer(tmp_path, template=template, max_length=64)
+    text = ModelText(tmp_path, "m")
+    found = text.chat([{"role": "assistant", "content": "", "reasoning_content": "hm"}], [])
+    assert text.decode(found.tokens) == "hmthinking"

@@ -23,7 +23,7 @@ def render_chat(template: str, **variables: Any) -> str:
     parts: list[str] = []
     size, deadline = 0, time.monotonic() + _MOST_SECONDS
     try:
-        for part in _compiled(template).generate(**variables):
+        for part in _compiled(template).generate(**{"documents": None, **variables}):
             parts.append(part)
             size += len(part)
             if size > _MOST_CHARACTERS or time.monotonic() > deadline:
@@ -37,6 +37,7 @@ def render_chat(template: str, **variables: Any) -> str:
     return "".join(parts)
 
 
+@functools.lru_cache(maxsize=32)
 def variables_of(template: str) -> frozenset[str]:
     """What a template reads that its caller may set."""
     from jinja2 import meta
@@ -58,8 +59,10 @@ def _environment() -> Any:
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    from tinkex.text.generation_tag import GenerationTag
+
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
@@ -67,9 +70,21 @@ def _environment() -> Any:
     return environment
 
 
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # Jinja's own filter escapes HTML, which would change what the model reads.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise(message: str) -> NoReturn:

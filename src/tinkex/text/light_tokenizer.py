@@ -18,8 +18,11 @@ from typing import Any, overload
 
 from tinkex.text.chat_template import render_chat
 from tinkex.text.errors import TokenizerError
+from tinkex.text.template_files import DEFAULT, WITH_TOOLS, read_templates
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_NAMED_TOKENS = (*_SPECIAL_TOKENS, "sep_token", "cls_token", "mask_token")
+_MORE_TOKENS = ("extra_special_tokens", "additional_special_tokens")
 
 
 class Encoding(dict[str, Any]):
@@ -45,9 +48,7 @@ class _SpecialToken:
     def __get__(self, owner: Tokenizer | None, kind: type) -> str | _SpecialToken | None:
         if owner is None:
             return self
-        value = owner._config.get(self._name)
-        token: str | None = value["content"] if isinstance(value, dict) else value
-        return token
+        return _content(owner._config.get(self._name))
 
     def __set__(self, owner: Tokenizer, value: str | None) -> None:
         owner._config[self._name] = value
@@ -66,15 +67,24 @@ class Tokenizer:
     pad_token = _SpecialToken()
     unk_token = _SpecialToken()
 
+    chat_template: str | None
+    _templates: dict[str, str]
+
     def __init__(self, folder: Path, name: str) -> None:
         from tokenizers import Tokenizer as Backend
 
-        config = _read_json(folder / "tokenizer_config.json")
+        config = _read_config(folder)
+        templates = read_templates(folder, config)
+        backend = Backend.from_file(str(folder / "tokenizer.json"))
+        # What the file says of them is how its last user cut and filled up texts.
+        backend.no_truncation()
+        backend.no_padding()
         self.__dict__.update(
             name_or_path=name,
             folder=folder,
-            chat_template=_chat_template(folder, config),
-            _backend=Backend.from_file(str(folder / "tokenizer.json")),
+            chat_template=templates.get(DEFAULT),
+            _templates=templates,
+            _backend=backend,
             _config=config,
             _full=None,
         )
@@ -120,7 +130,8 @@ class Tokenizer:
             for name in _SPECIAL_TOKENS:
                 if getattr(full, name) != getattr(self, name):
                     setattr(full, name, getattr(self, name))
-            full.chat_template = self.chat_template
+            if self.chat_template != self._templates.get(DEFAULT):
+                full.chat_template = self.chat_template
             self.__dict__["_full"] = full
         return self._full
 
@@ -138,15 +149,25 @@ class Tokenizer:
             return full.encode(text, text_pair, add_special_tokens=add_special_tokens, **options)
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
-    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **options: Any) -> Any:
+    def decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        tidy = clean_up_tokenization_spaces
         if options:
+            options = {"clean_up_tokenization_spaces": tidy, **options}
             full = self._complete("decode")
             return full.decode(token_ids, skip_special_tokens=skip_special_tokens, **options)
         ids = _plain(token_ids)
         ids = [ids] if isinstance(ids, int) else ids
         if ids and isinstance(ids[0], list):
-            return self.batch_decode(ids, skip_special_tokens)
-        return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces=tidy)
+        text: str = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        tidy = self._config.get("clean_up_tokenization_spaces") if tidy is None else tidy
+        return _tidied(text) if tidy else text
 
     def batch_decode(
         self, sequences: Any, skip_special_tokens: bool = False, **options: Any
@@ -188,8 +209,10 @@ class Tokenizer:
 
     @property
     def all_special_ids(self) -> list[int]:
-        added = self._backend.get_added_tokens_decoder()
-        return [token_id for token_id, token in added.items() if token.special]
+        more = [token for key in _MORE_TOKENS for token in _listed(self._config.get(key))]
+        named = [self._config.get(name) for name in _NAMED_TOKENS]
+        ids = [self._id(_content(token)) for token in (*named, *more)]
+        return list(dict.fromkeys(found for found in ids if found is not None))
 
     @property
     def bos_token_id(self) -> int | None:
@@ -247,7 +270,8 @@ class Tokenizer:
             "return_assistant_tokens_mask": return_assistant_tokens_mask,
             "tokenizer_kwargs": tokenizer_kwargs,
         }
-        if any(for_transformers.values()) or _is_batch(conversation):
+        functions = any(callable(tool) for tool in tools or ())
+        if functions or any(for_transformers.values()) or _is_batch(conversation):
             return self._complete("apply_chat_template").apply_chat_template(
                 conversation,
                 tools=tools,
@@ -264,6 +288,16 @@ class Tokenizer:
         encoded = self(text, add_special_tokens=False)
         return encoded if return_dict else encoded["input_ids"]
 
+    def template_for(self, tools: Sequence[Any] | None, asked: str | None = None) -> str | None:
+        """The template that is `asked` for, by its name or as it is; else the model's own, which
+        may be another one where there are tools, if only an empty list of them."""
+        if asked is not None:
+            return self._templates.get(asked, asked)
+        default = self._templates.get(DEFAULT)
+        if tools is not None and self.chat_template == default:
+            return self._templates.get(WITH_TOOLS, default)
+        return self.chat_template
+
     def _rendered(
         self,
         chat_template: str | None,
@@ -272,7 +306,7 @@ class Tokenizer:
         add_generation_prompt: bool,
         variables: dict[str, Any],
     ) -> str:
-        template = chat_template or self.chat_template
+        template = self.template_for(tools, chat_template)
         if template is None:
             raise TokenizerError(
                 f"The tokenizer {self.name_or_path!r} has no chat template; pass chat_template=…"
@@ -299,15 +333,32 @@ def _is_batch(conversation: Sequence[Any]) -> bool:
     return bool(conversation) and not isinstance(conversation[0], dict)
 
 
-def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = config.get("chat_template")
-    if isinstance(template, list):  # several named templates
-        named = {item["name"]: item["template"] for item in template}
-        return named.get("default")
-    return template
+def _content(token: Any) -> str | None:
+    """A special token's text, however the settings write it."""
+    text: str | None = token["content"] if isinstance(token, dict) else token
+    return text
+
+
+def _listed(tokens: Any) -> list[Any]:
+    return list(tokens.values()) if isinstance(tokens, dict) else list(tokens or ())
+
+
+def _tidied(text: str) -> str:
+    """Without the spaces before English marks and endings that some settings ask to take out."""
+    for mark in (".", "?", "!", ","):
+        text = text.replace(f" {mark}", mark)
+    text = text.replace(" ' ", "'")
+    for ending in ("n't", "'m", "'s", "'ve", "'re"):
+        text = text.replace(f" {ending}", ending)
+    return text
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The settings; older folders have the special tokens in a file of their own."""
+    config = _read_json(folder / "tokenizer_config.json")
+    if "added_tokens_decoder" in config:
+        return config
+    return {**config, **_read_json(folder / "special_tokens_map.json")}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tinkex.text.detokenizer import Detokenizer
 from tinkex.text.errors import TokenizerError
 from tinkex.text.formats import thinking, untaught
 from tinkex.text.formats.chosen import Format, format_of
+from tinkex.text.formats.told_reasoning import with_reasoning
 from tinkex.text.light_tokenizer import Tokenizer
 from tinkex.text.literals import Literals
 from tinkex.text.token_bytes import TokenBytes
@@ -22,6 +23,8 @@ from tinkex.text.token_bytes import TokenBytes
 MOST_CHARACTERS = 4 * 2**20
 """Of a text that is made tokens: more than a million of them, and a gigabyte while that is done."""
 _LONG = 8 * 1024
+_TAIL = 8
+"""Tokens of what comes before that may say how the next ones are spelt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,13 @@ class ModelText:
         self.backend = self.tokenizer._backend
         self.pieces = TokenBytes(self.backend)
         self._alone: dict[int, int] = {}
-        self.special = frozenset(self.tokenizer.all_special_ids)
+        added = self.backend.get_added_tokens_decoder().items()
+        self.special = frozenset(token for token, what in added if what.special)
         self.template: str | None = self.tokenizer.chat_template
-        self.format: Format = format_of(self.template)
-        self.variables = variables_of(self.template) if self.template else frozenset()
+        self._with_tools = self.tokenizer.template_for(())
+        self.format: Format = format_of(self._with_tools)
+        templates = {self.template, self._with_tools} - {None}
+        self.variables = frozenset[str]().union(*map(variables_of, templates))
         self._literals = Literals(self.pieces.text(token) for token in self.special)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -63,16 +69,23 @@ class ModelText:
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
         if len(tokens) <= _LONG:
-            return str(self.tokenizer.decode(list(tokens), skip_special_tokens))
+            return str(self.backend.decode(list(tokens), skip_special_tokens))
         (text,) = self.backend.decode_batch([tokens], skip_special_tokens=skip_special_tokens)
         return str(text)
 
-    def detokenizer(self, show_special: bool = False, visible: Collection[str] = ()) -> Detokenizer:
-        """For one sequence that is being drawn; of the special tokens only `visible` ones show."""
-        if show_special:
-            return Detokenizer(self.backend, alone=self._alone)
+    def detokenizer(
+        self,
+        show_special: bool = False,
+        visible: Collection[str] = (),
+        after: Sequence[int] = (),
+    ) -> Detokenizer:
+        """For one sequence that is being drawn; of the special tokens only `visible` ones show.
+        Its text goes on with that of the tokens it comes `after`."""
         shown = {token for token in self.special if self.pieces.text(token) in visible}
-        return Detokenizer(self.backend, self.special - shown, self._alone)
+        hidden = () if show_special else self.special - shown
+        before = [token for token in after[-_TAIL:] if token not in self.special]
+        raw = self.pieces.raw
+        return Detokenizer(self.backend, hidden, self._alone, raw=raw, after=before)
 
     def chat(
         self,
@@ -101,19 +114,21 @@ class ModelText:
         continued: bool,
         variables: Any,
     ) -> tuple[str, str]:
-        if self.template is None:
+        template = self._with_tools if tools else self.template
+        if template is None:
             raise TokenizerError(
                 f"model {self.name!r} has no chat template: send token ids or text to completions"
             )
-        if "tools" not in self.variables:
+        if "tools" not in variables_of(template):
             messages, tools = untaught.with_tools(messages, tools), ()
+        messages = with_reasoning(messages, template)
         given = {"messages": list(messages), "tools": list(tools) or None, **variables}
         marked, mark = self._literals.mark(given)
         if continued:
             marked = {**marked, "messages": _with_end(marked["messages"], 2 * mark)}
         special = self.tokenizer.special_tokens_map
         given = {**special, **marked, "add_generation_prompt": not continued}
-        text = render_chat(self.template, **given)
+        text = render_chat(template, **given)
         return (self._up_to_end(text, 2 * mark) if continued else text), mark
 
     def _up_to_end(self, text: str, end: str) -> str:

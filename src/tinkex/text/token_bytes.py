@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -24,7 +25,10 @@ class TokenBytes:
             number: str(token.content)
             for number, token in backend.get_added_tokens_decoder().items()
         }
-        self._byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str())["decoder"])
+        decoder = json.dumps(json.loads(backend.to_str())["decoder"])
+        self._byte_level = "ByteLevel" in decoder
+        self.raw: Mapping[int, int] = _bytes_of_tokens(backend) if "ByteFallback" in decoder else {}
+        """The tokens that are one byte each, as SentencePiece writes them."""
         self._known: dict[int, bytes] = {}
 
     def __getitem__(self, token: int) -> bytes:
@@ -57,6 +61,11 @@ class TokenBytes:
             return b"".join(table.get(each) or each.encode() for each in piece)
         byte = _FALLBACK.fullmatch(piece)
         return bytes.fromhex(byte[1]) if byte else str(piece).replace(_SPACE, " ").encode()
+
+
+def _bytes_of_tokens(backend: Any) -> dict[int, int]:
+    tokens = ((backend.token_to_id(f"<0x{byte:02X}>"), byte) for byte in range(256))
+    return {token: byte for token, byte in tokens if token is not None}
 
 
 @functools.cache

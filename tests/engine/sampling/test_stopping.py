@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from support.sentencepiece import KINDS, build_sentencepiece
 from tinkex.engine.builtin.tiny_tokenizer import EOS_ID, build_tokenizer
 from tinkex.engine.errors import UserError
 from tinkex.engine.sampling.stopping import Stopping
@@ -44,6 +47,19 @@ def test_a_text_stops_at_the_token_that_completes_it(stop: str) -> None:
     stopping = Stopping((stop, "never this"), (), 500, TOKENIZER)
     found = length_at_stop(stopping, before + ids(stop) + after)
     assert found == (len(before + ids(stop)), "stop")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_is_found_among_the_bytes_of_sentencepiece(kind: str) -> None:
+    """Its decoder gives up a whole row of bytes that is cut within a character."""
+    tokenizer, dice = build_sentencepiece(kind), random.Random(5)
+    for _ in range(100):
+        ids = tokenizer.encode("".join(dice.choices(("😀", "日本", "€", "the "), k=12))).ids
+        whole = tokenizer.decode(ids)
+        start = dice.randrange(len(whole))
+        stop = whole[start : start + dice.choice((1, 2, 4))]
+        found = next(n for n in range(1, len(ids) + 1) if stop in tokenizer.decode(ids[:n]))
+        assert length_at_stop(Stopping((stop,), (), 500, tokenizer), ids) == (found, "stop")
 
 
 def test_looking_for_a_text_takes_no_longer_the_longer_the_sample_is(

@@ -30,6 +30,8 @@ from tinkex.engine.model.tensors import open_files
 
 _EMBED, _HEAD = ".embed_tokens.weight", f"{UNEMBED}.weight"
 _BLOCKS, _SCALES = "_blocks", "_scales"
+_TEMPLATES = "additional_chat_templates"
+"""A folder of chat templates beside the usual one, such as that for tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ def _copy_others(base: Path, folder: Path) -> None:
         weights = path.suffix in (".safetensors", ".bin", ".pt", ".gguf") or path.name == INDEX
         if path.is_file() and not weights and not path.name.startswith("."):
             shutil.copyfile(path, folder / path.name)
+    if (base / _TEMPLATES).is_dir():
+        shutil.copytree(base / _TEMPLATES, folder / _TEMPLATES)
 
 
 def _write_config(base: Path, folder: Path, *, untied: bool, packed: bool) -> None:

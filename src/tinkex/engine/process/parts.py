@@ -1,4 +1,4 @@
-"""Downloads a file in parallel parts, each written where it belongs and hashed in order as it comes.
+"""Downloads a file in parallel parts, each written where it belongs and hashed in order meanwhile.
 
 What arrives goes from a small buffer straight into the file, and is hashed from memory while the
 rest is still coming. No byte is written twice: what was hashed is what is in the file.

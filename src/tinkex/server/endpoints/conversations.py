@@ -105,7 +105,8 @@ class Talk:
         asked, text = self.asked, self.text
         name = asked.format or text.format
         name = forms.forced(name) if asked.must.call else name
-        voice = text.detokenizer(asked.show_special, chosen.markers(name))
+        begun = self.chat.tokens if asked.continued else ()
+        voice = text.detokenizer(asked.show_special, chosen.markers(name), after=begun)
         schemas = {
             tool["function"]["name"]: tool["function"].get("parameters") or {}
             for tool in asked.tools

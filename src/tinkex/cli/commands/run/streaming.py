@@ -34,7 +34,9 @@ class TextSoFar:
         return self._new(self._text())
 
     def _text(self) -> str:
-        return str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
+        # A space that is taken out once more is known may have been printed.
+        as_it_is = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return str(self._tokenizer.decode(self._tokens, **as_it_is))
 
     def _new(self, text: str) -> str:
         new = text[len(self._printed) :]

@@ -32,6 +32,7 @@ from tinkex.engine.model.families.keys import Keys
 FAMILIES: Mapping[str, Family] = {
     "llama": llama.FAMILY,
     "mistral": mistral.FAMILY,
+    "ministral": mistral.FAMILY,
     "qwen2": qwen2.FAMILY,
     "qwen3": qwen3.FAMILY,
     "qwen3_moe": qwen3_moe.FAMILY,

@@ -13,12 +13,15 @@ from tinkex.engine.model.families.qwen2 import windows
 
 def parse(keys: Keys) -> ModelConfig:
     mlp = DenseMlpConfig(keys.size("intermediate_size"))
-    return keys.model([LayerConfig(mixer, mlp) for mixer in mixers(keys)], tied=False)
+    mixer = attention(keys, head_dim=128)
+    layers = [LayerConfig(replace(mixer, window=window), mlp) for window in windows(keys)]
+    return keys.model(layers, tied=False)
 
 
-def mixers(keys: Keys) -> list[AttentionConfig]:
-    head_dim, bias = keys.size("head_dim", 128), keys.flag("attention_bias")
-    attention = AttentionConfig(
+def attention(keys: Keys, head_dim: int) -> AttentionConfig:
+    """Without a window; `head_dim` is what counts where nothing is said."""
+    head_dim, bias = keys.size("head_dim", head_dim), keys.flag("attention_bias")
+    return AttentionConfig(
         heads=keys.size("num_attention_heads"),
         kv_heads=keys.size("num_key_value_heads"),
         head_dim=head_dim,
@@ -28,7 +31,6 @@ def mixers(keys: Keys) -> list[AttentionConfig]:
         o_bias=bias,
         qk_norm=True,
     )
-    return [replace(attention, window=window) for window in windows(keys)]
 
 
 FAMILY = Family(parse)

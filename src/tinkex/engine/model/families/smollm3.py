@@ -52,11 +52,8 @@ def _rotary(keys: Keys) -> list[bool]:
 
 def _windows(keys: Keys, rotary: list[bool]) -> list[int | None]:
     keys.ignore("max_window_layers")  # which layers slide is said by those that do not rotate
-    window = keys.window(None) if keys.flag("use_sliding_window") else None
-    if window is None:
-        keys.ignore("sliding_window", "layer_types")
-        return [None] * len(rotary)
-    default = [FULL if turns else SLIDING for turns in rotary]
+    window, on = keys.window(None), keys.flag("use_sliding_window")
+    default = [SLIDING if on and not turns else FULL for turns in rotary]
     kinds = keys.layer_kinds(len(rotary), (FULL, SLIDING), default)
     return [window if kind == SLIDING else None for kind in kinds]
 

@@ -96,9 +96,8 @@ class _Choice:
         self._begun = False
         self._scored = asked.logprobs is not None
         self._logprobs = CompletionLogprobs(text, asked.return_tokens_as_token_ids, show_special)
-        self._voice = SequenceText(
-            text.detokenizer(show_special), asked.stop_texts, asked.include_stop_str_in_output
-        )
+        voice = text.detokenizer(show_special, after=prompt)
+        self._voice = SequenceText(voice, asked.stop_texts, asked.include_stop_str_in_output)
 
     def part(
         self, news: News, reason: str | None = None, result: SampleResult | None = None
