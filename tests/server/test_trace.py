@@ -82,7 +82,7 @@ async def test_a_trace_is_made_off_the_event_loop(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(trace_events, "encode", encode)
     threads = FairThreads(1, "test", most=1)
     try:
-        found = await Traces(Empty(), SystemClock(), threads).encode("a", "s")  # type: ignore[arg-type]  # as much of a store as is used
+        found = await Traces(Empty(), SystemClock(), threads).encode("a", "s")
     finally:
         threads.close(wait=True)
     assert found == b"{}"
