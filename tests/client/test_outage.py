@@ -48,5 +48,20 @@ async def test_every_request_counts(caplog: pytest.LogCaptureFixture) -> None:
     await api.aclose()
 
 
+async def test_a_call_that_is_put_off_for_long_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """A key with as many runs as it may have live: whoever made one more waited without a word."""
+    detail = b'{"detail": "256 training runs are live for this key: finish some sessions"}'
+    full, good = HttpResponse(429, {}, detail), HttpResponse(200, {}, b"{}")
+    timings = replace(QUICK, put_off_log_after=0.0)
+    config = Config.resolve(base_url="http://h", api_key="tml-k", timings=timings, environ={})
+    api = Api(config, ScriptedTransport([full, full, full, good]))
+    await api.send("POST", "/x", call_policies.CREATE_MODEL, body=b"{}")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert said[0].startswith("http://h has put a call off for 0 s (")
+    assert "256 training runs are live for this key: finish some sessions" in said[0]
+    await api.aclose()
+
+
 def test_a_person_at_a_terminal_is_told_by_the_command_instead() -> None:
     assert Timings.impatient().outage_log_after > Timings().outage_log_after

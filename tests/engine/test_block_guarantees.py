@@ -12,8 +12,16 @@ import torch
 
 from support.sampling import tiny_decoder
 from support.training import adam_step, call, gradient, random_datum, save_run, train
+from tinkex.engine.errors import UserError
 from tinkex.engine.limits import Limits
-from tinkex.engine.messages import CreateRun, Datum, LoadRun, LoraSpec, WeightsRef
+from tinkex.engine.messages import (
+    CreateRun,
+    Datum,
+    ForwardBackwardResult,
+    LoadRun,
+    LoraSpec,
+    WeightsRef,
+)
 from tinkex.engine.training.trainer import Trainer
 
 MODELS = ["tinkex/tiny-qwen3-moe", "tinkex/tiny-qwen3.5", "tinkex/tiny-gpt-oss"]
@@ -61,6 +69,26 @@ def test_nor_does_company_of_any_size_before_or_after_it(model: str, seed: int) 
         for one, found in zip(single.outputs, among.outputs, strict=True):
             assert np.array_equal(one["logprobs"], found["logprobs"])
         assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))
+
+
+@pytest.mark.parametrize("kind", ["tinkex/tiny-llama", *MODELS])
+@pytest.mark.parametrize("place", range(3))
+def test_nor_does_company_whose_weights_diverged(kind: str, place: int) -> None:
+    """On a CPU, a hybrid's convolution took NaN of the sequence before, times zero, for zero."""
+    own, alone = data_of(1, 5, 33, 64, 70), trainer_of(kind, "a")
+    (single,) = train(alone, call("a", *own))
+    shared, calls = trainer_of(kind, "a", "bb", "ccc"), []
+    for run, size, data in (("bb", 1e30, data_of(2, 3, 17)), ("ccc", 1e20, data_of(3, 2, 50))):
+        shared._find(run).adapter.master.mul_(size).add_(size)
+        calls.append(call(run, *data))
+    calls.insert(place, call("a", *own))
+    found = list(shared.forward_backward(calls))
+    among = found.pop(place)
+    assert isinstance(among, ForwardBackwardResult), among
+    assert all(isinstance(each, UserError) for each in found)
+    for one, other in zip(single.outputs, among.outputs, strict=True):
+        assert np.array_equal(one["logprobs"], other["logprobs"])
+    assert torch.equal(gradient(alone, "a"), gradient(shared, "a"))
 
 
 PARTS = ("train_attn", "train_mlp", "train_unembed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -80,9 +80,9 @@ async def test_a_trace_is_made_off_the_event_loop(monkeypatch: pytest.MonkeyPatc
         return b"{}"
 
     monkeypatch.setattr(trace_events, "encode", encode)
-    threads = FairThreads(1, "test", most=1)
+    threads, store = FairThreads(1, "test", most=1), cast(Any, Empty())
     try:
-        found = await Traces(Empty(), SystemClock(), threads).encode("a", "s")
+        found = await Traces(store, SystemClock(), threads).encode("a", "s")
     finally:
         threads.close(wait=True)
     assert found == b"{}"

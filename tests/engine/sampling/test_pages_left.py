@@ -6,6 +6,7 @@ have ended, and its next owner reads to its end, where a mask cannot help: NaN l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from support.sampling import (
     tiny_folder,
     write_random_adapter,
 )
-from tinkex.engine.messages import Failed, Sample, SampleResult
+from tinkex.engine.messages import Done, Failed, Sample, SampleResult
 
 MODELS = [
     "tinkex/tiny-llama",
@@ -73,3 +74,26 @@ def test_weights_that_diverged_fail_their_own_samples_alone(tmp_path: Path) -> N
     assert_same(
         results_of(sampler, *commands()), results_of(sampler_of("tinkex/tiny-llama"), *commands())
     )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nor_do_they_beside_samples_of_others(model: str, tmp_path: Path) -> None:
+    """Of adapters the later one's rows come behind the other's in a step."""
+
+    def fresh() -> Any:
+        sampler = sampler_of(model)
+        for name, size in (("diverged", 1e20), ("own", 0.3)):
+            folder = write_random_adapter(tmp_path / name, 1, size=size, model=model)
+            sampler.versions.add(name, str(folder))
+        return sampler
+
+    own = [replace(each, weights="own" if at % 2 else "") for at, each in enumerate(commands())]
+    theirs = [sample(f"d{i}", prompt_of(i, 9 + 7 * i), weights="diverged") for i in range(8)]
+    mixed = [each for pair in zip(theirs, own, strict=True) for each in pair]
+    found = {event.op: event for event in events_of(fresh(), mixed)}
+    for command, alone in zip(own, results_of(fresh(), *own), strict=True):
+        event = found[command.op]
+        assert isinstance(event, Done), event
+        assert isinstance(event.result, SampleResult)
+        for one, other in zip(event.result.sequences, alone.sequences, strict=True):
+            assert one.tokens.tolist() == other.tokens.tolist()

@@ -26,6 +26,7 @@ from tinkex.client.api.billing_pause import BillingPause
 from tinkex.client.api.call import Call
 from tinkex.client.api.call_policies import Purpose
 from tinkex.client.api.credentials_source import TokenSource
+from tinkex.client.api.outage import PutOff
 from tinkex.client.api.retry import (
     backoff,
     is_retryable,
@@ -41,6 +42,7 @@ from tinkex.client.errors import (
     APIStatusError,
     APITimeoutError,
     BillingError,
+    RateLimitError,
     TinkerError,
 )
 from tinkex.client.events import bus as events
@@ -76,6 +78,7 @@ class Api:
         self.bus = config.events
         self.tokens = TokenSource(config)
         self.billing = BillingPause(config.timings)
+        self._put_off = PutOff(config.base_url, config.timings)
         self._transport = transport
         self._origin = LOCAL_ORIGIN if config.is_local else config.base_url
         self._admission = Admission(config, self.tokens.identity, self._sign_of_life)
@@ -371,6 +374,8 @@ class Api:
             delay=delay,
         )
         logger.info("retrying %s in %.2f s after %s", call.path, delay, type(error).__name__)
+        if isinstance(error, RateLimitError):
+            self._put_off.again(call.began, str(error))
 
     async def exchange_token(self, credential: str) -> str:
         """Trade a raw credential for a JWT."""

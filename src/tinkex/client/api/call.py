@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ class Call:
     credential: str | None = field(default=None, repr=False)
     """Replaces the client's own."""
     follow_redirects: bool = True  # where an answer says to ask elsewhere
+    began: float = field(default_factory=time.monotonic)
+    """When it was first made, by the monotonic clock."""
 
     def describe(self, headers: Mapping[str, str]) -> RequestInfo:
         """The request as errors show it."""

@@ -1,11 +1,13 @@
-"""Reports that a server does not answer while the SDK keeps trying, so that nobody wonders why
-nothing happens. Knows nothing about requests or retries.
+"""Reports that a server does not answer, or puts calls off, while the SDK keeps trying, so that nobody
+wonders why nothing happens. Knows nothing about requests or retries.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+
+from tinkex.client.settings.timings import Timings
 
 logger = logging.getLogger("tinkex")
 
@@ -53,3 +55,26 @@ class Outage:
                 "%s answers again after %.0f s", self._address, time.monotonic() - self._since
             )
         self._since = self._logged_at = None
+
+
+class PutOff:
+    """Logs why a server has put a call off for a while, however many calls: now and again."""
+
+    def __init__(self, address: str, timings: Timings) -> None:
+        self._address = address
+        self._log_after = timings.put_off_log_after
+        self._log_interval = timings.queue_log_interval
+        self._logged_at = float("-inf")
+
+    def again(self, since: float, reason: str) -> None:
+        """A call that began at `since`, by the monotonic clock, was told to come again."""
+        now = time.monotonic()
+        if now - since < self._log_after or now - self._logged_at < self._log_interval:
+            return
+        self._logged_at = now
+        logger.warning(
+            "%s has put a call off for %.0f s (%s); still trying",
+            self._address,
+            now - since,
+            reason,
+        )

@@ -41,6 +41,7 @@ class Timings:
     dynamic_refresh_floor: float = 10.0  # shortest time between two looks at the server's flags
     queue_log_interval: float = 60.0  # between two lines about why something waits
     outage_log_after: float = 2.0  # how long a server must be away before that is said
+    put_off_log_after: float = 10.0  # how long a call must be put off before that is said
     outage_probe_delay: float = 0.5  # before the first probe of a lost server
     telemetry_interval: float = 10.0  # between two batches of telemetry
     telemetry_drain: float = 5.0  # longest wait for the last batch when a client closes

@@ -27,8 +27,8 @@ def causal_conv(x: Tensor, weight: Tensor, stretches: Stretches) -> Tensor:
     out = x * weight[:, -1]
     for lag in range(1, weight.shape[1]):
         past = F.pad(x[:-lag], (0, 0, lag, 0))[: len(x)]
-        known = (stretches.offsets >= lag)[:, None]
-        out = out + (past * known) * weight[:, -1 - lag]
+        before = (stretches.offsets < lag)[:, None]  # another's, perhaps NaN, which no zero undoes
+        out = out + past.masked_fill(before, 0) * weight[:, -1 - lag]
     return out
 
 
