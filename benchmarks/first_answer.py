@@ -140,6 +140,7 @@ def measured(running: LiveServer, paths: list[str]) -> Turn:
         drawn(base)
         engine(running, "resume", name)
     engine(running, "drain", ENGINES[1])
+    touch_memory()
     turns = []
     for number, path in enumerate(paths):
         here = number % 2
@@ -176,7 +177,6 @@ def measure(root: Path, where: str, *objects: str) -> list[Row]:
     if where in ("empty", "elsewhere"):
         shutil.rmtree(home / "cache")
     os.sync()
-    touch_memory()
     elsewhere = nodes(root) if where == "elsewhere" else nullcontext([])
     with elsewhere as ray, server(home, *model, *ray) as running:
         found = measured(running, paths)

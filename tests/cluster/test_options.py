@@ -84,6 +84,29 @@ def test_an_engine_that_keeps_experts_in_mxfp4_asks_for_the_memory_they_take(
     assert 13 < asked(1) < 15
 
 
+REFUSED = """
+import socket, ray
+from tinkex.cluster.link import Link, Unreachable
+
+def refused(*_, **__):
+    raise ConnectionError("Failed to connect to Ray cluster")
+
+ray.init = refused
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    try:
+        Link(f"127.0.0.1:{listening.getsockname()[1]}")
+    except Unreachable as error:
+        print(error)
+"""
+
+
+def test_of_a_cluster_that_lets_nobody_in_a_token_is_named() -> None:
+    """Ray says no more of a wrong or missing one than of a cluster that is not there."""
+    told = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True).stdout
+    assert "Failed to connect to Ray cluster; something listens there: if it is a" in told
+    assert "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in told
+
+
 def test_needs_are_said_in_words() -> None:
     assert in_words({"CPU": 1.0}) == "1 CPU"
     assert in_words({"CPU": 1.0, "GPU": 1.0, "memory": 2e9}) == "1 CPU, 1 GPU and 2.0 GB of memory"

@@ -20,6 +20,11 @@ from tinkex.cluster.placement import Placement, actor_options, in_words
 _GROUPS = {"commands": 1, "events": 1, "files": 1}
 _NAMESPACE = "tinkex"
 _LOOK_FOR_S = 10.0
+_LISTENS = (
+    "; something listens there: if it is a cluster with token authentication, the server needs "
+    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, too"
+)
+"""Ray says no more of a wrong or missing token than of a cluster that is not there."""
 
 
 class Unreachable(Exception):
@@ -34,13 +39,15 @@ class Link:
         self._lock = threading.Lock()
         self._waiting = 0
         quiet = logging.WARNING
+        hint = ""
         try:
             if address != "auto":
                 _look_for(address)
+                hint = _LISTENS
             ray.init(address, namespace=_NAMESPACE, log_to_driver=False, logging_level=quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise Unreachable(f"no Ray cluster answers at {address}: {text}") from error
+            raise Unreachable(f"no Ray cluster answers at {address}: {text}{hint}") from error
 
     def close(self) -> None:
         """Leave the cluster; it ends what was made through this link."""

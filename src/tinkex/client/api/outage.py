@@ -1,5 +1,5 @@
-"""Reports that a server does not answer, or puts calls off, while the SDK keeps trying, so that nobody
-wonders why nothing happens. Knows nothing about requests or retries.
+"""Reports that a server does not answer, or puts calls off, while the SDK keeps trying, so that
+nobody wonders why nothing happens. Knows nothing about requests or retries.
 """
 
 from __future__ import annotations
