@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tinkex.engine.builtin.tiny_tokenizer import EOS_ID, PAD_ID, PLAIN_TEMPLATE, write_tokenizer
+from tinkex.engine.builtin.tiny_tokenizer import (
+    EOS_ID,
+    PAD_ID,
+    PLAIN_TEMPLATE,
+    build_tokenizer,
+    write_tokenizer,
+)
 from tinkex.engine.errors import ModelError
 from tinkex.engine.sampling.model_end import read_ending
 
@@ -40,6 +46,16 @@ def test_the_end_of_text_is_found(tmp_path: Path, where: str) -> None:
 
 def test_a_folder_that_says_nothing_of_it_has_no_end(tmp_path: Path) -> None:
     assert read_ending(tmp_path).eos == ()
+
+
+def test_the_tokenizer_neither_cuts_nor_fills_up_as_its_last_user_did(tmp_path: Path) -> None:
+    saved = build_tokenizer()
+    saved.enable_truncation(2)
+    saved.enable_padding(length=8)
+    saved.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_ending(tmp_path).tokenizer
+    assert tokenizer is not None
+    assert tokenizer.encode("four").ids == list(b"four")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "x"}'])

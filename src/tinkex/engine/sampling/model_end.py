@@ -62,6 +62,10 @@ def _tokenizer(path: Path) -> Tokenizer | None:
     if not path.is_file():
         return None
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for damaged files
         raise ModelError(f"tokenizer.json cannot be read: {error}") from None
+    # What the file says of them is how its last user cut and filled up texts.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
