@@ -79,10 +79,13 @@ def test_a_template_that_breaks_or_never_ends_is_an_error(tmp_path: Path, model:
         ),
         ("{{ ''.__class__.__mro__ }}", "cannot render"),
         ("{{ raise_exception('no') }}", "refused"),
+        ("{% for %}", "cannot be read"),
     ):
         (tmp_path / "chat_template.jinja").write_text(template)
+        text = ModelText(tmp_path, "x")
+        assert text.encode("x"), "which takes no template"
         with pytest.raises(TokenizerError, match=why):
-            ModelText(tmp_path, "x").chat([{"role": "user", "content": "x"}], [])
+            text.chat([{"role": "user", "content": "x"}], [])
 
 
 def test_a_message_that_is_continued_has_no_end(model: ModelText) -> None:

@@ -40,10 +40,12 @@ def render_chat(template: str, **variables: Any) -> str:
 @functools.lru_cache(maxsize=32)
 def variables_of(template: str) -> frozenset[str]:
     """What a template reads that its caller may set."""
-    from jinja2 import meta
+    from jinja2 import TemplateSyntaxError, meta
 
-    environment = _environment()
-    return frozenset(meta.find_undeclared_variables(environment.parse(template)))
+    try:
+        return frozenset(meta.find_undeclared_variables(_environment().parse(template)))
+    except TemplateSyntaxError as error:
+        raise TokenizerError(f"The chat template cannot be read: {error}") from None
 
 
 @functools.lru_cache(maxsize=32)

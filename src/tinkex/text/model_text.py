@@ -49,9 +49,13 @@ class ModelText:
         self.template: str | None = self.tokenizer.chat_template
         self._with_tools = self.tokenizer.template_for(())
         self.format: Format = format_of(self._with_tools)
-        templates = {self.template, self._with_tools} - {None}
-        self.variables = frozenset[str]().union(*map(variables_of, templates))
         self._literals = Literals(self.pieces.text(token) for token in self.special)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """What its templates read that their caller may set."""
+        templates = {self.template, self._with_tools} - {None}
+        return frozenset[str]().union(*map(variables_of, templates))
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Tokens of a text; what spells a special token in it becomes one."""

@@ -130,10 +130,13 @@ async def rendered(request: Request, asked: Conversation) -> tuple[Target, Model
     texts = endpoints_of(request).texts
     target = await target_of(request, asked.model)
     text = await texts.of(target.pool)
-    variables = _variables(asked, text)
-    work = partial(text.chat, asked.messages, asked.tools, asked.continued, **variables)
-    chat = await work_on_text(request, asked.size, work, "messages")
+    chat = await work_on_text(request, asked.size, partial(_chat, asked, text), "messages")
     return target, text, chat
+
+
+def _chat(asked: Conversation, text: ModelText) -> Chat:
+    variables = _variables(asked, text)
+    return text.chat(asked.messages, asked.tools, asked.continued, **variables)
 
 
 def _check_names(tools: Sequence[Mapping[str, Any]]) -> None:
