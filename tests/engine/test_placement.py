@@ -158,7 +158,7 @@ def test_the_page_about_memory_names_the_shares_as_they_are() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "guides", "memory.md").read_text()
     dense, mixtures = placement._DENSE, placement._MIXTURES
     assert f"{dense.cache * 100:.0f} % of what is free once the model is loaded" in page
-    assert f"more than {dense.activations * 100:.0f} % of a\n  GPU's free memory" in page
+    assert f"more than {dense.activations * 100:.0f} % of a GPU's free memory" in page
     assert f"up to {dense.adapters * 100:.0f} % of a GPU's free memory" in page
     assert dense.adapters == mixtures.adapters
     for share in (mixtures.cache, mixtures.activations):

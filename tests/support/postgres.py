@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+START_S = 90.0
 
 
 class Postgres:
@@ -36,7 +40,19 @@ class Postgres:
         info.process.wait(30)
 
     def start(self) -> None:
-        self._server.ensure_postgres_running()
+        """The package gives it ten seconds; on a busy machine repairing its files takes longer."""
+        import psycopg
+
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self._server.ensure_postgres_running()
+                psycopg.connect(self._server.get_uri()).close()
+                return
+            except (subprocess.TimeoutExpired, psycopg.OperationalError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

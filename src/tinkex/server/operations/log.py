@@ -194,6 +194,10 @@ class RunLog:
         self.held_bytes -= entry.held_bytes
         entry.body = entry.content = entry.routes = None
 
+    def repeat_along(self, entry: Entry, routes: bytes | None) -> None:
+        """A repeated entry takes these routes, those of its first time."""
+        entry.routes = routes
+
     def keep_routes(self, entry: Entry, blob: str, size: int) -> None:
         """Note that the routes it replayed are durable. A repetition takes them again."""
         entry.routes_blob, entry.routes_bytes = blob, size

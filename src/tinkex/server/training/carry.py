@@ -65,7 +65,7 @@ class Carrier:
             if not entry.kind.pipelined:
                 await _over(before)
             body = await self._bodies.of(entry)
-            entry.routes = await self._bodies.routes_of(entry)
+            run.log.repeat_along(entry, await self._bodies.routes_of(entry))
             prepared = await kinds.prepare(self._around, run, entry, body)
             answers = [await engine.send(command, life) for command in prepared.commands]
             sent()
