@@ -59,3 +59,20 @@ async def test_an_answer_that_cannot_be_made_keeps_no_place() -> None:
     for _ in range(2):
         with pytest.raises(LookupError):
             await large_json(core, "a", find)
+
+
+async def test_a_client_that_goes_away_keeps_no_place() -> None:
+    threads = FairThreads(1, "test", most=1)
+    core: Any = SimpleNamespace(large_answers=Turns(1), reading=threads)
+
+    async def find() -> Mapping[str, Any]:
+        return {"values": [1.5]}
+
+    async def gone(_: Message) -> None:
+        raise ConnectionResetError
+
+    for _ in range(2):
+        response = await asyncio.wait_for(large_json(core, "a", find), 10)
+        with pytest.raises(ConnectionResetError):
+            await response({"type": "http"}, _nothing, gone)
+    threads.close(wait=True)

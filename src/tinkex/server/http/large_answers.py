@@ -9,11 +9,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from starlette.background import BackgroundTask
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from tinkex.server.core import Core
 from tinkex.server.protocol.written import written
+
+
+class LargeAnswer(Response):
+    """Lets go of its place in memory when it was taken, or its client went away."""
+
+    def __init__(self, body: bytes, media_type: str, release: Callable[[], None]) -> None:
+        super().__init__(body, media_type=media_type)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()
 
 
 async def large(
@@ -22,16 +36,12 @@ async def large(
     """An answer of the bytes that `make` gives."""
     turn = core.large_answers.of(tenant)
     await turn.acquire()
-
-    async def taken() -> None:
-        turn.release()
-
     try:
         body = await make()
     except BaseException:
         turn.release()
         raise
-    return Response(body, media_type=media_type, background=BackgroundTask(taken))
+    return LargeAnswer(body, media_type, turn.release)
 
 
 async def large_json(
